@@ -270,6 +270,13 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void
  *          ECONTEXT (inside a handler) | EFORKED */
 WEFT_API int weft_ep_poll(struct weft_ep *ep);
 
+/* Deliver all messages that peers of this node sent before some event that this process has seen,
+ * such as the end of a barrier. For the first message to a peer this holds only after the sender's
+ * weft_peer_sent has returned OK. Messages across a network, and later messages, may be delivered,
+ * too. Polls at most as often as the longest connection needs, and not at all if nothing has
+ * arrived. Returns as weft_ep_poll. */
+WEFT_API int weft_ep_drain(struct weft_ep *ep);
+
 /* Poll until an event was handled or [timeout_ns] has passed. A negative [timeout_ns] means no
  * limit; then the call also returns when a peer is lost. An event that another thread handled does
  * not end the wait ("progress"). The call spins while cores are idle, yields when ranks outnumber
@@ -372,11 +379,11 @@ WEFT_API enum weft_status weft_peer_status(const struct weft_peer *peer);
 /* Find out whether the messages that were sent to [peer] have left this process, so that they
  * arrive although this process may not poll again. The call first passes as many messages to the
  * kernel or the NIC as they accept. Within a node messages leave at once (weft_am_request,
- * "Leaves"). If a connection breaks later, messages that the peer has not acknowledged need polls
- * again.
- * Returns  OK | AGAIN (poll, then call again: the connection is being made, or there is no room) |
- *          what weft_peer_status returns | EINVAL | ECONTEXT | EFORKED
- * Blocks   never. Runs no handlers. */
+ * "Leaves"), and the call returns OK once the peer's process has accepted the connection, for which
+ * the peer need not poll. If a connection breaks later, messages that the peer has not acknowledged
+ * need polls again. Returns  OK | AGAIN (poll, then call again: the connection is being made, or
+ * there is no room) | what weft_peer_status returns | EINVAL | ECONTEXT | EFORKED Blocks   never.
+ * Runs no handlers. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_peer_sent(struct weft_peer *peer);
 
 /* A pointer for the program's own use; NULL at first. */
@@ -1089,6 +1096,13 @@ WEFT_API void weft_device_rows(weft_device_row_fn row, void *arg);
  * [row] is not called. Any thread. */
 typedef void (*weft_resource_row_fn)(void *arg, const char *name, uint64_t count, uint64_t bytes);
 WEFT_API void weft_resource_rows(const struct weft_ctx *ctx, weft_resource_row_fn row, void *arg);
+
+/* Returns the length in bytes of the longest region that all RDMA devices of [ctx] can still pin
+ * within this process's share of WEFT_PINNED. Returns UINT64_MAX if [ctx] uses no device that has
+ * to pin regions. The limit on locked memory (ulimit -l) may be lower. reserve  bytes of the share
+ * to leave for other uses pinned   if not NULL, gets the bytes that this process has pinned for
+ * devices, Weft's own buffers included Any thread. Never blocks. */
+WEFT_API uint64_t weft_pinnable(const struct weft_ctx *ctx, uint64_t reserve, uint64_t *pinned);
 
 #if defined(__cplusplus)
 #define WEFT_LAYOUT_(c) static_assert(c, #c)

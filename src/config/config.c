@@ -48,6 +48,12 @@ static const struct param params[] = {
 #undef WF_PARAM_STRING
 };
 
+#ifndef WF_DEFAULTS
+#define WF_DEFAULTS ""
+#endif
+const char *wf_config_built = WF_DEFAULTS;
+static const char *built[WF_ARRAY_LEN(params)]; /* defaults of this build; NULL: params.def's */
+
 /* Prefixes of variables that Weft's tool, tests or bindings read. No warning is logged for
  * variables with these prefixes. */
 static const char *const known_elsewhere[] = {"WEFT_TEST_", "WEFT_HOOK"};
@@ -197,6 +203,35 @@ static void round_values(struct wf_config *c)
     c->slab = wf_align_up(c->slab, 65536);
 }
 
+/* Take the defaults that this build was given: words NAME=VALUE with spaces between them. Those of
+ * a binding's variables are the binding's. */
+static void set_built(void)
+{
+    char *words = strdup(wf_config_built), *rest = NULL;
+    for (char *w = words ? strtok_r(words, " ", &rest) : NULL; w; w = strtok_r(NULL, " ", &rest)) {
+        char *value = strchr(w, '=');
+        size_t i = 0;
+        if (strncmp(w, "WEFT_", 5))
+            continue;
+        if (value)
+            *value++ = '\0';
+        while (i < WF_ARRAY_LEN(params) && strcmp(params[i].name, w) != 0)
+            i++;
+        if (!value || i == WF_ARRAY_LEN(params)) {
+            wf_error("this build has a default for %s, which is not a variable of Weft: build it "
+                     "with another value of the Meson option defaults",
+                     w);
+            config_status = WEFT_EINVAL;
+        } else if (param_set(&params[i], &config, value)) {
+            param_complain(&params[i], value);
+            config_status = WEFT_EINVAL;
+        } else {
+            built[i] = strdup(value);
+        }
+    }
+    free(words);
+}
+
 static void set_defaults(void)
 {
     for (size_t i = 0; i < WF_ARRAY_LEN(params); i++)
@@ -205,6 +240,7 @@ static void set_defaults(void)
         else
             (void)param_set(&params[i], &config, params[i].dflt);
     wf_debug_defaults(&config);
+    set_built();
 }
 
 /* Variables of libfabric that set the same values as variables of Weft, for programs that were
@@ -336,6 +372,7 @@ void weft_config_rows(weft_config_row_fn row, void *arg)
     for (size_t i = 0; i < WF_ARRAY_LEN(params); i++) {
         const struct param *p = &params[i];
         char text[WF_VALUE_TEXT];
-        row(arg, p->name, param_text(p, (const char *)c + p->offset, text), p->dflt, p->doc);
+        row(arg, p->name, param_text(p, (const char *)c + p->offset, text),
+            built[i] ? built[i] : p->dflt, p->doc);
     }
 }

@@ -32,6 +32,10 @@ struct wf_config {
 #undef WF_DEBUG_NUMBER
 };
 
+/* The defaults of the Meson option "defaults". A test may replace them before the first use of the
+ * configuration. */
+extern const char *wf_config_built;
+
 /* Read and check the environment. Only the first call reads it; later calls return the status of
  * the first call. Any thread may call this function. If a variable's name begins with WEFT_ and is
  * unknown, a warning names the most similar known name.

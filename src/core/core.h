@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <weft/weft.h>
 
+#include "base/atomic.h"
 #include "base/fork.h"
 #include "base/handle.h"
 #include "base/process.h"
@@ -182,10 +183,18 @@ static inline struct wf_tpeer *wf_peer_tpeer(struct weft_peer *peer)
 /* Lock an endpoint that several threads use. [wanted] counts the threads that wait for the lock.
  * The progress thread polls under the lock as long as events come. It releases the lock early when
  * [wanted] is not 0. */
+#ifndef WF_LOCK_SPINS /* the Meson option "lock" */
+#define WF_LOCK_SPINS 0
+#endif
 static inline void wf_ep_lock(struct weft_ep *ep)
 {
     if (!pthread_mutex_trylock(&ep->lock))
         return;
+    for (int i = 0; i < WF_LOCK_SPINS; i++) {
+        wf_relax();
+        if (!pthread_mutex_trylock(&ep->lock))
+            return;
+    }
     atomic_fetch_add_explicit(&ep->wanted, 1, memory_order_relaxed);
     pthread_mutex_lock(&ep->lock);
     atomic_fetch_sub_explicit(&ep->wanted, 1, memory_order_relaxed);

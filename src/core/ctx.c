@@ -306,6 +306,28 @@ void weft_resource_rows(const struct weft_ctx *ctx, weft_resource_row_fn row, vo
             wf_transports[i]->resources(ctx->tctx[i], row, arg);
 }
 
+uint64_t weft_pinnable(const struct weft_ctx *ctx, uint64_t reserve, uint64_t *pinned)
+{
+    const struct wf_budget *budget;
+    uint64_t used, limit;
+    uint32_t pins = 0;
+    if (pinned)
+        *pinned = 0;
+    if (wf_ctx_check(ctx) != WEFT_OK)
+        return UINT64_MAX;
+    for (int i = 0; i < WF_TRANSPORTS; i++)
+        if (ctx->tctx[i])
+            pins = WF_MAX(pins, ctx->tctx[i]->pins);
+    budget = wf_budget_own();
+    used = atomic_load_explicit(&budget->used, memory_order_relaxed);
+    limit = atomic_load_explicit(&budget->limit, memory_order_relaxed);
+    if (pinned)
+        *pinned = used;
+    if (!pins)
+        return UINT64_MAX;
+    return used < limit && reserve < limit - used ? (limit - used - reserve) / pins : 0;
+}
+
 uint64_t weft_inline_counts_[3];
 
 static void inline_rows(weft_stat_row_fn row, void *arg)

@@ -214,6 +214,8 @@ struct wf_tctx {
     unsigned caps_off;
     /* The NIC can perform atomics on this process's regions for other processes. Constant. */
     bool nic_atomics;
+    /* How many NICs pin the pages of each region. Constant. */
+    uint32_t pins;
     /* Set by the core: for how many milliseconds ep_close and ctx_close may wait for slow or
      * distant peers. If 0, WEFT_PEER_TIMEOUT applies. */
     uint32_t close_ms;
@@ -342,12 +344,17 @@ struct wf_transport {
      * acknowledged the request. If the connection breaks after the call, the endpoint must be
      * polled again. is_away is NULL if a request has left as soon as request_ordered returns OK. */
     bool (*is_away)(struct wf_tpeer *tpeer, struct wf_order *order);
-    /* Has everything that was sent to [tpeer] left this process? The call first sends as much as
-     * there is room for. NULL if it leaves at once. */
+    /* Has everything that was sent to [tpeer] left this process? Within a node: has the peer's
+     * process accepted the connection? The call first sends as much as there is room for. NULL if
+     * messages leave at once. */
     bool (*is_sent)(struct wf_tpeer *tpeer);
 
     /* Deliver messages (rule 4). Returns the number of events handled. */
     int (*poll)(struct wf_tep *tep);
+    /* Is there a message that poll would deliver? Costs a few loads. If a peer's is_sent returned
+     * true after a message, and that is known to this process, the message was delivered or this
+     * function returns true. NULL if the transport cannot tell. */
+    bool (*has_arrived)(struct wf_tep *tep);
     enum weft_status (*arm)(struct wf_tep *tep); /* rule 6: OK | AGAIN */
     void (*disarm)(struct wf_tep *tep);
 

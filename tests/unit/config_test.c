@@ -23,7 +23,11 @@ static void print_field(const char *name, uint64_t value, uint64_t dflt)
 static int probe(void)
 {
     struct weft_ctx *ctx = NULL;
-    enum weft_status status = weft_ctx_open(NULL, &ctx);
+    const char *defaults = getenv("WEFT_TEST_DEFAULTS");
+    enum weft_status status;
+    if (defaults)
+        wf_config_built = defaults;
+    status = weft_ctx_open(NULL, &ctx);
     printf("open %s\n", weft_status_name(status));
     weft_config_rows(print_row, NULL);
 #define WF_DEBUG_FLAG(field, item, dflt, with, doc) print_field(#field, wf_config()->field, dflt);
@@ -65,6 +69,23 @@ static void is_quiet(const char *env)
     const char *text = said(env);
     if (strncmp(text, "open WEFT_OK\n", 13))
         fail_msg("with %s: something else first:\n%s", env, text);
+}
+
+/* Fails when: a default of the build is not taken, is not shown as such, or wins over the
+ * environment; a wrong one is ignored. */
+static void test_built_defaults(void **state)
+{
+    (void)state;
+    says("WEFT_TEST_DEFAULTS='WEFT_SPIN=7 GASNET_X=1 WEFT_TRANSPORTS=loop,shm'", "WEFT_SPIN=7 (7)");
+    says("WEFT_TEST_DEFAULTS='WEFT_SPIN=7 GASNET_X=1 WEFT_TRANSPORTS=loop,shm'",
+         "WEFT_TRANSPORTS=loop,shm (loop,shm)");
+    says("WEFT_TEST_DEFAULTS='WEFT_SPIN=7' WEFT_SPIN=8", "WEFT_SPIN=8 (7)");
+    says("WEFT_TEST_DEFAULTS='WEFT_MR_CACHE_COUNT=9'", "WEFT_MR_CACHE_COUNT=9 (9)");
+    says("WEFT_TEST_DEFAULTS='WEFT_MR_CACHE_COUNT=9' WEFT_MR_CACHE_COUNT=asked",
+         "WEFT_MR_CACHE_COUNT=asked (9)");
+    says("WEFT_TEST_DEFAULTS=WEFT_SPIN=many", "open WEFT_EINVAL");
+    says("WEFT_TEST_DEFAULTS=WEFT_SPINS=7", "WEFT_SPINS, which is not a variable");
+    says("WEFT_TEST_DEFAULTS=WEFT_SPIN", "open WEFT_EINVAL");
 }
 
 /* Fails when: a value is not taken, a suffix or base is misread. */
@@ -277,11 +298,12 @@ static void test_unknown(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),        cmocka_unit_test(test_units),
-        cmocka_unit_test(test_defaults),      cmocka_unit_test(test_rounded),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_debug_items),
-        cmocka_unit_test(test_debug_refused), cmocka_unit_test(test_renamed),
-        cmocka_unit_test(test_too_long),      cmocka_unit_test(test_unknown)};
+        cmocka_unit_test(test_built_defaults), cmocka_unit_test(test_values),
+        cmocka_unit_test(test_units),          cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_rounded),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_debug_items),    cmocka_unit_test(test_debug_refused),
+        cmocka_unit_test(test_renamed),        cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_unknown)};
     self = argv[0];
     if (argc > 1 && !strcmp(argv[1], "--probe"))
         return probe();

@@ -349,6 +349,8 @@ static void test_order(void **state)
         assert_int_equal(mrs->of[0]->access & WF_HCA_RELAXED, want);
         assert_int_equal(mrs->of[1]->access & WF_HCA_RELAXED, want);
         wf_rdma_region_close(ctx, handle);
+        /* the second device cannot register on demand */
+        assert_int_equal(wf_rdma_pins(ctx), wf_config()->rdma_on_demand == NEVER ? 2 : 1);
         OK(wf_cache_user_open(wf_staging_cache(ctx->local), &user));
         OK(wf_cache_get(user, memory, FITS, &use));
         mrs = use.handle;

@@ -99,6 +99,7 @@ static enum weft_status rdma_ctx_open(const struct wf_tctx_params *params, struc
     }
     NET_OF(ctx, rdma_tctx)->rdma = rdma;
     ctx->base.nic_atomics = wf_rdma_atomics(rdma);
+    ctx->base.pins = wf_rdma_pins(rdma);
     ctx->contact.rdma = ctx->contact.port;
     ctx->contact.port = 0;
     *out = &ctx->base;

@@ -114,6 +114,14 @@ static enum weft_status local_reg(void *owner, void *addr, size_t len, void **ha
     return local_open_all(owner, addr, len, WF_HCA_LOCAL_WRITE | order_access(), handle);
 }
 
+uint32_t wf_rdma_pins(const struct rdma_ctx *ctx)
+{
+    uint32_t n = 0;
+    for (unsigned i = 0; i < ctx->ndevices; i++)
+        n += wf_rdma_device_works(&ctx->devices[i]) && !can_on_demand(&ctx->devices[i]);
+    return n;
+}
+
 static bool all_can_on_demand(const struct rdma_ctx *ctx)
 {
     for (unsigned i = 0; i < ctx->ndevices; i++)

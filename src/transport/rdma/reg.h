@@ -23,6 +23,9 @@ struct rdma_mrs {
     bool is_atomic; /* true for a region on which peers perform atomics */
 };
 
+/* Returns how many devices pin the pages of each region, since they cannot register on demand. */
+uint32_t wf_rdma_pins(const struct rdma_ctx *ctx);
+
 /* Opens ctx->local, which registers the program's memory for NIC operations. Sets ctx->next_at,
  * from which wf_rdma_region_open takes the I/O virtual addresses of regions. Called after the
  * devices were opened. wf_staging_close closes ctx->local.

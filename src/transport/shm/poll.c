@@ -11,7 +11,6 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/sleep.h"
 
-#define BURST 32 /* most messages per connection and poll */
 /* A poll sweeps if the low bits of t->turn are 0: every 1,024th poll. A sweep does the work that
  * is not needed in every poll. */
 #define SWEEP_MASK 1023
@@ -83,7 +82,6 @@ static bool is_reported_lost(const struct shm_tep *t, const struct wf_address *f
 static void accepted_take(struct shm_tep *t)
 {
     shm_lock(t->ctx);
-    t->naccepted = 0;
     while (!wf_list_empty(&t->accepted)) {
         struct shm_rx *rx = wf_container_of(t->accepted.next, struct shm_rx, item);
         if (!rx_room(t)) {
@@ -99,6 +97,8 @@ static void accepted_take(struct shm_tep *t)
             wf_shm_rx_add(t, rx);
         }
     }
+    if (wf_list_empty(&t->accepted))
+        t->naccepted = 0;
     shm_unlock(t->ctx);
 }
 
@@ -381,9 +381,9 @@ int wf_shm_poll(struct wf_tep *tep)
     if (t->shuffle)
         return events + poll_shuffled(t);
     for (uint32_t i = 0; i < t->nrx_hot; i++)
-        events += wf_shm_rx_poll(t->rx[i], BURST);
+        events += wf_shm_rx_poll(t->rx[i], t->burst);
     for (uint32_t i = 0; i < t->ntx_hot; i++)
-        events += wf_shm_tx_poll(t->tx[i], BURST);
+        events += wf_shm_tx_poll(t->tx[i], t->burst);
     /* While this poll is idle, prefetch the line that the next send will write. The receiver polls
      * that line, so the line is in the cache of the receiver's core. The prefetch moves the line to
      * this core before the application writes an answer. Measured (runs with and without the
@@ -391,6 +391,17 @@ int wf_shm_poll(struct wf_tep *tep)
     if (!events && t->hot)
         wf_prefetch_write(&t->hot->lines[t->hot->tail & t->hot->mask]);
     return events;
+}
+
+bool wf_shm_has_arrived(struct wf_tep *tep)
+{
+    struct shm_tep *t = SHM_OF(tep, shm_tep);
+    if (wf_load_acquire(&t->inbox) || wf_shm_bell_rung(t))
+        return true;
+    for (uint32_t i = 0; i < t->nrx_hot; i++)
+        if (wf_shm_rx_ready(t->rx[i], t->rx[i]->head))
+            return true;
+    return false;
 }
 
 static bool pending(struct shm_tep *t)

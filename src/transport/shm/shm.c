@@ -184,6 +184,7 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
     wf_shm_delivery_init(t);
     t->reply_token.tep = &t->base;
     t->address = params->address;
+    t->burst = (uint8_t)c->poll_burst;
     t->shuffle = c->shuffle;
     t->rand = c->shuffle_seed ? c->shuffle_seed + params->address.ep : wf_now_ns();
     if (t->shuffle)
@@ -353,6 +354,13 @@ static enum weft_status shm_flush(struct wf_tpeer *tpeer)
     return (enum weft_status)down;
 }
 
+/* The peer's service thread accepts the connection, while the peer's owner need not poll. */
+static bool shm_is_sent(struct wf_tpeer *tpeer)
+{
+    const struct shm_tx *tx = SHM_OF(tpeer, shm_peer)->tx;
+    return !tx || wf_load_acquire(&tx->wake_fd) >= 0 || wf_load_relaxed(&tx->down);
+}
+
 const struct wf_transport wf_shm_transport = {
     .name = "shm",
     .caps = WF_CAP_MAPS | WF_CAP_SLEEP | WF_CAP_PULL,
@@ -373,7 +381,9 @@ const struct wf_transport wf_shm_transport = {
     .find = shm_find,
     .address = shm_address,
     .pull = wf_shm_pull,
+    .is_sent = shm_is_sent,
     .poll = wf_shm_poll,
+    .has_arrived = wf_shm_has_arrived,
     .arm = wf_shm_arm,
     .disarm = wf_shm_disarm,
     .remote_map = wf_shm_remote_map,

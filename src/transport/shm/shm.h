@@ -352,6 +352,7 @@ struct shm_tep {
     /* Number of sweeps, at most 2, during which messages waited for a ring. A sweep is the work of
      * every 1,024th poll. */
     uint8_t ring_sweeps;
+    uint8_t burst; /* most messages that a poll delivers from each connection */
     uint32_t patrol;
     uint64_t uses;
 
@@ -466,6 +467,7 @@ bool wf_shm_ring_available(const struct shm_tep *t);
 
 /* poll.c */
 int wf_shm_poll(struct wf_tep *tep);
+bool wf_shm_has_arrived(struct wf_tep *tep);
 enum weft_status wf_shm_arm(struct wf_tep *tep);
 void wf_shm_disarm(struct wf_tep *tep);
 
