@@ -2,14 +2,18 @@
 /* Handlers do not run in gasnet_attach, however early other nodes send: they find what the program
  * sets up right after it. Node 0 sends as soon as it has attached, to all nodes, requests of each
  * kind. Each handler checks [ready], which its node sets once gasnet_attach has returned, and
- * replies. Ends with code 0 if all was so. */
+ * replies. Ends with code 0 if all was so.
+ *
+ * usage: early                  in gasnet_attach, as above
+ *        early drained ROUNDS   in each round every node sends COUNT requests to all nodes, and
+ * then meets them in a barrier: on one machine the requests' handlers have run when it ends */
 #include <gasnet.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHORT = 200, MEDIUM, LONG, REPLY_SHORT, REPLY_MEDIUM, DONE };
+enum { SHORT = 200, MEDIUM, LONG, REPLY_SHORT, REPLY_MEDIUM, DONE, ONE };
 
 #define TIMES 5
 #define BYTES 1000
@@ -65,6 +69,36 @@ static void on_done(gasnet_token_t token)
     done = true;
 }
 
+#define COUNT 50
+
+static unsigned ones;
+
+static void on_one(gasnet_token_t token)
+{
+    (void)token;
+    ones++;
+}
+
+/* Nodes that left the barrier earlier may have sent messages of the next round. */
+static int drained(unsigned rounds)
+{
+    gasnet_node_t me = gasnet_mynode(), nodes = gasnet_nodes();
+    for (unsigned r = 1; r <= rounds; r++) {
+        for (unsigned i = 0; i < COUNT; i++)
+            for (gasnet_node_t n = 1; n < nodes; n++)
+                gasnet_AMRequestShort0((me + n) % nodes, ONE);
+        gasnet_barrier_notify(0, GASNET_BARRIERFLAG_ANONYMOUS);
+        if (gasnet_barrier_wait(0, GASNET_BARRIERFLAG_ANONYMOUS))
+            return 5;
+        if (ones < r * COUNT * (nodes - 1)) {
+            fprintf(stderr, "node %u, round %u: %u requests were handled, not %u\n", (unsigned)me,
+                    r, ones, r * COUNT * (nodes - 1));
+            return 8;
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static unsigned char bytes[BYTES];
@@ -73,12 +107,15 @@ int main(int argc, char **argv)
                                      {LONG, (void (*)(void))on_long},
                                      {REPLY_SHORT, (void (*)(void))on_reply},
                                      {REPLY_MEDIUM, (void (*)(void))on_reply_medium},
-                                     {DONE, (void (*)(void))on_done}};
+                                     {DONE, (void (*)(void))on_done},
+                                     {ONE, (void (*)(void))on_one}};
     gasnet_node_t nodes;
     if (gasnet_init(&argc, &argv) || gasnet_nodes() > 64 ||
         gasnet_attach(table, sizeof table / sizeof table[0], GASNET_PAGESIZE, 0))
         return 3;
     ready = true;
+    if (argc == 3)
+        gasnet_exit(drained((unsigned)atoi(argv[2])));
     if (gasnet_getSegmentInfo(segments, (int)gasnet_nodes()))
         return 4;
     nodes = gasnet_nodes();

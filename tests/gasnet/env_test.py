@@ -3,7 +3,8 @@
 """The longest Medium by WEFT_AM_MAX: what the manual page promises of its texts. The variables of
 Weft that variables of GASNet set, as the job's statistics show them.
 
-usage: env_test.py WEFT PROGRAM    (any that ends well)"""
+usage: env_test.py WEFT PROGRAM LARGEST [rdma]    (any that ends well; one with the largest segment)
+       rdma: only what needs such a device"""
 
 import os
 import re
@@ -15,7 +16,7 @@ import harness  # pylint: disable=wrong-import-position
 
 DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "60"))
 DEFAULT = 4032
-WEFT, PROGRAM = (os.path.abspath(path) for path in sys.argv[1:])
+WEFT, PROGRAM, LARGEST = (os.path.abspath(path) for path in sys.argv[1:4])
 
 
 def medium(text):
@@ -58,6 +59,20 @@ def mapped_test():
     for name, text, weft, want in (
             ("GASNET_GNI_PUT_BOUNCE_REGISTER_CUTOVER", "8192", "WEFT_RDMA_PUT_COPY", "8K"),
             ("GASNET_GNI_GET_BOUNCE_REGISTER_CUTOVER", "16K", "WEFT_RDMA_GET_COPY", "16K"),
+            ("GASNET_GNI_PUT_FMA_RDMA_CUTOVER", "8192", "WEFT_RDMA_PUT_COPY", "8K"),
+            ("GASNET_GNI_PUT_FMA_RDMA_CUTOVER", "1024", "WEFT_RDMA_PUT_COPY", None),
+            ("GASNET_GNI_GET_FMA_RDMA_CUTOVER", "16K", "WEFT_RDMA_GET_COPY", "16K"),
+            ("GASNET_GNI_MEM_CONSISTENCY", "strict", "WEFT_RDMA_ORDER", None),
+            ("GASNET_GNI_MEM_CONSISTENCY", "none", "WEFT_RDMA_ORDER", None),
+            ("GASNET_GNI_MEM_CONSISTENCY", "relaxed", "WEFT_RDMA_ORDER", "relaxed"),
+            ("GASNET_GNI_MEM_CONSISTENCY", "default", "WEFT_RDMA_ORDER", "relaxed"),
+            ("GASNET_GNI_MEM_CONSISTENCY", "", "WEFT_RDMA_ORDER", None),
+            ("GASNET_GNI_BOUNCE_SIZE", "1.5M", "WEFT_RDMA_COPY_POOL", "1536K"),
+            ("GASNET_GNI_NUM_PD", "0100", "WEFT_RDMA_DESCRIPTORS", "100"),
+            ("GASNET_GNI_BTE_MULTI_CHANNEL", "1", "WEFT_RDMA_RAILS", "4"),
+            ("GASNET_GNI_BTE_MULTI_CHANNEL", "0", "WEFT_RDMA_RAILS", None),
+            ("GASNET_NETWORKDEPTH_SPACE", "128K", "WEFT_SHM_PAYLOAD", "128K"),
+            ("GASNET_NETWORKDEPTH_SPACE", "128K", "WEFT_TCP_SEND", "128K"),
             ("GASNET_GNI_BOUNCE_SIZE", "1M", "WEFT_RDMA_COPY_POOL", "1M"),
             ("GASNET_GNI_NUM_PD", "64", "WEFT_RDMA_DESCRIPTORS", "64"),
             ("GASNET_GNI_MEMREG", "3072", "WEFT_MR_CACHE_COUNT", "3072"),
@@ -72,10 +87,51 @@ def mapped_test():
 def adjusted_test():
     for name, text, weft, want in (
             ("GASNET_GNI_PUT_BOUNCE_REGISTER_CUTOVER", "64K", "WEFT_RDMA_PUT_COPY", "32K"),
+            ("GASNET_GNI_PUT_FMA_RDMA_CUTOVER", "1M", "WEFT_RDMA_PUT_COPY", "16K"),
+            ("GASNET_GNI_NUM_PD", "0", "WEFT_RDMA_DESCRIPTORS", "32"),
+            ("GASNET_GNI_NUM_PD", "0K", "WEFT_RDMA_DESCRIPTORS", "32"),
+            ("GASNET_GNI_MEMREG", "5000000000", "WEFT_MR_CACHE_COUNT", "4294967295"),
             ("GASNET_GNI_BOUNCE_SIZE", "4096", "WEFT_RDMA_COPY_POOL", "64K"),
             ("GASNET_GNI_NUM_PD", "8", "WEFT_RDMA_DESCRIPTORS", "32")):
         have, err = configured({name: text})
         assert have.get(weft) == want and f"WARNING: {name}={text} is adjusted" in err, f"{name}: {have}\n{err}"
+
+
+def cutovers_test():
+    """The greater of the conduit's two limits counts."""
+    for fma, bounce, want in (("8K", "16K", "16K"), ("16K", "8K", "16K"), ("2K", "8K", "8K")):
+        have, err = configured({"GASNET_GNI_PUT_FMA_RDMA_CUTOVER": fma, "GASNET_GNI_PUT_BOUNCE_REGISTER_CUTOVER": bounce})
+        assert have.get("WEFT_RDMA_PUT_COPY") == want and "WARNING" not in err, f"{fma}, {bounce}: {have}\n{err}"
+
+
+def unknown_test():
+    for name, text in (("GASNET_GNI_MEM_CONSISTENCY", "loose"), ("GASNET_GNI_NUM_PD", "many"), ("GASNET_GNI_NUM_PD", "-4"),
+                       ("GASNET_NETWORKDEPTH", "64K"), ("GASNET_NETWORKDEPTH_TOTAL", "-5")):
+        have, err = configured({name: text})
+        assert f"WARNING: {name}={text} is not" in err and "WEFT_RDMA_DESCRIPTORS" not in have, f"{have}\n{err}"
+
+
+def largest(program, env):
+    """gasnet_getMaxGlobalSegmentSize() on two nodes, and what the nodes wrote."""
+    job = harness.Job([WEFT, "run", "-n", "2", "--", program], env={**env, "GASNET_VERBOSEENV": "1"})
+    code, out, err = job.finish(DEADLINE)
+    assert code == 0, f"{env}: code {code}\n{out}{err}"
+    return int(re.search(r"gasnet_getMaxGlobalSegmentSize\(\) is (\d+)", err)[1]), err
+
+
+def pinned_test():
+    """The largest segment leaves room for Weft's own pinned memory, so that it can be pinned, too: 12 KiB
+    for each of the receive buffers, and 512 KiB at least. Without an RDMA device nothing is left out."""
+    share = 64 << 20
+    env = {"GASNET_PHYSMEM_MAX": f"{2 * share >> 20}M", "WEFT_RDMA_ON_DEMAND": "never"}
+    assert largest(PROGRAM, {**env, "WEFT_TRANSPORTS": "loop,tcp"})[0] == share
+    found = {}
+    for receives in (64, 512):
+        found[receives], err = largest(LARGEST, {**env, "WEFT_TRANSPORTS": "loop,rdma", "WEFT_RDMA_RECEIVES": str(receives)})
+        assert "peers reach" not in err and "WARNING" not in err, err
+        own = share - found[receives]
+        assert receives * 12288 + (512 << 10) <= own <= receives * 12288 + (2 << 20), f"{receives}: {own}"
+    assert found[64] - found[512] == 448 * 12288, found
 
 
 def unknown_barrier_test():
@@ -88,5 +144,6 @@ def weft_first_test():
     assert have["WEFT_RDMA_DESCRIPTORS"] == "100", have
 
 
-harness.main([taken_test, refused_test, not_set_test, mapped_test, adjusted_test, unknown_barrier_test,
-              weft_first_test])
+harness.main([pinned_test] if sys.argv[4:] == ["rdma"] else
+             [taken_test, refused_test, not_set_test, mapped_test, adjusted_test, cutovers_test, unknown_test,
+              unknown_barrier_test, weft_first_test])

@@ -4,7 +4,10 @@
  *
  * usage: ways long|async|reply COUNT NBYTES NARGS    NARGS: 0, 12, 13 or 16
  *        ways leave COUNT PATH 0    node 0 sends COUNT Shorts, and then calls nothing until node 1,
- *                                   which has got all of them, makes the file PATH */
+ *                                   which has got all of them, makes the file PATH
+ *        ways answer COUNT PATH 0   node 1's handler has replied COUNT times; it replies again, and
+ *                                   then waits until node 0, which has got the reply, makes the
+ *                                   file PATH */
 #include <fcntl.h>
 #include <gasnet.h>
 #include <sched.h>
@@ -14,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ASK = 200, THANK, TAKE };
+enum { ASK = 200, THANK, TAKE, HOLD, LET };
 #define PLACES 4
 
 static unsigned count, nbytes, taken, thanked;
@@ -103,17 +106,17 @@ static void request(const char *how, unsigned i)
 
 #define LEFT_S 30 /* limit for the time that the messages take */
 
-static void leave(const char *path)
+static const char *path;
+
+static void make(void)
+{
+    if (close(open(path, O_CREAT | O_WRONLY, 0600)))
+        gasnet_exit(14);
+}
+
+static void wait_for_it(void)
 {
     time_t until = time(NULL) + LEFT_S;
-    if (gasnet_mynode()) {
-        GASNET_BLOCKUNTIL(thanked == count);
-        if (close(open(path, O_CREAT | O_WRONLY, 0600)))
-            gasnet_exit(14);
-        return;
-    }
-    for (unsigned i = 0; i < count; i++)
-        gasnet_AMRequestShort0(1, THANK);
     while (access(path, F_OK)) {
         if (time(NULL) > until)
             gasnet_exit(15);
@@ -121,10 +124,48 @@ static void leave(const char *path)
     }
 }
 
+static void on_hold(gasnet_token_t token)
+{
+    gasnet_AMReplyShort0(token, LET);
+    if (thanked++ == count)
+        wait_for_it();
+}
+
+static void on_let(gasnet_token_t token)
+{
+    (void)token;
+    if (thanked++ == count)
+        make();
+}
+
+static void answer(void)
+{
+    for (unsigned i = 0; !gasnet_mynode() && i <= count; i++) {
+        gasnet_AMRequestShort0(1, HOLD);
+        GASNET_BLOCKUNTIL(thanked == i + 1);
+    }
+    GASNET_BLOCKUNTIL(thanked == count + 1);
+}
+
+static void leave(void)
+{
+    if (gasnet_mynode()) {
+        GASNET_BLOCKUNTIL(thanked == count);
+        make();
+        return;
+    }
+    for (unsigned i = 0; i < count; i++)
+        gasnet_AMRequestShort0(1, THANK);
+    wait_for_it();
+}
+
 int main(int argc, char **argv)
 {
-    gasnet_handlerentry_t handlers[] = {
-        {ASK, (void (*)(void))on_ask}, {THANK, (void (*)(void))on_thank}, {TAKE, NULL}};
+    gasnet_handlerentry_t handlers[] = {{ASK, (void (*)(void))on_ask},
+                                        {THANK, (void (*)(void))on_thank},
+                                        {TAKE, NULL},
+                                        {HOLD, (void (*)(void))on_hold},
+                                        {LET, (void (*)(void))on_let}};
     if (gasnet_init(&argc, &argv) != GASNET_OK || argc != 5 || gasnet_nodes() != 2) {
         fprintf(stderr, "usage: weft run -n 2 -- ways long|async|reply COUNT NBYTES NARGS\n");
         return 2;
@@ -132,17 +173,20 @@ int main(int argc, char **argv)
     count = (unsigned)atoi(argv[2]);
     nbytes = (unsigned)atoi(argv[3]);
     nargs = atoi(argv[4]);
+    path = argv[3];
     handlers[2].fnptr = nargs == 0    ? (void (*)(void))take_0
                         : nargs == 12 ? (void (*)(void))take_12
                         : nargs == 13 ? (void (*)(void))take_13
                                       : (void (*)(void))take_16;
     data = malloc(nbytes + 1);
-    if (!data || gasnet_attach(handlers, 3, 1 << 20, 0) != GASNET_OK ||
+    if (!data || gasnet_attach(handlers, 5, 1 << 20, 0) != GASNET_OK ||
         gasnet_getSegmentInfo(segments, 2) != GASNET_OK)
         gasnet_exit(10);
     gasnet_barrier(0, GASNET_BARRIERFLAG_ANONYMOUS); /* handlers read [segments] */
     if (!strcmp(argv[1], "leave"))
-        leave(argv[3]);
+        leave();
+    else if (!strcmp(argv[1], "answer"))
+        answer();
     else
         for (unsigned i = 0; !gasnet_mynode() && i < count; i++)
             request(argv[1], i);

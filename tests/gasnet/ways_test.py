@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """How Longs travel, by Weft's counters: copied to a segment that is mapped, packed into the message
 if they fit a Medium, otherwise put before the message. That a request has left when the call
-returns: it arrives although its sender calls nothing afterwards. And that no handler runs in
-gasnet_attach.
+returns, and a reply when its call returns: they arrive although their sender calls nothing
+afterwards. And that no handler runs in gasnet_attach.
 
-usage: ways_test.py --on shm|tcp|rdma WEFT WAYS EARLY"""
+usage: ways_test.py --on shm|tcp|rdma WEFT WAYS EARLY INLINED"""
 
 import argparse
 import os
@@ -74,16 +74,57 @@ def leave_test(args, run):
     return test
 
 
+def answer_test(args, run):
+    """A handler's first reply leaves in the call that makes it, and so does one after many. (Over a network replies leave when the
+    poll that runs their handlers ends.)"""
+    def test():
+        with tempfile.TemporaryDirectory() as place:
+            for before in (0, 1, 100):
+                job = harness.Job([args.weft, "run", "-n", "2", "--", args.ways, "answer", str(before), f"{place}/{before}", "0"],
+                                  env=RUNS[args.on][run])
+                code, out, err = job.finish(DEADLINE)
+                assert code == 0 and out.split() == ["ok"], f"after {before}: code {code}\n{out}{err}"
+
+    test.__name__ = f"answer {run}"
+    return test
+
+
 def early_test(args, run):
     """Many ranks for the cores: those that are not running are in gasnet_attach when others send."""
     def test():
         for nodes in (2, 3, 8, 16) if args.on == "shm" else (2, 4):
-            for _ in range(5):
-                job = harness.Job([args.weft, "run", "-n", str(nodes), "--", args.early], env=RUNS[args.on][run])
+            for limit in ({}, {}, {}, {"GASNET_NETWORKDEPTH_TOTAL": "1"}, {"GASNET_NETWORKDEPTH": "1"}):
+                job = harness.Job([args.weft, "run", "-n", str(nodes), "--", args.early], env={**RUNS[args.on][run], **limit})
                 code, out, err = job.finish(DEADLINE)
                 assert code == 0, f"{nodes} nodes: code {code}\n{out}{err}"
 
     test.__name__ = f"early {run}"
+    return test
+
+
+def drained_test(args, run):
+    """On one machine, when a barrier ends, the handlers of requests sent before it have run."""
+    def test():
+        # The first messages to a peer are sent before it has accepted the connection.
+        for nodes, rounds in ((2, 300), (3, 100), (4, 100), (9, 20), (16, 5), *((n, 1) for n in (2, 4, 16) for _ in range(5))):
+            job = harness.Job([args.weft, "run", "-n", str(nodes), "--", args.early, "drained", str(rounds)],
+                              env=RUNS[args.on][run])
+            code, out, err = job.finish(DEADLINE)
+            assert code == 0, f"{nodes} nodes: code {code}\n{out}{err}"
+
+    test.__name__ = f"drained {run}"
+    return test
+
+
+def inlined_test(args, run):
+    """Short puts and gets are inlined where the segment is mapped. (In a debug build they are not.)"""
+    def test():
+        job = harness.Job([args.weft, "run", "-n", "2", "--", args.inlined, "yes" if run == "mapped" else "no"],
+                          env=RUNS[args.on][run])
+        code, out, err = job.finish(DEADLINE)
+        assert code == 0 and out.split() == ["ok"], f"code {code}\n{out}{err}"
+
+    test.__name__ = f"inlined {run}"
     return test
 
 
@@ -93,9 +134,11 @@ def main():
     parser.add_argument("weft", type=os.path.abspath)
     parser.add_argument("ways", type=os.path.abspath)
     parser.add_argument("early", type=os.path.abspath)
+    parser.add_argument("inlined", type=os.path.abspath)
     args = parser.parse_args()
     harness.main([one_test(args, run, how) for run in RUNS[args.on] for how in ("long", "async", "reply")] +
-                 [test(args, run) for test in (leave_test, early_test) for run in RUNS[args.on]])
+                 [test(args, run) for test in (leave_test, early_test, inlined_test) for run in RUNS[args.on]] +
+                 [test(args, run) for test in (answer_test, drained_test) for run in RUNS["shm"] if args.on == "shm"])
 
 
 if __name__ == "__main__":

@@ -23,11 +23,11 @@ static inline void poll_sometimes(void)
         (void)gasnetw_turn();
 }
 
-/* Returns the room that a request to [handler] reserves for its reply. It is 0 until the binding
- * has learnt that the handler replies (reply.c). */
+/* Returns the room that a request to [handler] reserves for its reply (reply.c). */
 static inline size_t reply_room(gasnet_handler_t handler)
 {
-    return __atomic_load_n(&gasnetw_binding.reply_room[handler], __ATOMIC_RELAXED);
+    uint16_t room = __atomic_load_n(&gasnetw_binding.reply_room[handler], __ATOMIC_RELAXED);
+    return WEFT_UNLIKELY(room == AM_TRIAL_ROOM) ? gasnetw_reply_try(handler) : room;
 }
 
 __attribute__((noinline, cold)) static void
@@ -82,6 +82,60 @@ static inline void put_place(uint32_t *words, const void *addr, size_t nbytes)
     words[2] = (uint32_t)nbytes;
 }
 
+/* ---- first requests ---- */
+
+/* The nodes to which this node sent its first requests since the last barrier. */
+static struct {
+    pthread_mutex_t lock;
+    gasnet_node_t *nodes; /* [nodes] */
+    _Atomic unsigned n;
+} fresh = {PTHREAD_MUTEX_INITIALIZER, NULL, 0};
+
+__attribute__((noinline, cold)) static void remember(gasnet_node_t dest)
+{
+    unsigned n;
+    pthread_mutex_lock(&fresh.lock);
+    if (!fresh.nodes)
+        fresh.nodes = calloc(gasnetw_job.nodes, sizeof *fresh.nodes);
+    if (!fresh.nodes)
+        gasnetw_fatal("out of memory for %u nodes", gasnetw_job.nodes);
+    if (!__atomic_load_n(&gasnetw_binding.known[dest], __ATOMIC_RELAXED)) {
+        n = atomic_load_explicit(&fresh.n, memory_order_relaxed);
+        fresh.nodes[n] = dest;
+        atomic_store_explicit(&fresh.n, n + 1, memory_order_relaxed);
+        __atomic_store_n(&gasnetw_binding.known[dest], gasnetw_binding.peers[dest],
+                         __ATOMIC_RELAXED);
+    }
+    pthread_mutex_unlock(&fresh.lock);
+}
+
+static inline void sent_to(gasnet_node_t dest)
+{
+    if (WEFT_UNLIKELY(!__atomic_load_n(&gasnetw_binding.known[dest], __ATOMIC_RELAXED)))
+        remember(dest);
+}
+
+static bool take_fresh(gasnet_node_t *dest)
+{
+    unsigned n;
+    pthread_mutex_lock(&fresh.lock);
+    n = atomic_load_explicit(&fresh.n, memory_order_relaxed);
+    if (n) {
+        *dest = fresh.nodes[n - 1];
+        atomic_store_explicit(&fresh.n, n - 1, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&fresh.lock);
+    return n != 0;
+}
+
+void gasnetw_am_settle(void)
+{
+    gasnet_node_t dest;
+    while (WEFT_UNLIKELY(atomic_load_explicit(&fresh.n, memory_order_relaxed)) && take_fresh(&dest))
+        while (weft_peer_sent(gasnetw_binding.peers[dest]) == WEFT_AGAIN)
+            (void)gasnetw_turn();
+}
+
 /* Across a network, poll until the message has left: the caller may compute for long, or wait
  * elsewhere for what the message causes. */
 static inline void let_leave(struct weft_peer *peer)
@@ -91,19 +145,27 @@ static inline void let_leave(struct weft_peer *peer)
             (void)gasnetw_turn();
 }
 
+static inline void count(gasnet_node_t dest)
+{
+    if (WEFT_UNLIKELY(gasnetw_credit_counts))
+        gasnetw_credit_take(dest);
+}
+
 /* Send [n] words, the first of which is the origin, and poll while there is no room. */
 static inline __attribute__((always_inline)) int
 request_words(gasnet_node_t dest, unsigned kind, gasnet_handler_t handler, const uint32_t *words,
               unsigned n, const void *data, size_t len, const char *what)
 {
     struct weft_peer *peer = gasnetw_binding.peers[dest];
+    size_t room = reply_room(handler);
     enum weft_status status;
     poll_sometimes();
-    while ((status = weft_am_request(peer, kind, words, n, data, len, reply_room(handler))) ==
-           WEFT_AGAIN)
+    count(dest);
+    while ((status = weft_am_request(peer, kind, words, n, data, len, room)) == WEFT_AGAIN)
         (void)gasnetw_turn();
     if (WEFT_UNLIKELY(status != WEFT_OK))
         gasnetw_lost(dest, status, what);
+    sent_to(dest);
     let_leave(peer);
     return GASNET_OK;
 }
@@ -153,14 +215,16 @@ static int request_head(gasnet_node_t dest, unsigned kind, const struct am_head 
 {
     struct weft_peer *peer = gasnetw_binding.peers[dest];
     struct iovec iov[2] = {{(void *)(uintptr_t)head, AM_HEAD}, {(void *)(uintptr_t)data, len}};
+    size_t room = reply_room(head->origin & 0xff);
     enum weft_status status;
     poll_sometimes();
-    while ((status =
-                weft_am_requestv(peer, kind, (const uint32_t *)(const void *)args, (unsigned)nargs,
-                                 iov, len ? 2 : 1, reply_room(head->origin & 0xff))) == WEFT_AGAIN)
+    count(dest);
+    while ((status = weft_am_requestv(peer, kind, (const uint32_t *)(const void *)args,
+                                      (unsigned)nargs, iov, len ? 2 : 1, room)) == WEFT_AGAIN)
         (void)gasnetw_turn();
     if (status != WEFT_OK)
         gasnetw_lost(dest, status, what);
+    sent_to(dest);
     let_leave(peer);
     return GASNET_OK;
 }
@@ -187,15 +251,16 @@ int gasnetw_short(gasnet_node_t dest, unsigned nwords, const A *words)
     gasnet_handler_t handler = (gasnet_handler_t)words[0];
     uint64_t both = dest | (uint64_t)nwords << 32; /* keeps one register alive, not two */
     unsigned now = __atomic_load_n(&poll_count, __ATOMIC_RELAXED) + 1;
+    uint16_t room = __atomic_load_n(&gasnetw_binding.reply_room[handler], __ATOMIC_RELAXED);
     enum weft_status status = WEFT_AGAIN;
-    if (!WEFT_UNLIKELY(request_is_odd(dest, handler, (int)nwords - 1) || gasnetw_tracing ||
-                       gasnetw_binding.across || now % REQUESTS_PER_POLL == 0 ||
-                       dest == (uint32_t)words[0] >> 8)) {
+    if (!WEFT_UNLIKELY(room == AM_TRIAL_ROOM || request_is_odd(dest, handler, (int)nwords - 1) ||
+                       gasnetw_tracing || gasnetw_binding.odd_sends ||
+                       now % REQUESTS_PER_POLL == 0 || dest == (uint32_t)words[0] >> 8 ||
+                       !gasnetw_binding.known[dest])) {
         __atomic_store_n(&poll_count, now, __ATOMIC_RELAXED);
         __asm__("" : "+r"(both));
-        status = weft_am_request(gasnetw_binding.peers[dest], AM_SHORT,
-                                 (const uint32_t *)(const void *)words, nwords, NULL, 0,
-                                 reply_room(handler));
+        status = weft_am_request(gasnetw_binding.known[dest], AM_SHORT,
+                                 (const uint32_t *)(const void *)words, nwords, NULL, 0, room);
     }
     if (!WEFT_UNLIKELY(status != WEFT_OK))
         return GASNET_OK;
@@ -288,14 +353,17 @@ static enum weft_status long_start(gasnet_node_t dest, gasnet_handler_t handler,
     uint64_t offset;
     struct weft_remote *r = gasnetw_segment_at(dest, dest_addr, nbytes, what, &offset);
     unsigned n = pack(words, handler, nargs, args);
+    size_t room = reply_room(handler);
     enum weft_status status;
     poll_sometimes();
-    while ((status = weft_am_long(r, offset, source, nbytes, AM_LONG, words, n, reply_room(handler),
-                                  op)) == WEFT_AGAIN ||
+    count(dest);
+    while ((status = weft_am_long(r, offset, source, nbytes, AM_LONG, words, n, room, op)) ==
+               WEFT_AGAIN ||
            status == WEFT_ELIMIT)
         (void)gasnetw_turn();
     if (status != WEFT_OK && status != WEFT_PENDING)
         gasnetw_lost(dest, status, what);
+    sent_to(dest);
     return status;
 }
 
@@ -391,11 +459,14 @@ static int reply(struct token *t, unsigned kind, gasnet_handler_t handler, int n
     size_t total = (head ? AM_HEAD : 0) + len;
     uint32_t words[17];
     enum weft_status status;
-    if (WEFT_UNLIKELY(total >= am->reply_max)) {
+    if (WEFT_UNLIKELY(total >= am->reply_max || len > gasnetw_binding.max_medium)) {
         gasnetw_reply_later(t->origin, kind, origin_of(handler), nargs, args, head, data, len);
         return GASNET_OK;
     }
-    if (!head) {
+    if (WEFT_UNLIKELY(am->reply_max == gasnetw_trial_room())) {
+        status = gasnetw_reply_trial(am, t->origin, kind, origin_of(handler), nargs, args, head,
+                                     data, len);
+    } else if (!head) {
         unsigned n = pack(words, handler, nargs, args);
         status = weft_am_reply(am, kind, words, n, data, len);
     } else {

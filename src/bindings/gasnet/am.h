@@ -25,4 +25,35 @@ extern unsigned char *gasnetw_am_scratch;
 void gasnetw_am_self(unsigned kind, gasnet_handler_t handler, bool is_reply, const A *args,
                      unsigned nargs, void *data, size_t nbytes);
 
+/* ---- room for replies (reply.c) ---- */
+
+/* In binding.reply_room: nothing is known of this handler's replies. */
+#define AM_TRIAL_ROOM UINT16_MAX
+/* What a request reserves then. No other request reserves as much, so that the replying node can
+ * tell. */
+static inline size_t gasnetw_trial_room(void)
+{
+    return 1 + AM_LATE_HEAD + AM_HEAD + gasnetw_binding.max_medium;
+}
+/* Called for a request to a handler of which nothing is known. Returns what it reserves. */
+size_t gasnetw_reply_try(gasnet_handler_t handler);
+/* Reply to a request that reserved gasnetw_trial_room(). The reply names the request's handler.
+ * The parameters are those of gasnetw_reply_later. Returns as weft_am_reply. */
+enum weft_status gasnetw_reply_trial(const struct weft_am *am, uint32_t to, unsigned kind,
+                                     uint32_t origin, int nargs, const A *args,
+                                     const struct am_head *head, const void *data, size_t len);
+
+/* ---- limits for requests under way (credit.c) ---- */
+
+/* This node has a limit: each request to another node calls gasnetw_credit_take first, which polls
+ * until the request may be sent. */
+extern bool gasnetw_credit_counts;
+void gasnetw_credit_take(gasnet_node_t dest);
+/* A request to [node] has ended: its reply or its credit has arrived. */
+void gasnetw_credit_return(gasnet_node_t node);
+/* The handler of the request of [t] has returned and did not reply. Send a credit, if the requester
+ * counts. */
+void gasnetw_credit_send(const struct token *t);
+void gasnetw_on_credit(const struct weft_am *am);
+
 #endif

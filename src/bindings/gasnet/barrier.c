@@ -48,6 +48,7 @@ static unsigned weft_flags(int flags)
 static void notify(int id, int flags)
 {
     enum weft_status s;
+    gasnetw_am_settle();
     barrier.name = (uint32_t)id;
     barrier.flags = weft_flags(flags);
     gasnetw_trace_barrier("notify", id, flags);
@@ -64,6 +65,10 @@ static int conclude(enum weft_status s, int id, int flags)
     barrier.named = weft_job_barrier_name(gasnetw_binding.job, &barrier.agreed) == WEFT_OK;
     if (s != WEFT_OK && s != WEFT_EMISMATCH)
         gasnetw_fatal("gasnet_barrier_wait: %s", weft_status_text(s));
+    /* Programs rely on this, as they can with GASNet: on one machine, the handlers of requests that
+     * were sent before the barrier have run when it ends. */
+    if (weft_ep_drain(gasnetw_binding.ep) > 0)
+        (void)gasnetw_after_poll();
     atomic_store_explicit(&barrier.notified, false, memory_order_release);
     gasnetw_trace_barrier("end", id, flags);
     if (s || (flags & GASNET_BARRIERFLAG_MISMATCH) ||

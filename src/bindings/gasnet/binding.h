@@ -7,6 +7,7 @@
  *   am.c       active messages: requests and replies
  *   dispatch.c received messages, and the client's handlers
  *   early.c    messages that arrive in gasnet_attach
+ *   credit.c   limits for the requests under way
  *   reply.c    deferred replies, which are sent after the handler has returned
  *   wait.c     one turn of a wait
  *   op.c       put, get, memset
@@ -14,7 +15,8 @@
  *   barrier.c  the split-phase barrier
  *   domain.c   endpoints of several threads
  *   hsl.c      handler-safe locks
- *   env.c      GASNet's variables
+ *   env.c      GASNet's variables: reading, and the report
+ *   env_set.c  GASNet's variables that set variables of Weft
  *   signals.c  signals: faults are reported with the node's number
  *   coll*.c    collectives and teams
  *   schedule.c the steps of collectives
@@ -66,6 +68,7 @@ enum {
     AM_LONG_DATA,   /* payload: struct am_head, then the data to copy */
     AM_LATE,        /* a deferred reply; payload: struct late_head, then its payload */
     AM_LEAVE,       /* leave.c */
+    AM_CREDIT,      /* a request's handler did not reply: credit.c */
 };
 
 struct am_head {
@@ -96,7 +99,10 @@ struct gasnet_binding {
     int mode, segment;
     bool attached, crowded, debug;
     bool across;              /* not all nodes share memory */
+    bool odd_sends;           /* across, or requests are counted (credit.c) */
     struct weft_peer **peers; /* [nodes] */
+    struct weft_peer *
+        *known; /* [nodes]: as peers, of nodes to which a request was sent; else NULL */
     pid_t pid;
     size_t max_medium;
     gasnetw_fn_t handlers[256];
@@ -152,11 +158,16 @@ bool gasnetw_segment_has(gasnet_node_t node, uint64_t addr, uint64_t nbytes);
 uint64_t gasnetw_memory_of_node(void);
 void gasnetw_segment_limits(uint64_t *together, uint64_t *each);
 uintptr_t gasnetw_segment_share(uint64_t together, uint64_t each, unsigned processes);
+/* Returns how long a segment can be so that the NICs can pin it; UINT64_MAX: there are no NICs. */
+uint64_t gasnetw_segment_pinnable(void);
 uintptr_t gasnetw_segment_offset(gasnet_node_t node);
 
 /* ---- messages (am.c, reply.c) ---- */
 
 void gasnetw_am_open(void);
+/* Wait until the nodes of this machine to which this node sent its first requests have accepted the
+ * connections. A barrier that begins then ends after those requests have arrived. */
+void gasnetw_am_settle(void);
 /* gasnet_attach has met all nodes: from now on handlers run when their messages arrive. */
 void gasnetw_am_attached(void);
 /* Run the handler of a received message. */
@@ -183,6 +194,17 @@ void gasnetw_on_late(const struct weft_am *am);
  */
 int gasnetw_reply_flush(void);
 extern _Atomic unsigned gasnetw_replies_waiting;
+/* Called before any request is sent. [counts]: this node needs a credit for each request. */
+void gasnetw_reply_open(bool counts);
+
+/* Read the limits for requests under way (credit.c). Returns whether this node has any. */
+bool gasnetw_credit_open(void);
+/* Node [node] has such limits, and needs credits. Called for each of them before gasnet_attach. */
+void gasnetw_credit_agree(gasnet_node_t node);
+/* Handlers that do not reply send credits, since some node counts its requests. */
+void gasnetw_am_credits(void);
+/* The most requests that were under way at a time; 0 if this node does not count. */
+unsigned gasnetw_credit_most(void);
 
 /* ---- vis.c, coll.c ---- */
 
@@ -191,7 +213,7 @@ void gasnetw_coll_open(void);
 
 void gasnetw_barrier_pass_on(void);
 
-/* ---- variables (env.c) ---- */
+/* ---- variables (env.c, env_set.c) ---- */
 
 void gasnetw_env_before(void); /* sets Weft's variables from GASNet's */
 void gasnetw_env_report(void);
@@ -206,5 +228,8 @@ uint64_t gasnetw_env_size(const char *name, uint64_t whole);
 void gasnetw_env_complain(const char *name, const char *text, const char *want);
 bool gasnetw_env_yes(const char *name, bool dflt);
 double gasnetw_env_number(const char *name, double dflt);
+/* Does this process print warnings about variables? Only rank 0 does. */
+bool gasnetw_env_speaks(void);
+double gasnetw_env_unit(char letter); /* K, M, G, T; else 0 */
 
 #endif

@@ -192,34 +192,74 @@ static void deliver(unsigned kind, struct token *t, const A *args, unsigned narg
              nargs, kind);
 }
 
+/* A message's handler has returned, or does not run since this node leaves. If nodes count their
+ * requests, report the end of the request to its sender; a reply does so itself. */
+static inline void account(struct token *t)
+{
+    if (t->is_reply)
+        gasnetw_credit_return(t->origin >> 8);
+    else if (!t->replied)
+        gasnetw_credit_send(t);
+}
+
 /* Handle a message whose first argument is its origin: the sender's rank and the handler's index.
  * The other arguments are for the client's handler. */
-static void on_plain(const struct weft_am *am)
+static inline __attribute__((always_inline)) void plain(const struct weft_am *am, bool counts)
 {
     struct token t = {.am = am, .is_reply = am->is_reply};
     const A *args = (const A *)(const void *)am->args;
     size_t nbytes = am->handler == AM_LONG ? am->long_len : am->len;
     if (WEFT_UNLIKELY(!am->nargs))
         bad(am->handler, am->nargs, am->len);
-    if (!enter())
-        return;
     t.origin = (uint32_t)args[0];
+    if (!enter()) {
+        if (counts)
+            account(&t);
+        return;
+    }
     deliver(am->handler, &t, args + 1, am->nargs - 1u, am->data, am->len, nbytes);
+    if (counts)
+        account(&t);
     leave(t.origin);
 }
 
 /* Handle a message whose payload begins with struct am_head, which has the origin: the sender's
  * rank and the handler's index. */
-static void on_head(const struct weft_am *am)
+static inline __attribute__((always_inline)) void with_head(const struct weft_am *am, bool counts)
 {
     struct token t = {.am = am, .is_reply = am->is_reply};
     if (WEFT_UNLIKELY(am->len < AM_HEAD))
         bad(am->handler, am->nargs, am->len);
-    if (!enter())
-        return;
     memcpy(&t.origin, am->data, sizeof t.origin);
+    if (!enter()) {
+        if (counts)
+            account(&t);
+        return;
+    }
     deliver(am->handler, &t, (const A *)(const void *)am->args, am->nargs, am->data, am->len, 0);
+    if (counts)
+        account(&t);
     leave(t.origin);
+}
+
+static void on_plain(const struct weft_am *am)
+{
+    plain(am, false);
+}
+
+static void on_head(const struct weft_am *am)
+{
+    with_head(am, false);
+}
+
+static void on_plain_counted(const struct weft_am *am)
+{
+    plain(am, true);
+}
+
+static void on_head_counted(const struct weft_am *am)
+{
+    with_head(am, true);
 }
 
 void gasnetw_am_deliver(unsigned kind, uint32_t origin, const A *args, unsigned nargs,
@@ -259,17 +299,30 @@ unsigned char *gasnetw_am_scratch;
 
 static const struct {
     unsigned id;
-    weft_am_fn fn;
-} kinds[] = {{AM_SHORT, on_plain},      {AM_SHORT_HEAD, on_head}, {AM_MEDIUM, on_plain},
-             {AM_MEDIUM_HEAD, on_head}, {AM_LONG, on_plain},      {AM_LONG_HEAD, on_head},
-             {AM_LONG_DATA, on_head},   {AM_LONG_AT, on_plain}};
+    bool has_head;
+} kinds[] = {{AM_SHORT, false}, {AM_SHORT_HEAD, true}, {AM_MEDIUM, false},   {AM_MEDIUM_HEAD, true},
+             {AM_LONG, false},  {AM_LONG_HEAD, true},  {AM_LONG_DATA, true}, {AM_LONG_AT, false}};
 #define KINDS (sizeof kinds / sizeof kinds[0])
+
+static bool credits;
+
+void gasnetw_am_credits(void)
+{
+    credits = true;
+}
+
+static weft_am_fn fn_of(size_t kind)
+{
+    if (credits)
+        return kinds[kind].has_head ? on_head_counted : on_plain_counted;
+    return kinds[kind].has_head ? on_head : on_plain;
+}
 
 void gasnetw_am_run(const struct weft_am *am)
 {
     for (size_t i = 0; i < KINDS; i++)
         if (kinds[i].id == am->handler)
-            kinds[i].fn(am);
+            fn_of(i)(am);
 }
 
 void gasnetw_am_open(void)
@@ -282,6 +335,8 @@ void gasnetw_am_open(void)
         s = weft_am_register(gasnetw_binding.ep, kinds[i].id, gasnetw_early_keep, NULL);
     if (!s)
         s = weft_am_register(gasnetw_binding.ep, AM_LATE, gasnetw_on_late, NULL);
+    if (!s)
+        s = weft_am_register(gasnetw_binding.ep, AM_CREDIT, gasnetw_on_credit, NULL);
     if (s)
         gasnetw_fatal("gasnet_init: active messages: %s", weft_status_text(s));
     gasnetw_binding.max_medium = (weft_am_max(gasnetw_binding.ep) - AM_OVERHEAD) / 64 * 64;
@@ -291,7 +346,7 @@ void gasnetw_am_attached(void)
 {
     enum weft_status s = WEFT_OK;
     for (size_t i = 0; !s && i < KINDS; i++)
-        s = weft_am_register(gasnetw_binding.ep, kinds[i].id, kinds[i].fn, NULL);
+        s = weft_am_register(gasnetw_binding.ep, kinds[i].id, fn_of(i), NULL);
     if (s)
         gasnetw_fatal("gasnet_attach: active messages: %s", weft_status_text(s));
 }

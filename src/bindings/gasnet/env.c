@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GASNet's variables. A variable with a meaning here sets a variable of Weft, or is read where it
- * is used. The other known variables are accepted without effect, and GASNET_VERBOSEENV reports
- * that. */
-#include <ctype.h>
+/* GASNet's variables. A variable with a meaning here sets a variable of Weft (env_set.c), or is
+ * read where it is used. The other known variables are accepted without effect, and
+ * GASNET_VERBOSEENV reports that. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,9 +18,9 @@ char *gasnet_getenv(const char *name)
     return name ? getenv(name) : NULL; /* launchers give all nodes their environment */
 }
 
-/* Should this process report? Only rank 0 does. Before gasnet_init the binding does not know the
- * rank, so take it from the launcher's variable. */
-static bool speaks(void)
+/* Before gasnet_init the binding does not know the rank, so take it from the launcher's variable.
+ */
+bool gasnetw_env_speaks(void)
 {
     const char *rank = getenv("PMIX_RANK");
     return !rank || !strcmp(rank, "0");
@@ -29,7 +28,7 @@ static bool speaks(void)
 
 void gasnetw_env_complain(const char *name, const char *text, const char *want)
 {
-    if (speaks())
+    if (gasnetw_env_speaks())
         fprintf(stderr, "WARNING: %s=%s is not %s: it is ignored\n", name, text, want);
 }
 
@@ -61,7 +60,7 @@ double gasnetw_env_number(const char *name, double dflt)
     return value;
 }
 
-static double unit_of(char letter)
+double gasnetw_env_unit(char letter)
 {
     switch (letter) {
     case 'k':
@@ -90,8 +89,8 @@ uint64_t gasnetw_env_size(const char *name, uint64_t whole)
         below = strtod(end + 1, &end);
         value = below > 0 ? value / below : -1;
     }
-    if (unit_of(*end) > 0)
-        value *= unit_of(*end++);
+    if (gasnetw_env_unit(*end) > 0)
+        value *= gasnetw_env_unit(*end++);
     if (*end == 'B' || *end == 'b')
         end++;
     if (*end || !(value > 0) || value > 1e18 || (whole && value > 1 && value < 65536) ||
@@ -102,174 +101,16 @@ uint64_t gasnetw_env_size(const char *name, uint64_t whole)
     return (uint64_t)(value <= 1 ? value * (double)whole : value);
 }
 
-/* ---- setting Weft's variables ---- */
-
-#define MEDIUM 4032u
-#define MEDIUM_MIN 512u
-#define AM_MAX_MOST 32704u /* of WEFT_AM_MAX: weft(3) */
-
-static void set_if_free(const char *name, const char *text)
-{
-    if (!getenv(name))
-        (void)setenv(name, text, 1);
-}
-
-static void set_number(const char *name, uint64_t value)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%" PRIu64, value);
-    set_if_free(name, text);
-}
-
-/* Set how many bytes may be in flight through shared memory to one node. GASNet's variable counts
- * the longest Mediums, or bytes. Weft needs room for four Mediums, and GASNet allows 2 to 64: other
- * values are adjusted. */
-static void set_payload(void)
-{
-    uint64_t space = gasnetw_env_size("GASNET_NETWORKDEPTH_SPACE", 0), size = 4096, want,
-             depth = (uint64_t)gasnetw_env_number("GASNET_PSHM_NETWORK_DEPTH", 0),
-             one = MEDIUM + AM_OVERHEAD;
-    if (!depth && !space)
-        return;
-    want = depth ? depth * one : space;
-    if (want < 4 * one || want > 64 * one) {
-        if (speaks())
-            fprintf(stderr,
-                    "WARNING: GASNET_%s is adjusted: room for 4 to 64 Mediums is possible\n",
-                    depth ? "PSHM_NETWORK_DEPTH" : "NETWORKDEPTH_SPACE");
-        want = want < 4 * one ? 4 * one : 64 * one;
-    }
-    while (size < want)
-        size *= 2;
-    set_number("WEFT_SHM_PAYLOAD", size);
-}
-
-static void set_pinned(void)
-{
-    uint64_t bytes = gasnetw_env_size("GASNET_PHYSMEM_MAX", gasnetw_memory_of_node());
-    if (!bytes)
-        bytes = gasnetw_env_size("GASNET_PHYSMEM_PINNABLE_RATIO", gasnetw_memory_of_node());
-    if (bytes)
-        set_number("WEFT_PINNED", bytes);
-}
-
-/* Give Weft the values of the conduit's variables for transfers by the NICs. A value out of the
- * conduit's range is adjusted, and reported. */
-static void set_rdma(void)
-{
-    static const struct {
-        const char *name, *weft;
-        uint64_t least, most;
-    } rows[] = {
-        {"GASNET_GNI_PUT_BOUNCE_REGISTER_CUTOVER", "WEFT_RDMA_PUT_COPY", 4096, 32768},
-        {"GASNET_GNI_GET_BOUNCE_REGISTER_CUTOVER", "WEFT_RDMA_GET_COPY", 4096, 32768},
-        {"GASNET_GNI_BOUNCE_SIZE", "WEFT_RDMA_COPY_POOL", 65536, 1073741824},
-        {"GASNET_GNI_NUM_PD", "WEFT_RDMA_DESCRIPTORS", 32, 65536},
-        {"GASNET_GNI_MEMREG", "WEFT_MR_CACHE_COUNT", 16, UINT32_MAX},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        uint64_t value = gasnetw_env_size(rows[i].name, 0), fit = value;
-        if (!value)
-            continue;
-        fit = fit < rows[i].least ? rows[i].least : fit > rows[i].most ? rows[i].most : fit;
-        if (fit != value && speaks())
-            fprintf(stderr,
-                    "WARNING: %s=%s is adjusted to %" PRIu64 ": %" PRIu64 " to %" PRIu64
-                    " are possible\n",
-                    rows[i].name, getenv(rows[i].name), fit, rows[i].least, rows[i].most);
-        set_number(rows[i].weft, fit);
-    }
-    if (!gasnetw_env_yes("GASNET_USE_UDREG", true))
-        set_if_free("WEFT_MR_CACHE_COUNT", "0");
-}
-
-/* GASNet names algorithms. Those by active messages have the conduit's one leader of each node. */
-static void set_barrier(void)
-{
-    static const char *const leaders[] = {"AMDISSEM", "AMCENTRAL"};
-    static const char *const ranks[] = {"RDMADISSEM", "GNIDISSEM", "DISSEM", "DEFAULT"};
-    const char *text = getenv("GASNET_BARRIER");
-    if (!text || !*text)
-        return;
-    for (size_t i = 0; i < sizeof leaders / sizeof leaders[0]; i++)
-        if (!strcasecmp(text, leaders[i])) {
-            set_if_free("WEFT_BARRIER", "leaders");
-            return;
-        }
-    for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++)
-        if (!strcasecmp(text, ranks[i]))
-            return;
-    gasnetw_env_complain("GASNET_BARRIER", text, "RDMADISSEM, DISSEM, AMDISSEM or AMCENTRAL");
-}
-
-/* Node-mates are reached as other nodes are: by all transports but shared memory. */
-static void part_mates(void)
-{
-    char text[256], *end = text, *word, *rest = NULL;
-    const char *have = getenv("WEFT_TRANSPORTS");
-    snprintf(text, sizeof text, "%s", have && *have ? have : "loop,shm,rdma,tcp");
-    have = strdup(text);
-    if (!have)
-        return;
-    for (word = strtok_r((char *)(uintptr_t)have, ",", &rest); word;
-         word = strtok_r(NULL, ",", &rest))
-        if (strcmp(word, "shm") != 0)
-            end += snprintf(end, sizeof text - (size_t)(end - text), "%s%s", end == text ? "" : ",",
-                            word);
-    free((void *)(uintptr_t)have);
-    if (end != text)
-        (void)setenv("WEFT_TRANSPORTS", text, 1);
-}
-
-/* Returns the number of bytes that [text] says to Weft: digits, then K, M, G or T, then B or iB.
- * Returns 0 if [text] is no such number, or far too long for a message. */
-static uint64_t bytes_of(const char *text)
-{
-    char *end;
-    uint64_t value = strtoull(text, &end, 0), unit = (uint64_t)unit_of(*end);
-    if (unit)
-        end++;
-    if (!isdigit((unsigned char)*text) || value > UINT32_MAX)
-        return 0;
-    return *end && strcasecmp(end, "B") && strcasecmp(end, "iB") ? 0 : value * (unit ? unit : 1);
-}
-
-/* Set the longest Medium. GASNet promises at least 512 bytes. Weft would refuse to start with a
- * WEFT_AM_MAX beyond its own limits. */
-static void set_medium(void)
-{
-    const char *text = getenv("WEFT_AM_MAX");
-    uint64_t bytes = text ? bytes_of(text) : 0;
-    if (text && (bytes < MEDIUM_MIN + AM_OVERHEAD || bytes > AM_MAX_MOST)) {
-        if (*text)
-            gasnetw_env_complain(
-                "WEFT_AM_MAX", text,
-                "640 to 32704 bytes, such as 4160 or 8K (640: a Medium of 512 bytes)");
-        (void)unsetenv("WEFT_AM_MAX");
-    }
-    set_number("WEFT_AM_MAX", MEDIUM + AM_OVERHEAD);
-}
-
-void gasnetw_env_before(void)
-{
-    set_medium();
-    set_payload();
-    set_pinned();
-    set_rdma();
-    set_barrier();
-    if (gasnetw_env_number("GASNET_SUPERNODE_MAXSIZE", 0) == 1)
-        part_mates();
-}
-
 /* ---- reporting ---- */
 
 static const struct {
     const char *name;   /* "X*": all that begin with X */
     const char *effect; /* null: none */
 } known[] = {
-    {"GASNET_NETWORKDEPTH_SPACE", "space of the ring between node-mates (WEFT_SHM_PAYLOAD)"},
-    {"GASNET_NETWORKDEPTH_TOTAL", NULL},
-    {"GASNET_NETWORKDEPTH", NULL},
+    {"GASNET_NETWORKDEPTH_SPACE",
+     "bytes of messages under way to a node (WEFT_SHM_PAYLOAD, WEFT_TCP_SEND)"},
+    {"GASNET_NETWORKDEPTH_TOTAL", "requests under way to all other nodes together"},
+    {"GASNET_NETWORKDEPTH", "requests under way to each other node"},
     {"GASNET_PSHM_NETWORK_DEPTH",
      "Mediums that the ring between node-mates holds (WEFT_SHM_PAYLOAD)"},
     {"GASNET_PSHM_NODES", "processes that a program without a launcher starts"},
@@ -307,7 +148,7 @@ static const struct {
                        "(WEFT_BARRIER)"},
     {"GASNET_MAX_THREADS", NULL},
     {"GASNET_NODEMAP_EXACT", NULL},
-    {"GASNET_TMPDIR", NULL},
+    {"GASNET_TMPDIR", "folder for the temporary files of gasnetrun_weft (TMPDIR)"},
     {"GASNET_NO_CATCH_SIGNAL", "signals of faults that are not reported"},
     {"GASNET_FREEZE_SIGNAL", "signal at which a node waits for a debugger"},
     {"GASNET_BACKTRACE_SIGNAL", "signal at which a node prints the stack"},
@@ -317,6 +158,12 @@ static const struct {
     {"GASNET_STATS*", NULL},
     {"GASNET_USE_UDREG", "0: no registration is kept (WEFT_MR_CACHE_COUNT=0)"},
     {"GASNET_GNI_MEMREG", "registrations that are kept (WEFT_MR_CACHE_COUNT)"},
+    {"GASNET_GNI_PUT_FMA_RDMA_CUTOVER",
+     "longest put that the CPU drives, if that is more (WEFT_RDMA_PUT_COPY)"},
+    {"GASNET_GNI_GET_FMA_RDMA_CUTOVER",
+     "longest get that the CPU drives, if that is more (WEFT_RDMA_GET_COPY)"},
+    {"GASNET_GNI_MEM_CONSISTENCY", "order of the NICs' accesses to memory (WEFT_RDMA_ORDER)"},
+    {"GASNET_GNI_BTE_MULTI_CHANNEL", "1: all ports of RDMA devices, 0: one (WEFT_RDMA_RAILS)"},
     {"GASNET_GNI_PUT_BOUNCE_REGISTER_CUTOVER", "longest put that is copied (WEFT_RDMA_PUT_COPY)"},
     {"GASNET_GNI_GET_BOUNCE_REGISTER_CUTOVER", "longest get that is copied (WEFT_RDMA_GET_COPY)"},
     {"GASNET_GNI_BOUNCE_SIZE", "memory for such copies (WEFT_RDMA_COPY_POOL)"},
@@ -357,6 +204,8 @@ void gasnetw_env_report(void)
         return;
     fprintf(stderr, "ENV parameter: gasnet_AMMaxMedium() is %zu (WEFT_AM_MAX less %u)\n",
             gasnetw_binding.max_medium, AM_OVERHEAD);
+    fprintf(stderr, "ENV parameter: gasnet_getMaxGlobalSegmentSize() is %zu (GASNET_PHYSMEM_MAX)\n",
+            (size_t)gasnetw_binding.max_global);
     for (char **e = environ; *e; e++)
         report(*e);
 }

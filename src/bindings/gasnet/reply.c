@@ -1,13 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Deferred replies. They are sent after their handler has returned, as requests of their own, in
- * the order in which handlers made them.
+/* Replies whose requests reserved no room for them, and how requesters learn to reserve it.
  *
  * GASNet lets any request be answered by any reply, or by no reply. To reserve room for the longest
  * reply would cost each request a slot of that size, even in a flood of requests without replies.
- * So a request reserves nothing until its handler is known to reply. The first reply is kept here
- * and sent as a message. From that message the requester learns whether the handler replies with
- * data. From then on each request reserves room for the longest reply if the handler replies with
- * data, and room for a header otherwise. The number of replies kept for a node is bounded: a node
+ * So each node learns, for each handler index, whether that handler replies:
+ *
+ * - Its first TRIALS requests to a handler reserve room for any reply, until one is answered.
+ *   Such a reply names the request's handler, so that the requester learns.
+ * - Then requests to the handler reserve room for a header, or for the longest reply if a reply has
+ *   had data.
+ * - If none of the TRIALS is answered, later requests to the handler reserve nothing.
+ *
+ * A reply for which its request reserved room leaves in the call that makes it. Any other reply is
+ * kept here until the handler has returned, and then sent as a message, from which the requester
+ * learns.
+ *
+ * Kept replies are sent in the order in which handlers made them. Their number is bounded: a node
  * learns which handlers reply when it polls, so replies are kept only for requests that the node
  * sent before.
  *
@@ -19,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "binding.h"
+#include "am.h"
 
 /* The head of a deferred reply on the wire. The reply's payload follows. */
 struct late_head {
@@ -50,8 +58,8 @@ struct queue {
     struct late *first, **last;
 };
 
-/* All deferred replies. Handlers append under the endpoint's lock; the thread that polls removes.
- * [lock] protects both, and is never held over a call of Weft. */
+/* All deferred replies. Handlers append, and the thread that polls removes. [lock] protects both,
+ * and is never held over a call of Weft. */
 static struct {
     pthread_mutex_t lock;
     struct queue **of;  /* [nodes]; a queue is created with the first reply to its node */
@@ -97,6 +105,16 @@ static bool append(struct late *l)
     return q != NULL;
 }
 
+static struct late_head late_head(uint32_t to, unsigned kind, uint32_t origin, int nargs,
+                                  const gasnet_handlerarg_t *args)
+{
+    struct late_head h = {
+        .origin = origin, .kind = kind, .request = to & 0xff, .nargs = (uint32_t)nargs};
+    if (nargs)
+        memcpy(h.args, args, (size_t)nargs * sizeof *args);
+    return h;
+}
+
 static _Noreturn void no_memory(gasnet_node_t dest, size_t len)
 {
     gasnetw_fatal("out of memory: a reply of %zu bytes to node %u cannot be kept", len, dest);
@@ -107,17 +125,12 @@ void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
                          const void *data, size_t len)
 {
     bool put = len > gasnetw_binding.max_medium; /* an AM_LONG_DATA */
-    struct late_head h = {.origin = origin,
-                          .kind = put ? AM_LONG_HEAD : kind,
-                          .request = to & 0xff,
-                          .nargs = (uint32_t)nargs};
+    struct late_head h = late_head(to, put ? AM_LONG_HEAD : kind, origin, nargs, args);
     size_t skip = head ? AM_HEAD : 0;
     struct late *l = malloc(sizeof *l + sizeof h + skip + len);
     if (!l)
         no_memory(to >> 8, len);
     memset(l, 0, sizeof *l);
-    if (nargs)
-        memcpy(h.args, args, (size_t)nargs * sizeof *args);
     memcpy(l->bytes, &h, sizeof h);
     if (head)
         memcpy(l->bytes + sizeof h, head, skip);
@@ -278,11 +291,55 @@ int gasnetw_reply_flush(void)
     return sent;
 }
 
+enum weft_status gasnetw_reply_trial(const struct weft_am *am, uint32_t to, unsigned kind,
+                                     uint32_t origin, int nargs, const gasnet_handlerarg_t *args,
+                                     const struct am_head *head, const void *data, size_t len)
+{
+    struct late_head h = late_head(to, kind, origin, nargs, args);
+    unsigned char *at = gasnetw_am_scratch;
+    memcpy(at, &h, sizeof h);
+    at += sizeof h;
+    if (head) {
+        memcpy(at, head, AM_HEAD);
+        at += AM_HEAD;
+    }
+    if (len)
+        memcpy(at, data, len);
+    return weft_am_reply(am, AM_LATE, NULL, 0, gasnetw_am_scratch,
+                         (size_t)(at - gasnetw_am_scratch) + len);
+}
+
+/* ---- learning ---- */
+
+#define TRIALS 16
+
+static _Atomic uint16_t trials[256]; /* of requests, by their handler */
+static uint16_t room_without;        /* what a request reserves for a handler that does not reply */
+
+void gasnetw_reply_open(bool counts)
+{
+    room_without = counts; /* 1: for a credit (credit.c) */
+    for (unsigned i = 0; i < 256; i++)
+        gasnetw_binding.reply_room[i] = AM_TRIAL_ROOM;
+}
+
+size_t gasnetw_reply_try(gasnet_handler_t handler)
+{
+    uint16_t trial = AM_TRIAL_ROOM;
+    if (atomic_fetch_add_explicit(&trials[handler], 1, memory_order_relaxed) < TRIALS)
+        return gasnetw_trial_room();
+    /* Another thread may have learnt meanwhile. */
+    (void)__atomic_compare_exchange_n(&gasnetw_binding.reply_room[handler], &trial, room_without,
+                                      false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return trial == AM_TRIAL_ROOM ? room_without : trial;
+}
+
 static void learn(unsigned handler, size_t len)
 {
-    uint16_t *room = &gasnetw_binding.reply_room[handler],
+    uint16_t *room = &gasnetw_binding.reply_room[handler], now,
              least = (uint16_t)(1 + AM_HEAD + (len > AM_HEAD ? gasnetw_binding.max_medium : 0));
-    if (__atomic_load_n(room, __ATOMIC_RELAXED) < least)
+    now = __atomic_load_n(room, __ATOMIC_RELAXED);
+    if (now < least || now == AM_TRIAL_ROOM)
         __atomic_store_n(room, least, __ATOMIC_RELAXED);
 }
 
@@ -293,6 +350,9 @@ void gasnetw_on_late(const struct weft_am *am)
         gasnetw_fatal("a deferred reply of %u bytes came: do all ranks run the same library?",
                       am->len);
     memcpy(&h, am->data, sizeof h);
+    gasnetw_credit_return(h.origin >> 8);
+    if (h.kind == AM_CREDIT)
+        return;
     learn(h.request & 0xff, am->len - sizeof h);
     gasnetw_am_deliver(h.kind, h.origin, h.args, h.nargs, (const char *)am->data + sizeof h,
                        am->len - sizeof h);

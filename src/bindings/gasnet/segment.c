@@ -62,6 +62,18 @@ uintptr_t gasnetw_segment_share(uint64_t together, uint64_t each, unsigned proce
     return share / page * page;
 }
 
+/* Weft's own buffers are pinned, too: those of the job's endpoint by now, and later as many for the
+ * endpoint of each further domain. */
+uint64_t gasnetw_segment_pinnable(void)
+{
+    const struct weft_ctx *ctx = weft_job_ctx(gasnetw_binding.job);
+    uint64_t pinned, left = weft_pinnable(ctx, 0, &pinned);
+    if (left == UINT64_MAX)
+        return left;
+    left = weft_pinnable(ctx, (gasnetw_domains - 1) * pinned, NULL);
+    return left / page * page;
+}
+
 /* Returns the offset that turns an address of [node] into an address here; 0 if the segment of
  * [node] is not mapped. */
 uintptr_t gasnetw_segment_offset(gasnet_node_t node)

@@ -131,7 +131,8 @@ static void open_job(void)
         gasnetw_fatal("gasnet_init: %u nodes: at most %u are possible", gasnetw_job.nodes,
                       GASNET_MAXNODES);
     gasnetw_binding.peers = calloc(gasnetw_job.nodes, sizeof *gasnetw_binding.peers);
-    if (!gasnetw_binding.peers)
+    gasnetw_binding.known = calloc(gasnetw_job.nodes, sizeof *gasnetw_binding.known);
+    if (!gasnetw_binding.peers || !gasnetw_binding.known)
         gasnetw_fatal("gasnet_init: out of memory for %u nodes", gasnetw_job.nodes);
     for (gasnet_node_t r = 0; r < gasnetw_job.nodes; r++)
         gasnetw_binding.peers[r] = weft_job_peer(gasnetw_binding.job, r);
@@ -140,9 +141,10 @@ static void open_job(void)
 /* What a node publishes about its machine to all nodes. */
 struct node_card {
     uint64_t machine;        /* equal for all nodes on one kernel */
+    uint64_t pinnable;       /* longest segment that its NICs can pin */
     uint64_t together, each; /* limits of segments: all processes of the machine; one process */
     uint32_t first;          /* lowest rank that shares memory with this rank */
-    uint32_t zero;
+    uint32_t counts;         /* 1: this rank counts its requests (credit.c) */
 };
 
 static uint32_t *hosts, *supernodes; /* [nodes]: numbered by first appearance */
@@ -204,7 +206,8 @@ static void find_machines(const struct node_card *cards, uint32_t *order)
         n = run_of(cards, order, i);
         for (uint32_t k = i; k < i + n; k++) {
             const struct node_card *c = &cards[order[k]];
-            uintptr_t share = gasnetw_segment_share(c->together, c->each, n);
+            uint64_t most = c->each < c->pinnable ? c->each : c->pinnable;
+            uintptr_t share = gasnetw_segment_share(c->together, most, n);
             hosts[order[k]] = order[i];
             if (order[k] == gasnetw_job.mynode)
                 gasnetw_binding.max_local = share;
@@ -235,12 +238,20 @@ static void agree(void)
     if (!cards || !order || !hosts || !supernodes)
         gasnetw_fatal("gasnet_init: out of memory for %u nodes", gasnetw_job.nodes);
     gasnetw_segment_limits(&mine.together, &mine.each);
+    mine.pinnable = gasnetw_segment_pinnable();
+    mine.counts = gasnetw_credit_open();
+    gasnetw_reply_open(mine.counts);
     while (!is_mate(mine.first))
         mine.first++;
     s = weft_job_allgather(gasnetw_binding.job, &mine, sizeof mine, cards);
     if (s)
         gasnetw_fatal("gasnet_init: %s", weft_status_text(s));
     find_machines(cards, order);
+    for (gasnet_node_t r = 0; r < gasnetw_job.nodes; r++)
+        if (cards[r].counts) {
+            gasnetw_credit_agree(r);
+            gasnetw_am_credits();
+        }
     for (gasnet_node_t r = 0; r < gasnetw_job.nodes; r++)
         supernodes[r] = cards[r].first;
     number_them(hosts);
@@ -262,6 +273,7 @@ int gasnetw_init(int *argc, char ***argv, int mode, int segment)
     open_job();
     gasnetw_binding.crowded = is_crowded();
     gasnetw_binding.across = weft_job_local_size(gasnetw_binding.job) != gasnetw_job.nodes;
+    gasnetw_binding.odd_sends = gasnetw_binding.across;
     gasnetw_tools_rank_ = (int)gasnetw_job.mynode;
     gasnetw_tools_started();
     gasnetw_signals_open();

@@ -91,6 +91,8 @@ void gasnetw_trace_close(void)
     for (unsigned i = 0; i < EVENT_BYTES; i++)
         fprintf(f, "%-26s %12" PRIu64 "  bytes %15" PRIu64 "\n", names[i],
                 atomic_load(&gasnetw_events[i]), atomic_load(&bytes_of[i]));
+    if (gasnetw_credit_most())
+        fprintf(f, "%-26s %12u\n", "most requests under way", gasnetw_credit_most());
     weft_stat_rows(weft_job_ctx(gasnetw_binding.job), stat_row, f);
     weft_config_rows(config_row, f);
     fclose(f);
