@@ -120,18 +120,19 @@ def largest(program, env):
 
 
 def pinned_test():
-    """The largest segment leaves room for Weft's own pinned memory, so that it can be pinned, too: 12 KiB
-    for each of the receive buffers, and 512 KiB at least. Without an RDMA device nothing is left out."""
+    """The largest segment leaves room for Weft's own pinned memory, so that it can be pinned, too: 8 to
+    12 KiB for each of the receive buffers, and 512 KiB to 4 MiB. Without an RDMA device nothing is left out.
+    (Nodes of one machine that do not share memory count as machines of their own for WEFT_PINNED.)"""
     share = 64 << 20
-    env = {"GASNET_PHYSMEM_MAX": f"{2 * share >> 20}M", "WEFT_RDMA_ON_DEMAND": "never"}
+    env = {"GASNET_PHYSMEM_MAX": f"{2 * share >> 20}M", "WEFT_PINNED": str(share), "WEFT_RDMA_ON_DEMAND": "never"}
     assert largest(PROGRAM, {**env, "WEFT_TRANSPORTS": "loop,tcp"})[0] == share
     found = {}
     for receives in (64, 512):
         found[receives], err = largest(LARGEST, {**env, "WEFT_TRANSPORTS": "loop,rdma", "WEFT_RDMA_RECEIVES": str(receives)})
         assert "peers reach" not in err and "WARNING" not in err, err
         own = share - found[receives]
-        assert receives * 12288 + (512 << 10) <= own <= receives * 12288 + (2 << 20), f"{receives}: {own}"
-    assert found[64] - found[512] == 448 * 12288, found
+        assert receives * 8192 + (512 << 10) <= own <= receives * 12288 + (4 << 20), f"{receives}: {own}"
+    assert found[64] - found[512] >= 448 * 8192, found
 
 
 def unknown_barrier_test():
