@@ -111,6 +111,9 @@ struct weft_ep {
     struct wf_list stalled; /* flows (struct wf_flow) whose requests wait for room in a transport */
     struct wf_list copying; /* requests that copy a long tagged message from its sender's memory */
     struct wf_list opening; /* requests to open a region */
+    /* constant; of the transport that can tell whether messages have arrived; null: there is none
+     */
+    struct wf_tep *arrivals;
     struct wf_senders senders;
     struct wf_req_table reqs;
     /* number of posted receives; number of messages claimed but not yet taken */

@@ -140,6 +140,8 @@ static enum weft_status teps_open(struct weft_ep *ep)
             teps_close(ep);
             return status;
         }
+        if (ep->tep[i] && wf_transports[i]->has_arrived)
+            ep->arrivals = ep->tep[i];
     }
     return WEFT_OK;
 }
@@ -298,30 +300,34 @@ int weft_ep_poll(struct weft_ep *ep)
     return events;
 }
 
-static bool has_arrived(const struct weft_ep *ep)
+static inline bool has_arrived(const struct weft_ep *ep)
 {
-    for (int i = 0; i < WF_TRANSPORTS; i++)
-        if (ep->tep[i] && wf_transports[i]->has_arrived &&
-            wf_transports[i]->has_arrived(ep->tep[i]))
-            return true;
-    return false;
+    return ep->arrivals && ep->arrivals->transport->has_arrived(ep->arrivals);
 }
 
 /* One poll delivers WEFT_POLL_BURST messages of each connection, or one of a connection that was
  * idle. The first polls open connections that were just accepted. */
+static __attribute__((noinline)) int drain(struct weft_ep *ep)
+{
+    uint64_t polls = wf_config()->shm_slots / wf_config()->poll_burst + 8;
+    int events = 0;
+    for (; polls && has_arrived(ep); polls--) {
+        int now = weft_ep_poll(ep);
+        if (now < 0)
+            return now;
+        events += now;
+    }
+    return events;
+}
+
 int weft_ep_drain(struct weft_ep *ep)
 {
     enum weft_status status = wf_ep_enter(ep);
-    uint64_t polls = wf_config()->shm_slots / wf_config()->poll_burst + 8;
     int events = 0;
     if (__builtin_expect(status != WEFT_OK, 0))
         return status;
-    while (__builtin_expect(has_arrived(ep), 0) && polls--) {
-        int now = weft_ep_poll(ep);
-        if (now < 0)
-            return wf_ep_left(ep, (enum weft_status)now);
-        events += now;
-    }
+    if (__builtin_expect(has_arrived(ep), 0))
+        events = drain(ep);
     wf_ep_leave(ep);
     return events;
 }

@@ -353,7 +353,7 @@ struct wf_transport {
     int (*poll)(struct wf_tep *tep);
     /* Is there a message that poll would deliver? Costs a few loads. If a peer's is_sent returned
      * true after a message, and that is known to this process, the message was delivered or this
-     * function returns true. NULL if the transport cannot tell. */
+     * function returns true. NULL if the transport cannot tell; at most one can. */
     bool (*has_arrived)(struct wf_tep *tep);
     enum weft_status (*arm)(struct wf_tep *tep); /* rule 6: OK | AGAIN */
     void (*disarm)(struct wf_tep *tep);

@@ -88,8 +88,8 @@ static inline void put_place(uint32_t *words, const void *addr, size_t nbytes)
 static struct {
     pthread_mutex_t lock;
     gasnet_node_t *nodes; /* [nodes] */
-    _Atomic unsigned n;
-} fresh = {PTHREAD_MUTEX_INITIALIZER, NULL, 0};
+} fresh = {PTHREAD_MUTEX_INITIALIZER, NULL};
+_Atomic unsigned gasnetw_fresh;
 
 __attribute__((noinline, cold)) static void remember(gasnet_node_t dest)
 {
@@ -100,9 +100,9 @@ __attribute__((noinline, cold)) static void remember(gasnet_node_t dest)
     if (!fresh.nodes)
         gasnetw_fatal("out of memory for %u nodes", gasnetw_job.nodes);
     if (!__atomic_load_n(&gasnetw_binding.known[dest], __ATOMIC_RELAXED)) {
-        n = atomic_load_explicit(&fresh.n, memory_order_relaxed);
+        n = atomic_load_explicit(&gasnetw_fresh, memory_order_relaxed);
         fresh.nodes[n] = dest;
-        atomic_store_explicit(&fresh.n, n + 1, memory_order_relaxed);
+        atomic_store_explicit(&gasnetw_fresh, n + 1, memory_order_relaxed);
         __atomic_store_n(&gasnetw_binding.known[dest], gasnetw_binding.peers[dest],
                          __ATOMIC_RELAXED);
     }
@@ -119,10 +119,10 @@ static bool take_fresh(gasnet_node_t *dest)
 {
     unsigned n;
     pthread_mutex_lock(&fresh.lock);
-    n = atomic_load_explicit(&fresh.n, memory_order_relaxed);
+    n = atomic_load_explicit(&gasnetw_fresh, memory_order_relaxed);
     if (n) {
         *dest = fresh.nodes[n - 1];
-        atomic_store_explicit(&fresh.n, n - 1, memory_order_relaxed);
+        atomic_store_explicit(&gasnetw_fresh, n - 1, memory_order_relaxed);
     }
     pthread_mutex_unlock(&fresh.lock);
     return n != 0;
@@ -131,7 +131,8 @@ static bool take_fresh(gasnet_node_t *dest)
 void gasnetw_am_settle(void)
 {
     gasnet_node_t dest;
-    while (WEFT_UNLIKELY(atomic_load_explicit(&fresh.n, memory_order_relaxed)) && take_fresh(&dest))
+    while (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_fresh, memory_order_relaxed)) &&
+           take_fresh(&dest))
         while (weft_peer_sent(gasnetw_binding.peers[dest]) == WEFT_AGAIN)
             (void)gasnetw_turn();
 }

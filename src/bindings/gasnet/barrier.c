@@ -48,7 +48,8 @@ static unsigned weft_flags(int flags)
 static void notify(int id, int flags)
 {
     enum weft_status s;
-    gasnetw_am_settle();
+    if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_fresh, memory_order_relaxed)))
+        gasnetw_am_settle();
     barrier.name = (uint32_t)id;
     barrier.flags = weft_flags(flags);
     gasnetw_trace_barrier("notify", id, flags);

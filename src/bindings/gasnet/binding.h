@@ -168,6 +168,7 @@ void gasnetw_am_open(void);
 /* Wait until the nodes of this machine to which this node sent its first requests have accepted the
  * connections. A barrier that begins then ends after those requests have arrived. */
 void gasnetw_am_settle(void);
+extern _Atomic unsigned gasnetw_fresh; /* how many nodes that call would wait for */
 /* gasnet_attach has met all nodes: from now on handlers run when their messages arrive. */
 void gasnetw_am_attached(void);
 /* Run the handler of a received message. */
