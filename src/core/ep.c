@@ -300,24 +300,35 @@ int weft_ep_poll(struct weft_ep *ep)
     return events;
 }
 
-static inline bool has_arrived(const struct weft_ep *ep)
+static inline unsigned has_arrived(const struct weft_ep *ep)
 {
-    return ep->arrivals && ep->arrivals->transport->has_arrived(ep->arrivals);
+    return ep->arrivals ? ep->arrivals->transport->has_arrived(ep->arrivals) : 0;
 }
 
-/* One poll delivers WEFT_POLL_BURST messages of each connection, or one of a connection that was
- * idle. The first polls open connections that were just accepted. */
+/* The first two polls may open connections, so the number of polls that suffice may grow then. */
 static __attribute__((noinline)) int drain(struct weft_ep *ep)
 {
-    uint64_t polls = wf_config()->shm_slots / wf_config()->poll_burst + 8;
+    unsigned most = 1, now;
     int events = 0;
-    for (; polls && has_arrived(ep); polls--) {
-        int now = weft_ep_poll(ep);
-        if (now < 0)
-            return now;
-        events += now;
+    for (unsigned polls = 0; polls < most && (now = has_arrived(ep)); polls++) {
+        int n = weft_ep_poll(ep);
+        if (n < 0)
+            return n;
+        events += n;
+        if (polls < 2)
+            most = WF_MAX(most, polls + now + 1);
     }
     return events;
+}
+
+enum weft_status weft_ep_settled(struct weft_ep *ep)
+{
+    enum weft_status status = wf_ep_enter(ep);
+    if (__builtin_expect(status != WEFT_OK, 0))
+        return status;
+    if (ep->arrivals && !ep->arrivals->transport->is_settled(ep->arrivals))
+        status = WEFT_AGAIN;
+    return wf_ep_left(ep, status);
 }
 
 int weft_ep_drain(struct weft_ep *ep)

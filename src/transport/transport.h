@@ -351,10 +351,14 @@ struct wf_transport {
 
     /* Deliver messages (rule 4). Returns the number of events handled. */
     int (*poll)(struct wf_tep *tep);
-    /* Is there a message that poll would deliver? Costs a few loads. If a peer's is_sent returned
-     * true after a message, and that is known to this process, the message was delivered or this
-     * function returns true. NULL if the transport cannot tell; at most one can. */
-    bool (*has_arrived)(struct wf_tep *tep);
+    /* Is there a request that poll would deliver? Costs a few loads. Returns 0, or how many polls
+     * deliver all requests that are here now. A request for which is_settled of its sender returned
+     * true, which is known to this process, was delivered or is counted. NULL if the transport
+     * cannot tell; at most one can. is_settled is not NULL then. */
+    unsigned (*has_arrived)(struct wf_tep *tep);
+    /* Have the peers' processes accepted all connections of this endpoint? Their owners need not
+     * poll for that. */
+    bool (*is_settled)(struct wf_tep *tep);
     enum weft_status (*arm)(struct wf_tep *tep); /* rule 6: OK | AGAIN */
     void (*disarm)(struct wf_tep *tep);
 

@@ -51,6 +51,7 @@ static void test_burst(void **state)
     assert_int_equal(weft_ep_drain(ep[1]), 0);
     assert_int_equal(weft_ep_drain(NULL), WEFT_EINVAL);
     OK(weft_peer_sent(peer));
+    OK(weft_ep_settled(ep[0]));
     assert_true(weft_pinnable(ctx, 0, NULL) == UINT64_MAX); /* no devices */
     OK(weft_peer_close(peer));
     OK(weft_ep_close(ep[0]));

@@ -82,61 +82,6 @@ static inline void put_place(uint32_t *words, const void *addr, size_t nbytes)
     words[2] = (uint32_t)nbytes;
 }
 
-/* ---- first requests ---- */
-
-/* The nodes to which this node sent its first requests since the last barrier. */
-static struct {
-    pthread_mutex_t lock;
-    gasnet_node_t *nodes; /* [nodes] */
-} fresh = {PTHREAD_MUTEX_INITIALIZER, NULL};
-_Atomic unsigned gasnetw_fresh;
-
-__attribute__((noinline, cold)) static void remember(gasnet_node_t dest)
-{
-    unsigned n;
-    pthread_mutex_lock(&fresh.lock);
-    if (!fresh.nodes)
-        fresh.nodes = calloc(gasnetw_job.nodes, sizeof *fresh.nodes);
-    if (!fresh.nodes)
-        gasnetw_fatal("out of memory for %u nodes", gasnetw_job.nodes);
-    if (!__atomic_load_n(&gasnetw_binding.known[dest], __ATOMIC_RELAXED)) {
-        n = atomic_load_explicit(&gasnetw_fresh, memory_order_relaxed);
-        fresh.nodes[n] = dest;
-        atomic_store_explicit(&gasnetw_fresh, n + 1, memory_order_relaxed);
-        __atomic_store_n(&gasnetw_binding.known[dest], gasnetw_binding.peers[dest],
-                         __ATOMIC_RELAXED);
-    }
-    pthread_mutex_unlock(&fresh.lock);
-}
-
-static inline void sent_to(gasnet_node_t dest)
-{
-    if (WEFT_UNLIKELY(!__atomic_load_n(&gasnetw_binding.known[dest], __ATOMIC_RELAXED)))
-        remember(dest);
-}
-
-static bool take_fresh(gasnet_node_t *dest)
-{
-    unsigned n;
-    pthread_mutex_lock(&fresh.lock);
-    n = atomic_load_explicit(&gasnetw_fresh, memory_order_relaxed);
-    if (n) {
-        *dest = fresh.nodes[n - 1];
-        atomic_store_explicit(&gasnetw_fresh, n - 1, memory_order_relaxed);
-    }
-    pthread_mutex_unlock(&fresh.lock);
-    return n != 0;
-}
-
-void gasnetw_am_settle(void)
-{
-    gasnet_node_t dest;
-    while (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_fresh, memory_order_relaxed)) &&
-           take_fresh(&dest))
-        while (weft_peer_sent(gasnetw_binding.peers[dest]) == WEFT_AGAIN)
-            (void)gasnetw_turn();
-}
-
 /* Across a network, poll until the message has left: the caller may compute for long, or wait
  * elsewhere for what the message causes. */
 static inline void let_leave(struct weft_peer *peer)
@@ -166,7 +111,6 @@ request_words(gasnet_node_t dest, unsigned kind, gasnet_handler_t handler, const
         (void)gasnetw_turn();
     if (WEFT_UNLIKELY(status != WEFT_OK))
         gasnetw_lost(dest, status, what);
-    sent_to(dest);
     let_leave(peer);
     return GASNET_OK;
 }
@@ -225,7 +169,6 @@ static int request_head(gasnet_node_t dest, unsigned kind, const struct am_head 
         (void)gasnetw_turn();
     if (status != WEFT_OK)
         gasnetw_lost(dest, status, what);
-    sent_to(dest);
     let_leave(peer);
     return GASNET_OK;
 }
@@ -256,11 +199,10 @@ int gasnetw_short(gasnet_node_t dest, unsigned nwords, const A *words)
     enum weft_status status = WEFT_AGAIN;
     if (!WEFT_UNLIKELY(room == AM_TRIAL_ROOM || request_is_odd(dest, handler, (int)nwords - 1) ||
                        gasnetw_tracing || gasnetw_binding.odd_sends ||
-                       now % REQUESTS_PER_POLL == 0 || dest == (uint32_t)words[0] >> 8 ||
-                       !gasnetw_binding.known[dest])) {
+                       now % REQUESTS_PER_POLL == 0 || dest == (uint32_t)words[0] >> 8)) {
         __atomic_store_n(&poll_count, now, __ATOMIC_RELAXED);
         __asm__("" : "+r"(both));
-        status = weft_am_request(gasnetw_binding.known[dest], AM_SHORT,
+        status = weft_am_request(gasnetw_binding.peers[dest], AM_SHORT,
                                  (const uint32_t *)(const void *)words, nwords, NULL, 0, room);
     }
     if (!WEFT_UNLIKELY(status != WEFT_OK))
@@ -364,7 +306,6 @@ static enum weft_status long_start(gasnet_node_t dest, gasnet_handler_t handler,
         (void)gasnetw_turn();
     if (status != WEFT_OK && status != WEFT_PENDING)
         gasnetw_lost(dest, status, what);
-    sent_to(dest);
     return status;
 }
 

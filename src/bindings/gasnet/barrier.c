@@ -48,8 +48,9 @@ static unsigned weft_flags(int flags)
 static void notify(int id, int flags)
 {
     enum weft_status s;
-    if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_fresh, memory_order_relaxed)))
-        gasnetw_am_settle();
+    while (WEFT_UNLIKELY(weft_ep_settled(gasnetw_binding.ep) == WEFT_AGAIN))
+        if (!gasnetw_turn()) /* a thread of another process accepts, and needs a core */
+            sched_yield();
     barrier.name = (uint32_t)id;
     barrier.flags = weft_flags(flags);
     gasnetw_trace_barrier("notify", id, flags);
@@ -62,12 +63,13 @@ static void notify(int id, int flags)
 
 #define LAST_POLLS 16 /* most polls at a barrier's end across a network */
 
-/* Programs rely on this, as they can with GASNet: on one machine, the handlers of requests that
- * were sent before the barrier have run when it ends. Across a network, what has arrived is
+/* Programs rely on this, as they can with GASNet: the handlers of requests that nodes which share
+ * memory sent before the barrier have run when it ends. Across a network, what has arrived is
  * handled; nothing is promised. */
 static void deliver_arrived(void)
 {
-    if (weft_ep_drain(gasnetw_binding.ep) > 0)
+    if (weft_ep_drain(gasnetw_binding.ep) > 0 ||
+        atomic_load_explicit(&gasnetw_early, memory_order_relaxed))
         (void)gasnetw_after_poll();
     for (unsigned i = 0; gasnetw_binding.across && i < LAST_POLLS && gasnetw_turn() > 0; i++)
         ;

@@ -101,8 +101,6 @@ struct gasnet_binding {
     bool across;              /* not all nodes share memory */
     bool odd_sends;           /* across, or requests are counted (credit.c) */
     struct weft_peer **peers; /* [nodes] */
-    struct weft_peer *
-        *known; /* [nodes]: as peers, of nodes to which a request was sent; else NULL */
     pid_t pid;
     size_t max_medium;
     gasnetw_fn_t handlers[256];
@@ -165,10 +163,6 @@ uintptr_t gasnetw_segment_offset(gasnet_node_t node);
 /* ---- messages (am.c, reply.c) ---- */
 
 void gasnetw_am_open(void);
-/* Wait until the nodes of this machine to which this node sent its first requests have accepted the
- * connections. A barrier that begins then ends after those requests have arrived. */
-void gasnetw_am_settle(void);
-extern _Atomic unsigned gasnetw_fresh; /* how many nodes that call would wait for */
 /* gasnet_attach has met all nodes: from now on handlers run when their messages arrive. */
 void gasnetw_am_attached(void);
 /* Run the handler of a received message. */

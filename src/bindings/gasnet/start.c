@@ -131,8 +131,7 @@ static void open_job(void)
         gasnetw_fatal("gasnet_init: %u nodes: at most %u are possible", gasnetw_job.nodes,
                       GASNET_MAXNODES);
     gasnetw_binding.peers = calloc(gasnetw_job.nodes, sizeof *gasnetw_binding.peers);
-    gasnetw_binding.known = calloc(gasnetw_job.nodes, sizeof *gasnetw_binding.known);
-    if (!gasnetw_binding.peers || !gasnetw_binding.known)
+    if (!gasnetw_binding.peers)
         gasnetw_fatal("gasnet_init: out of memory for %u nodes", gasnetw_job.nodes);
     for (gasnet_node_t r = 0; r < gasnetw_job.nodes; r++)
         gasnetw_binding.peers[r] = weft_job_peer(gasnetw_binding.job, r);

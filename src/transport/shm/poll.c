@@ -393,15 +393,21 @@ int wf_shm_poll(struct wf_tep *tep)
     return events;
 }
 
-bool wf_shm_has_arrived(struct wf_tep *tep)
+/* A ring has as many lines as its sender chose. The first poll of an idle ring delivers one
+ * message; the first polls also open connections that were accepted. */
+static unsigned polls_of(const struct shm_tep *t, const struct shm_rx *rx)
+{
+    return (rx ? (rx->mask + 1) / t->burst : 0) + 8;
+}
+
+unsigned wf_shm_has_arrived(struct wf_tep *tep)
 {
     struct shm_tep *t = SHM_OF(tep, shm_tep);
-    if (wf_load_acquire(&t->inbox) || wf_shm_bell_rung(t))
-        return true;
+    unsigned polls = wf_load_acquire(&t->inbox) || wf_shm_bell_rung(t) ? polls_of(t, NULL) : 0;
     for (uint32_t i = 0; i < t->nrx_hot; i++)
         if (wf_shm_rx_ready(t->rx[i], t->rx[i]->head))
-            return true;
-    return false;
+            polls = WF_MAX(polls, polls_of(t, t->rx[i]));
+    return polls;
 }
 
 static bool pending(struct shm_tep *t)

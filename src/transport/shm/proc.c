@@ -322,7 +322,9 @@ static enum weft_status ring_ready(struct shm_ctx *ctx, struct shm_proc *proc,
     wf_shm_bell_ring(bell, p->u.ring_ok.bit);
     if (write(fd, &one, sizeof one) < 0 && errno != EAGAIN)
         wf_warn("cannot wake process %u: %m", proc->id.pid);
-    if (!is_first)
+    if (is_first)
+        wf_shm_tx_accepted(tx); /* after the bell: the receiver now finds all that was sent */
+    else
         close(fd);
     return WEFT_OK;
 }

@@ -354,11 +354,17 @@ static enum weft_status shm_flush(struct wf_tpeer *tpeer)
     return (enum weft_status)down;
 }
 
-/* The peer's service thread accepts the connection, while the peer's owner need not poll. */
+/* The peer's service thread accepts a connection, while the peer's owner need not poll. If it
+ * refuses, the owner's next poll reports the loss and closes the connection. */
 static bool shm_is_sent(struct wf_tpeer *tpeer)
 {
     const struct shm_tx *tx = SHM_OF(tpeer, shm_peer)->tx;
-    return !tx || wf_load_acquire(&tx->wake_fd) >= 0 || wf_load_relaxed(&tx->down);
+    return !tx || !wf_load_acquire(&tx->awaited);
+}
+
+static bool shm_is_settled(struct wf_tep *tep)
+{
+    return !wf_load_acquire(&SHM_OF(tep, shm_tep)->unaccepted);
 }
 
 const struct wf_transport wf_shm_transport = {
@@ -382,6 +388,7 @@ const struct wf_transport wf_shm_transport = {
     .address = shm_address,
     .pull = wf_shm_pull,
     .is_sent = shm_is_sent,
+    .is_settled = shm_is_settled,
     .poll = wf_shm_poll,
     .has_arrived = wf_shm_has_arrived,
     .arm = wf_shm_arm,

@@ -226,6 +226,8 @@ struct shm_tx {
     /* The receiver's event descriptor, or -1 before the service thread has received it. */
     _Atomic int wake_fd;
     uint32_t tail_counted; /* tail at the last update of the counter REQUESTS_SENT */
+    /* The receiver's process has not accepted the connection yet. Written under ctx->lock. */
+    _Atomic bool awaited;
     bool wants_room; /* a message was refused for lack of room, and head has not moved since */
     /* The connection is not polled. credit_end equals tail, so that the next send takes the slow
      * path, which ends this state. */
@@ -381,7 +383,8 @@ struct shm_tep {
     struct wf_list item; /* in ctx->teps */
     /* New connections (shm_rx) that the owner has not taken yet. Protected by ctx->lock. */
     struct wf_list accepted;
-    unsigned naccepted; /* how many in [accepted] are from other processes; ctx->lock */
+    _Atomic uint32_t unaccepted; /* connections whose [awaited] is true */
+    unsigned naccepted;          /* how many in [accepted] are from other processes; ctx->lock */
 };
 _Static_assert(offsetof(struct shm_tep, request) == 2 * WF_CACHE_LINE, "lines of its own");
 
@@ -467,7 +470,16 @@ bool wf_shm_ring_available(const struct shm_tep *t);
 
 /* poll.c */
 int wf_shm_poll(struct wf_tep *tep);
-bool wf_shm_has_arrived(struct wf_tep *tep);
+unsigned wf_shm_has_arrived(struct wf_tep *tep);
+/* The receiver's process has accepted the connection, or the connection is closed. The caller holds
+ * ctx->lock. */
+static inline void wf_shm_tx_accepted(struct shm_tx *tx)
+{
+    if (!wf_load_relaxed(&tx->awaited))
+        return;
+    wf_store_release(&tx->awaited, false);
+    atomic_fetch_sub_explicit(&tx->tep->unaccepted, 1, memory_order_release);
+}
 enum weft_status wf_shm_arm(struct wf_tep *tep);
 void wf_shm_disarm(struct wf_tep *tep);
 

@@ -231,6 +231,10 @@ static enum weft_status tx_make(struct shm_tep *tep, struct shm_peer *peer,
     status = here ? connect_same_process(tep, peer, tx) : connect_other_process(tep, peer, tx, fds);
     if (status == WEFT_OK)
         wf_list_append(&peer->proc->txs, &tx->proc_item);
+    if (status == WEFT_OK && !here) {
+        wf_store_relaxed(&tx->awaited, true);
+        atomic_fetch_add_explicit(&tep->unaccepted, 1, memory_order_relaxed);
+    }
     shm_unlock(tep->ctx);
     close(fds[0]);
     close(fds[1]);
@@ -289,6 +293,7 @@ void wf_shm_tx_close(struct shm_tx *tx)
     wf_store_release(&tx->segs->fwd->closed, 1);
     shm_lock(tep->ctx);
     wf_list_remove(&tx->proc_item);
+    wf_shm_tx_accepted(tx);
     tx->peer->tx = NULL;
     shm_unlock(tep->ctx);
     if (wf_load_acquire(&tx->wake_fd) >= 0)
