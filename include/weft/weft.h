@@ -271,8 +271,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void
 WEFT_API int weft_ep_poll(struct weft_ep *ep);
 
 /* Find out whether the processes of this node have accepted the connections on which [ep] sends.
- * They do so by a thread of Weft's, while their programs need not poll. Returns  OK | AGAIN (poll,
- * then call again) | EINVAL | ECONTEXT | EFORKED Blocks   never. Runs no handlers. */
+ * A thread of Weft's accepts connections, while its program need not poll.
+ * Returns  OK | AGAIN (poll, then call again) | EINVAL | ECONTEXT | EFORKED
+ * Blocks   never. Runs no handlers. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_settled(struct weft_ep *ep);
 
 /* Deliver all requests that peers which share memory with this process sent before some event that
@@ -386,9 +387,10 @@ WEFT_API enum weft_status weft_peer_status(const struct weft_peer *peer);
  * kernel or the NIC as they accept. Within a node messages leave at once (weft_am_request,
  * "Leaves"), and the call returns OK once the peer's process has accepted the connection
  * (weft_ep_settled). If a connection breaks later, messages that the peer has not acknowledged
- * need polls again. Returns  OK | AGAIN (poll, then call again: the connection is being made, or
- * there is no room) | what weft_peer_status returns | EINVAL | ECONTEXT | EFORKED Blocks   never.
- * Runs no handlers. */
+ * need polls again.
+ * Returns  OK | AGAIN (poll, then call again: the connection is being made, or there is no room) |
+ *          what weft_peer_status returns | EINVAL | ECONTEXT | EFORKED
+ * Blocks   never. Runs no handlers. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_peer_sent(struct weft_peer *peer);
 
 /* A pointer for the program's own use; NULL at first. */
@@ -1103,10 +1105,12 @@ typedef void (*weft_resource_row_fn)(void *arg, const char *name, uint64_t count
 WEFT_API void weft_resource_rows(const struct weft_ctx *ctx, weft_resource_row_fn row, void *arg);
 
 /* Returns the length in bytes of the longest region that all RDMA devices of [ctx] can still pin
- * within this process's share of WEFT_PINNED. Returns UINT64_MAX if [ctx] uses no device that has
- * to pin regions. The limit on locked memory (ulimit -l) may be lower. reserve  bytes of the share
- * to leave for other uses pinned   if not NULL, gets the bytes that this process has pinned for
- * devices, Weft's own buffers included Any thread. Never blocks. */
+ * within this process's share of WEFT_PINNED. Returns UINT64_MAX if [ctx] uses no device that must
+ * pin regions, or is NULL. The limit on locked memory (ulimit -l) may be lower.
+ *   reserve  bytes of the share to leave for other uses
+ *   pinned   if not NULL, gets the bytes that this process has pinned for devices, Weft's own
+ *            buffers included
+ * Any thread. Never blocks. */
 WEFT_API uint64_t weft_pinnable(const struct weft_ctx *ctx, uint64_t reserve, uint64_t *pinned);
 
 #if defined(__cplusplus)

@@ -123,38 +123,40 @@ static void send_by_threads(void)
 
 /* ---- blocks ---- */
 
-#define STUCK_MS 100 /* without progress: the requester waits */
+#define STUCK_MS 100 /* gives a requester that does not wait the time to go on */
 #define DEADLINE_S 30
 
 static _Atomic unsigned sent;
+static unsigned limit;
+
+static void nap_ms(unsigned ms)
+{
+    const struct timespec nap = {0, (long)ms * 1000000};
+    (void)nanosleep(&nap, NULL);
+}
 
 static void *watch(void *path)
 {
-    const struct timespec nap = {0, 1000000};
-    unsigned before = 0;
-    for (int still = 0; still < STUCK_MS; still++) {
-        unsigned now = sent;
-        if (now != before)
-            still = 0;
-        before = now;
-        (void)nanosleep(&nap, NULL);
-    }
-    if (close(open(path, O_CREAT | O_WRONLY, 0600)))
+    time_t until = time(NULL) + DEADLINE_S;
+    while (sent < limit && time(NULL) < until)
+        nap_ms(1);
+    nap_ms(STUCK_MS);
+    if (sent != limit || close(open(path, O_CREAT | O_WRONLY, 0600)))
         gasnet_exit(16);
-    return (void *)(uintptr_t)before;
+    return NULL;
 }
 
-/* Node 1 does not poll until the file is there. Node 0 sends one request more than the limit. */
-static int blocks(char *path, unsigned limit)
+/* Node 1 does not poll until the file is there. Node 0 sends one request more than the limit, which
+ * it cannot before. */
+static void blocks(char *path)
 {
     time_t until = time(NULL) + DEADLINE_S;
     pthread_t thread;
-    void *seen;
     if (gasnet_mynode()) {
         while (access(path, F_OK) && time(NULL) < until)
             sched_yield();
         GASNET_BLOCKUNTIL(came == limit + 1);
-        return 0;
+        return;
     }
     if (pthread_create(&thread, NULL, watch, path))
         gasnet_exit(14);
@@ -162,13 +164,13 @@ static int blocks(char *path, unsigned limit)
         gasnet_AMRequestShort1(1, SILENT, 1);
         sent++;
     }
-    pthread_join(thread, &seen);
-    return (uintptr_t)seen == limit ? 0 : 17;
+    if (access(path, F_OK))
+        gasnet_exit(17);
+    pthread_join(thread, NULL);
 }
 
 int main(int argc, char **argv)
 {
-    int code;
     gasnet_handlerentry_t handlers[] = {{SILENT, (void (*)(void))on_silent},
                                         {SILENT_DATA, (void (*)(void))on_silent_data},
                                         {SILENT_16, (void (*)(void))on_silent_16},
@@ -197,9 +199,8 @@ int main(int argc, char **argv)
         gasnet_exit(10);
     gasnet_barrier(0, GASNET_BARRIERFLAG_ANONYMOUS); /* handlers read [segments] */
     if (argc == 4) {
-        code = blocks(argv[2], (unsigned)atoi(argv[3]));
-        if (code)
-            gasnet_exit(code);
+        limit = (unsigned)atoi(argv[3]);
+        blocks(argv[2]);
         gasnet_barrier(0, GASNET_BARRIERFLAG_ANONYMOUS);
         if (!gasnet_mynode())
             puts("ok");

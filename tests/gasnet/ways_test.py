@@ -61,72 +61,54 @@ def one_test(args, run, how):
     return test
 
 
-def leave_test(args, run):
-    def test():
-        for count in (1, 8, 9, 12, 15, 17, 100):
-            with tempfile.TemporaryDirectory() as place:
-                job = harness.Job([args.weft, "run", "-n", "2", "--", args.ways, "leave", str(count), f"{place}/all", "0"],
-                                  env=RUNS[args.on][run])
-                code, out, err = job.finish(DEADLINE)
-                assert code == 0 and out.split() == ["ok"], f"{count} requests: code {code}\n{out}{err}"
+def ran(args, run, nodes, *words, env=None, said=""):
+    """These nodes end well, and print this."""
+    job = harness.Job([args.weft, "run", "-n", str(nodes), "--", *map(str, words)], env={**RUNS[args.on][run], **(env or {})})
+    code, out, err = job.finish(DEADLINE)
+    assert code == 0 and out.strip() == said, f"{nodes} nodes, {words[1:]} {env or ''}: code {code}\n{out}{err}"
 
-    test.__name__ = f"leave {run}"
-    return test
+
+def leave_test(args, run):
+    with tempfile.TemporaryDirectory() as place:
+        for count in (1, 8, 9, 12, 15, 17, 100):
+            ran(args, run, 2, args.ways, "leave", count, f"{place}/{count}", 0, said="ok")
 
 
 def answer_test(args, run):
-    """A handler's first reply leaves in the call that makes it, and so does one after many. (Over a network replies leave when the
-    poll that runs their handlers ends.)"""
-    def test():
-        with tempfile.TemporaryDirectory() as place:
-            for before in (0, 1, 100):
-                job = harness.Job([args.weft, "run", "-n", "2", "--", args.ways, "answer", str(before), f"{place}/{before}", "0"],
-                                  env=RUNS[args.on][run])
-                code, out, err = job.finish(DEADLINE)
-                assert code == 0 and out.split() == ["ok"], f"after {before}: code {code}\n{out}{err}"
-
-    test.__name__ = f"answer {run}"
-    return test
+    """A handler's first reply leaves in the call that makes it, and so does one after many. (Over a
+    network replies leave when the poll that runs their handlers ends.)"""
+    with tempfile.TemporaryDirectory() as place:
+        for before in (0, 1, 100):
+            ran(args, run, 2, args.ways, "answer", before, f"{place}/{before}", 0, said="ok")
 
 
 def early_test(args, run):
     """Many ranks for the cores: those that are not running are in gasnet_attach when others send."""
-    def test():
-        for nodes in (2, 3, 8, 16) if args.on == "shm" else (2, 4):
-            for limit in ({}, {}, {}, {"GASNET_NETWORKDEPTH_TOTAL": "1"}, {"GASNET_NETWORKDEPTH": "1"}):
-                job = harness.Job([args.weft, "run", "-n", str(nodes), "--", args.early], env={**RUNS[args.on][run], **limit})
-                code, out, err = job.finish(DEADLINE)
-                assert code == 0, f"{nodes} nodes: code {code}\n{out}{err}"
-
-    test.__name__ = f"early {run}"
-    return test
+    for nodes in (2, 3, 8, 16) if args.on == "shm" else (2, 4):
+        for limit in ({}, {}, {}, {"GASNET_NETWORKDEPTH_TOTAL": "1"}, {"GASNET_NETWORKDEPTH": "1"}):
+            ran(args, run, nodes, args.early, env=limit)
 
 
 def drained_test(args, run):
     """On one machine, when a barrier ends, the handlers of requests sent before it have run."""
-    def test():
-        # The first messages to a peer are sent before it has accepted the connection.
-        for nodes, rounds in ((2, 100), (3, 30), (4, 30), (9, 5), (16, 3), *((n, 1) for n in (2, 4, 16) for _ in range(2))):
-            for rings, times in ((64, rounds), (1, 3)) if nodes in (3, 4) else ((64, rounds),):  # 1: connections are made anew
-                job = harness.Job([args.weft, "run", "-n", str(nodes), "--", args.early, "drained", str(times)],
-                                  env={**RUNS[args.on][run], "WEFT_SHM_RINGS": str(rings)})
-                code, out, err = job.finish(DEADLINE)
-                assert code == 0, f"{nodes} nodes, {rings} rings: code {code}\n{out}{err}"
-
-    test.__name__ = f"drained {run}"
-    return test
+    # The first messages to a peer are sent before it has accepted the connection.
+    for nodes, rounds in ((2, 100), (3, 30), (4, 30), (9, 5), (16, 3), *((n, 1) for n in (2, 4, 16) for _ in range(2))):
+        ran(args, run, nodes, args.early, "drained", rounds)
+    for nodes in (3, 4):  # connections are made anew all the time
+        ran(args, run, nodes, args.early, "drained", 3, env={"WEFT_SHM_RINGS": "1"})
 
 
 def inlined_test(args, run):
     """Short puts and gets are inlined where the segment is mapped. (In a debug build they are not.)"""
-    def test():
-        job = harness.Job([args.weft, "run", "-n", "2", "--", args.inlined, "yes" if run == "mapped" else "no"],
-                          env=RUNS[args.on][run])
-        code, out, err = job.finish(DEADLINE)
-        assert code == 0 and out.split() == ["ok"], f"code {code}\n{out}{err}"
+    ran(args, run, 2, args.inlined, "yes" if run == "mapped" else "no", said="ok")
 
-    test.__name__ = f"inlined {run}"
-    return test
+
+def named(test, args, run):
+    def call():
+        test(args, run)
+
+    call.__name__ = f"{test.__name__.removesuffix('_test')} {run}"
+    return call
 
 
 def main():
@@ -138,8 +120,8 @@ def main():
     parser.add_argument("inlined", type=os.path.abspath)
     args = parser.parse_args()
     harness.main([one_test(args, run, how) for run in RUNS[args.on] for how in ("long", "async", "reply")] +
-                 [test(args, run) for test in (leave_test, early_test, inlined_test) for run in RUNS[args.on]] +
-                 [test(args, run) for test in (answer_test, drained_test) for run in RUNS["shm"] if args.on == "shm"])
+                 [named(test, args, run) for test in (leave_test, early_test, inlined_test) for run in RUNS[args.on]] +
+                 [named(test, args, run) for test in (answer_test, drained_test) for run in RUNS["shm"] if args.on == "shm"])
 
 
 if __name__ == "__main__":

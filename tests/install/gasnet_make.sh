@@ -123,6 +123,8 @@ grep -q "^gasnetrun_weft: $prefix/bin/weft run -n 1 -- $work/table-seq 10\$" out
 grep -q '^ENV parameter: ' out || { cat out; die "-v does not say the variables"; }
 bare "$run" -n 2 -t /nowhere 2>out || die "gasnetrun_weft -t started something"
 grep -q 'run -n 2 -- /nowhere$' out || { cat out; die "-t does not say it"; }
+bare GASNET_TMPDIR="$work" "$run" -n 1 -- sh -c '[ "$TMPDIR" = "$GASNET_TMPDIR" ] && exit 6' 2>out && code=0 || code=$?
+[ "$code" -eq 6 ] || die "GASNET_TMPDIR does not set TMPDIR: code $code"
 code=0
 bare "$run" -n 3 -- sh -c 'exit 5' 2>out || code=$?
 [ "$code" -eq 5 ] || die "gasnetrun_weft ends with code $code, not the program's"

@@ -266,7 +266,7 @@ enum wf_hca_access {
     /* The NIC fetches pages when it accesses them. Requires caps.on_demand. */
     WF_HCA_ON_DEMAND = 16,
     /* The NIC's accesses may overtake each other on their way to memory, where the NIC can do so.
-     * No access overtakes a completion. */
+     * No completion overtakes an access. */
     WF_HCA_RELAXED = 32,
 };
 

@@ -359,7 +359,7 @@ static enum weft_status shm_flush(struct wf_tpeer *tpeer)
 static bool shm_is_sent(struct wf_tpeer *tpeer)
 {
     const struct shm_tx *tx = SHM_OF(tpeer, shm_peer)->tx;
-    return !tx || !wf_load_acquire(&tx->awaited);
+    return !tx || !wf_load_acquire(&tx->awaited); /* "accepted" */
 }
 
 static bool shm_is_settled(struct wf_tep *tep)

@@ -477,7 +477,7 @@ static inline void wf_shm_tx_accepted(struct shm_tx *tx)
 {
     if (!wf_load_relaxed(&tx->awaited))
         return;
-    wf_store_release(&tx->awaited, false);
+    wf_store_release(&tx->awaited, false); /* "accepted" */
     atomic_fetch_sub_explicit(&tx->tep->unaccepted, 1, memory_order_release);
 }
 enum weft_status wf_shm_arm(struct wf_tep *tep);
