@@ -857,7 +857,8 @@ static void test_most_turns(void **state)
     struct rdma_ctx *ctx = lanes_begin();
     const struct qp_link *w = lane_open(0, 1);
     (void)state;
-    assert_true(20 * wf_qp_most_turns(l.ep.rdma) >= w->rail->cq->depth);
+    assert_true(wf_config()->poll_burst * (wf_qp_most_turns(l.ep.rdma) - QP_LINE) >=
+                w->rail->cq->depth);
     lane_close(0);
     lanes_end(ctx);
 }

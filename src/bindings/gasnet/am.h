@@ -48,6 +48,8 @@ enum weft_status gasnetw_reply_trial(const struct weft_am *am, uint32_t to, unsi
 /* This node has a limit: each request to another node calls gasnetw_credit_take first, which polls
  * until the request may be sent. */
 extern bool gasnetw_credit_counts;
+/* Some node has a limit: handlers that do not reply send credits. */
+extern bool gasnetw_credit_wanted;
 void gasnetw_credit_take(gasnet_node_t dest);
 /* A request to [node] has ended: its reply or its credit has arrived. */
 void gasnetw_credit_return(gasnet_node_t node);

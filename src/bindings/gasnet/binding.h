@@ -189,15 +189,13 @@ void gasnetw_on_late(const struct weft_am *am);
  */
 int gasnetw_reply_flush(void);
 extern _Atomic unsigned gasnetw_replies_waiting;
-/* Called before any request is sent. [counts]: this node needs a credit for each request. */
-void gasnetw_reply_open(bool counts);
+/* Called before any request is sent, after gasnetw_credit_open. */
+void gasnetw_reply_open(void);
 
 /* Read the limits for requests under way (credit.c). Returns whether this node has any. */
 bool gasnetw_credit_open(void);
 /* Node [node] has such limits, and needs credits. Called for each of them before gasnet_attach. */
 void gasnetw_credit_agree(gasnet_node_t node);
-/* Handlers that do not reply send credits, since some node counts its requests. */
-void gasnetw_am_credits(void);
 /* The most requests that were under way at a time; 0 if this node does not count. */
 unsigned gasnetw_credit_most(void);
 
@@ -226,5 +224,8 @@ double gasnetw_env_number(const char *name, double dflt);
 /* Does this process print warnings about variables? Only rank 0 does. */
 bool gasnetw_env_speaks(void);
 double gasnetw_env_unit(char letter); /* K, M, G, T; else 0 */
+/* Multiply *value by the unit in [rest], the text behind a number: nothing, or K, M, G or T, then
+ * B. Returns false if anything else is there. */
+bool gasnetw_env_scale(const char *rest, double *value);
 
 #endif

@@ -3,9 +3,9 @@
  * nodes together, GASNET_NETWORKDEPTH to each of them.
  *
  * A request is under way until its reply has arrived. If the handler returns without a reply, the
- * target sends a credit: a reply of Weft's without data. So each
- * request reserves room for at least that reply, and a credit never waits for room. A request to
- * this node itself runs in the call that sends it, and is not counted.
+ * target sends a credit: a reply of Weft's without data. So each request reserves room for at least
+ * that reply, and a credit never waits for room. A request to this node itself runs in the call
+ * that sends it, and is not counted.
  *
  * Without these variables nothing is counted, and the transports' own limits apply. Then a target
  * sends credits only to nodes that count (gasnetw_credit_agree). */
@@ -16,10 +16,10 @@
 
 #define MOST 65535 /* the largest limit */
 
-bool gasnetw_credit_counts;
+bool gasnetw_credit_counts, gasnetw_credit_wanted;
 static unsigned total_limit, node_limit; /* 0: none */
 static _Atomic unsigned under_way, most_under_way;
-static _Atomic uint16_t *of_node; /* [nodes]: requests under way to each node */
+static _Atomic unsigned *of_node; /* [nodes]: requests under way to each node */
 static bool *counting;            /* [nodes]: nodes that count, and get credits */
 
 static unsigned limit(const char *name)
@@ -56,7 +56,7 @@ void gasnetw_credit_agree(gasnet_node_t node)
         counting = calloc(gasnetw_job.nodes, sizeof *counting);
     if (!counting)
         gasnetw_fatal("gasnet_init: out of memory for %u nodes", gasnetw_job.nodes);
-    counting[node] = true;
+    counting[node] = gasnetw_credit_wanted = true;
 }
 
 /* Count one more, unless that would exceed [most]. Returns whether it did count. */
@@ -71,21 +71,9 @@ static bool take(_Atomic unsigned *count, unsigned most)
     return true;
 }
 
-static bool take_of_node(_Atomic uint16_t *count)
-{
-    uint16_t now = atomic_load_explicit(count, memory_order_relaxed);
-    unsigned most = node_limit ? node_limit : MOST;
-    do {
-        if (now >= most)
-            return false;
-    } while (!atomic_compare_exchange_weak_explicit(count, &now, (uint16_t)(now + 1),
-                                                    memory_order_relaxed, memory_order_relaxed));
-    return true;
-}
-
 static bool take_both(gasnet_node_t dest)
 {
-    if (!take_of_node(&of_node[dest]))
+    if (!take(&of_node[dest], node_limit))
         return false;
     if (take(&under_way, total_limit))
         return true;

@@ -304,16 +304,9 @@ static const struct {
              {AM_LONG, false},  {AM_LONG_HEAD, true},  {AM_LONG_DATA, true}, {AM_LONG_AT, false}};
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
-static bool credits;
-
-void gasnetw_am_credits(void)
-{
-    credits = true;
-}
-
 static weft_am_fn fn_of(size_t kind)
 {
-    if (credits)
+    if (gasnetw_credit_wanted)
         return kinds[kind].has_head ? on_head_counted : on_plain_counted;
     return kinds[kind].has_head ? on_head : on_plain;
 }

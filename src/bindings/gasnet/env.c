@@ -75,6 +75,13 @@ double gasnetw_env_unit(char letter)
     }
 }
 
+bool gasnetw_env_scale(const char *rest, double *value)
+{
+    if (gasnetw_env_unit(*rest) > 0)
+        *value *= gasnetw_env_unit(*rest++);
+    return !*rest || ((*rest == 'B' || *rest == 'b') && !rest[1]);
+}
+
 /* Reads "0.8" and "5/8" as fractions of [whole], and "16G" as bytes. A bare number above 1 is
  * bytes, too, although GASNet takes some of its variables as megabytes and documents which. */
 uint64_t gasnetw_env_size(const char *name, uint64_t whole)
@@ -89,12 +96,8 @@ uint64_t gasnetw_env_size(const char *name, uint64_t whole)
         below = strtod(end + 1, &end);
         value = below > 0 ? value / below : -1;
     }
-    if (gasnetw_env_unit(*end) > 0)
-        value *= gasnetw_env_unit(*end++);
-    if (*end == 'B' || *end == 'b')
-        end++;
-    if (*end || !(value > 0) || value > 1e18 || (whole && value > 1 && value < 65536) ||
-        (below != 1 && value > 1)) {
+    if (!gasnetw_env_scale(end, &value) || !(value > 0) || value > 1e18 ||
+        (whole && value > 1 && value < 65536) || (below != 1 && value > 1)) {
         gasnetw_env_complain(name, text, "a fraction such as 0.8 or 5/8, or a size such as 512M");
         return 0;
     }

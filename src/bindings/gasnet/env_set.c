@@ -89,19 +89,12 @@ static uint64_t in_range(const struct ranged *row)
 {
     const char *text = gasnet_getenv(row->name);
     char *end;
-    double value, unit;
+    double value;
     uint64_t fit;
     if (!text || !*text)
         return 0;
     value = strtod(text, &end);
-    unit = gasnetw_env_unit(*end);
-    if (unit > 0) {
-        value *= unit;
-        end++;
-    }
-    if (*end == 'B' || *end == 'b')
-        end++;
-    if (*end || end == text || !(value >= 0)) {
+    if (end == text || !gasnetw_env_scale(end, &value) || !(value >= 0)) {
         gasnetw_env_complain(row->name, text, "a number such as 64 or 4K");
         return 0;
     }
@@ -148,7 +141,7 @@ static void set_copies(void)
 
 /* The conduit lets its NIC reorder accesses to memory by default ("default" is an older word for
  * that): its NIC reports the end of a put only when the bytes are in memory. With verbs the end of
- * a put does not say so, and a later put could become visible before it. So the order is strict
+ * a put does not show that, and a later put could become visible before it. So the order is strict
  * here unless the user asks for "relaxed". */
 static void set_order(void)
 {

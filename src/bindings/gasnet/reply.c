@@ -115,6 +115,21 @@ static struct late_head late_head(uint32_t to, unsigned kind, uint32_t origin, i
     return h;
 }
 
+/* Write a deferred reply's head and what follows it to [to]. Returns how many bytes. */
+static size_t late_write(unsigned char *to, const struct late_head *h, const struct am_head *head,
+                         const void *data, size_t len)
+{
+    size_t n = sizeof *h;
+    memcpy(to, h, sizeof *h);
+    if (head) {
+        memcpy(to + n, head, AM_HEAD);
+        n += AM_HEAD;
+    }
+    if (len)
+        memcpy(to + n, data, len);
+    return n + len;
+}
+
 static _Noreturn void no_memory(gasnet_node_t dest, size_t len)
 {
     gasnetw_fatal("out of memory: a reply of %zu bytes to node %u cannot be kept", len, dest);
@@ -131,14 +146,10 @@ void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
     if (!l)
         no_memory(to >> 8, len);
     memset(l, 0, sizeof *l);
-    memcpy(l->bytes, &h, sizeof h);
-    if (head)
-        memcpy(l->bytes + sizeof h, head, skip);
-    if (len)
-        memcpy(l->bytes + sizeof h + skip, data, len);
+    l->len = late_write(l->bytes, &h, head, data, len);
     l->dest = to >> 8;
     l->put = put ? len : 0;
-    l->len = sizeof h + skip + len - l->put;
+    l->len -= l->put;
     if (!append(l))
         no_memory(to >> 8, len);
 }
@@ -296,17 +307,8 @@ enum weft_status gasnetw_reply_trial(const struct weft_am *am, uint32_t to, unsi
                                      const struct am_head *head, const void *data, size_t len)
 {
     struct late_head h = late_head(to, kind, origin, nargs, args);
-    unsigned char *at = gasnetw_am_scratch;
-    memcpy(at, &h, sizeof h);
-    at += sizeof h;
-    if (head) {
-        memcpy(at, head, AM_HEAD);
-        at += AM_HEAD;
-    }
-    if (len)
-        memcpy(at, data, len);
-    return weft_am_reply(am, AM_LATE, NULL, 0, gasnetw_am_scratch,
-                         (size_t)(at - gasnetw_am_scratch) + len);
+    size_t n = late_write(gasnetw_am_scratch, &h, head, data, len);
+    return weft_am_reply(am, AM_LATE, NULL, 0, gasnetw_am_scratch, n);
 }
 
 /* ---- learning ---- */
@@ -314,24 +316,22 @@ enum weft_status gasnetw_reply_trial(const struct weft_am *am, uint32_t to, unsi
 #define TRIALS 16
 
 static _Atomic uint16_t trials[256]; /* of requests, by their handler */
-static uint16_t room_without;        /* what a request reserves for a handler that does not reply */
 
-void gasnetw_reply_open(bool counts)
+void gasnetw_reply_open(void)
 {
-    room_without = counts; /* 1: for a credit (credit.c) */
     for (unsigned i = 0; i < 256; i++)
         gasnetw_binding.reply_room[i] = AM_TRIAL_ROOM;
 }
 
 size_t gasnetw_reply_try(gasnet_handler_t handler)
 {
-    uint16_t trial = AM_TRIAL_ROOM;
+    uint16_t trial = AM_TRIAL_ROOM, without = gasnetw_credit_counts; /* 1: for a credit */
     if (atomic_fetch_add_explicit(&trials[handler], 1, memory_order_relaxed) < TRIALS)
         return gasnetw_trial_room();
     /* Another thread may have learnt meanwhile. */
-    (void)__atomic_compare_exchange_n(&gasnetw_binding.reply_room[handler], &trial, room_without,
-                                      false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-    return trial == AM_TRIAL_ROOM ? room_without : trial;
+    (void)__atomic_compare_exchange_n(&gasnetw_binding.reply_room[handler], &trial, without, false,
+                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return trial == AM_TRIAL_ROOM ? without : trial;
 }
 
 static void learn(unsigned handler, size_t len)

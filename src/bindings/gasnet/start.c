@@ -239,7 +239,7 @@ static void agree(void)
     gasnetw_segment_limits(&mine.together, &mine.each);
     mine.pinnable = gasnetw_segment_pinnable();
     mine.counts = gasnetw_credit_open();
-    gasnetw_reply_open(mine.counts);
+    gasnetw_reply_open();
     while (!is_mate(mine.first))
         mine.first++;
     s = weft_job_allgather(gasnetw_binding.job, &mine, sizeof mine, cards);
@@ -247,10 +247,8 @@ static void agree(void)
         gasnetw_fatal("gasnet_init: %s", weft_status_text(s));
     find_machines(cards, order);
     for (gasnet_node_t r = 0; r < gasnetw_job.nodes; r++)
-        if (cards[r].counts) {
+        if (cards[r].counts)
             gasnetw_credit_agree(r);
-            gasnetw_am_credits();
-        }
     for (gasnet_node_t r = 0; r < gasnetw_job.nodes; r++)
         supernodes[r] = cards[r].first;
     number_them(hosts);

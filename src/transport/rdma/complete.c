@@ -3,19 +3,10 @@
 #include <sys/epoll.h>
 
 #include "base/log.h"
-#include "config/config.h"
 #include "mem/staging.h"
 #include "transport/net/channel.h"
 #include "transport/rdma/cm.h"
 #include "transport/rdma/qp_link.h"
-
-#define POLL_LIST 64u
-
-/* Returns the limit for the completions taken in one call. */
-static unsigned burst(void)
-{
-    return (unsigned)WF_MIN(wf_config()->poll_burst, POLL_LIST);
-}
 
 /* Returns the link called [name]. Returns NULL if the link does not have queue pair number [qp],
  * because that queue pair was closed. */
@@ -222,8 +213,8 @@ void wf_qp_rail_break(struct rdma_rail *r)
 
 int wf_qp_completions_take(struct rdma_rail *r)
 {
-    struct wf_hca_wc wc[POLL_LIST];
-    int n = r->broken ? 0 : r->device->hca->ops->poll(r->cq, wc, burst());
+    struct wf_hca_wc wc[QP_BURST_MOST];
+    int n = r->broken ? 0 : r->device->hca->ops->poll(r->cq, wc, r->burst);
     for (int i = 0; i < n; i++)
         if (wc[i].id & QP_RECEIVED)
             arrived(r, &wc[i]);
@@ -283,12 +274,12 @@ int wf_qp_turn(struct rdma_ep *ep)
     return n;
 }
 
-/* One call of wf_qp_turn takes up to burst() completions of each completion queue, and reads at
+/* One call of wf_qp_turn takes up to r->burst completions of each completion queue, and reads at
  * least one received SEND of each link. A link holds at most QP_LINE received SENDs. */
 unsigned wf_qp_most_turns(const struct rdma_ep *ep)
 {
     const struct rdma_rail *r;
-    uint32_t depth = 0;
-    wf_rdma_each_rail(ep, i, r) depth = WF_MAX(depth, r->cq->depth);
-    return depth / burst() + 1 + QP_LINE;
+    uint32_t turns = 0;
+    wf_rdma_each_rail(ep, i, r) turns = WF_MAX(turns, r->cq->depth / r->burst + 1);
+    return turns + QP_LINE;
 }

@@ -158,6 +158,7 @@ static struct rdma_rail *rail_new(struct rdma_ep *ep, unsigned number)
     r->port_at = rail->port_at;
     r->number = number;
     r->receives = r->nfree_receives = receives_of(caps);
+    r->burst = (uint32_t)WF_MIN(wf_config()->poll_burst, QP_BURST_MOST);
     r->batch = WF_MIN(r->receives / 16, RECEIVES_BATCH);
     r->pieces = r->nfree_pieces = r->receives / 2;
     r->credits = r->nfree_credits = QP_LINKS;

@@ -113,6 +113,7 @@
 /* Length of a link's ring of SENDs that arrived and were not read. A power of two, greater than the
  * most SENDs that are granted at a time. */
 #define QP_LINE 256u
+#define QP_BURST_MOST 64u
 #define QP_INLINE_MAX 512u
 #define QP_UNDER_WAY 2048u /* limit for the unfinished requests of all links on one rail */
 #define QP_SPARE 64u       /* requests of QP_UNDER_WAY that are kept for grants of credit */
@@ -177,10 +178,11 @@ struct rdma_rail {
     uint32_t *free_pieces, nfree_pieces;
     uint32_t *free_credits, nfree_credits;
     uint32_t *free_receives, nfree_receives; /* indices of receive buffers that are not posted */
-    uint32_t batch;                          /* number of receive buffers posted at a time */
-    uint32_t *free_results, nfree_results;   /* indices of free result slots */
-    struct qp_link **by_credit; /* the rail's links by the index of their credit word */
-    struct wf_list links;       /* the rail's links that have a queue pair */
+    uint32_t burst; /* most completions taken in one call; at most QP_BURST_MOST */
+    uint32_t batch; /* number of receive buffers posted at a time */
+    uint32_t *free_results, nfree_results; /* indices of free result slots */
+    struct qp_link **by_credit;            /* the rail's links by the index of their credit word */
+    struct wf_list links;                  /* the rail's links that have a queue pair */
     uint32_t nlinks;
     uint32_t under_way; /* posted requests that are not known to be complete */
     /* number of closed queue pairs that may not have returned all their receive buffers */
