@@ -158,8 +158,10 @@ int main(int argc, char **argv)
         (void)signal(SIGQUIT, on_quit);
     printf("rank %u is here\n", (unsigned)me);
     fflush(stdout);
+    /* It stays in stdio's buffer, which gasnet_exit writes. The request of HOW "handler" may arrive
+     * and run while this rank is still in the barrier. */
+    printf("rank %u leaves\n", (unsigned)me);
     barrier();
-    printf("rank %u leaves\n", (unsigned)me); /* in stdio's buffer: gasnet_exit writes it */
     if (me == leaver || !strcmp(how, "all"))
         return leave(how);
     if (!strcmp(how, "handler") && (me + 1) % gasnet_nodes() == leaver)
