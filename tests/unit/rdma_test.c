@@ -889,6 +889,80 @@ static void test_buffers_come_back(void **state)
     c->rdma_srq = srq;
 }
 
+/* Fails when: a queue that failed makes its device unusable for good; the rail opens new queues
+ * while a queue pair still uses the old ones, loses receive buffers, or opens queues without a
+ * pause.
+ */
+static void test_failed_queues_are_replaced(void **state)
+{
+    struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
+    __typeof__(c->rdma_srq) srq = c->rdma_srq;
+    (void)state;
+    for (int shared = 0; shared < 2; shared++) {
+        struct rdma_ctx *ctx;
+        struct rdma_rail *r;
+        c->rdma_srq = shared;
+        ctx = lanes_begin();
+        r = l.ep.rdma->rails[0];
+        for (unsigned turn = 1; turn <= 3; turn++) {
+            struct qp_link *first = up(lane_open(0, 2 * turn - 1));
+            struct qp_link *second = up(lane_open(1, 2 * turn));
+            assert_true(first->rail == r && second->rail == r);
+            assert_non_null(first->qp);
+            atomic_store(shared && turn % 2 ? &r->srq->failed : &r->cq->failed, true);
+            look();
+            assert_true(r->broken && first->state == QP_FAILED && second->state == QP_FAILED);
+            lane_close(0);
+            assert_true(r->broken);
+            r->renew_ns = 0; /* as if time had passed */
+            lane_close(1);
+            /* as if the connections had carried something */
+            l.chans[0].path->failures = l.chans[1].path->failures = 0;
+            assert_false(r->broken || wf_rdma_has_failed(r));
+            assert_int_equal(r->nfree_receives, shared ? 0 : r->receives);
+            assert_int_equal(r->nfree_pieces, r->pieces);
+        }
+        atomic_store(&r->cq->failed, true);
+        look();
+        assert_true(r->broken && r->renew_ns > wf_now_ns());
+        assert_ptr_not_equal(lane_open(0, 7)->rail, r);
+        lane_close(0);
+        r->renew_ns = 0;
+        assert_ptr_equal(lane_open(0, 9)->rail, r); /* the link opens them if nothing did before */
+        lane_close(0);
+        lanes_end(ctx);
+    }
+    c->rdma_srq = srq;
+}
+
+/* Fails when: a completion is processed that follows one which an overflow of the queue lost. */
+static void test_nothing_after_a_loss(void **state)
+{
+    static const struct wf_hca_patience patience;
+    static const uint8_t bytes[8];
+    const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
+    struct rdma_ctx *ctx = lanes_begin();
+    struct qp_link *w = up(lane_open(0, 1));
+    struct rdma_rail *r = w->rail;
+    const struct wf_hca *hca = r->device->hca;
+    (void)state;
+    OK(hca->ops->qp_connect(w->qp, &hca->ports[0], 0, &end, &patience));
+    w->inline_max = 64;
+    w->allowed = 100;
+    w->closing = true; /* each request reports its completion */
+    assert_true(wf_qp_send_one(&w->base, bytes, sizeof bytes));
+    atomic_store(&r->cq->failed, true);
+    /* a whole queue may have been there before the loss */
+    r->unchecked = r->cq->depth - 1;
+    assert_int_equal(wf_qp_completions_take(r), 1);
+    assert_true(w->done == 1 && w->state == QP_UP);
+    assert_true(wf_qp_send_one(&w->base, bytes, sizeof bytes));
+    assert_int_equal(wf_qp_completions_take(r), -1);
+    assert_true(w->done == 1 && w->state == QP_FAILED);
+    lane_close(0);
+    lanes_end(ctx);
+}
+
 static struct {
     unsigned moved, unreached, puts, lost;
 } told;
@@ -1181,6 +1255,8 @@ int main(void)
         cmocka_unit_test(test_gone_device_wakes_nobody),
         cmocka_unit_test(test_most_turns),
         cmocka_unit_test(test_buffers_come_back),
+        cmocka_unit_test(test_failed_queues_are_replaced),
+        cmocka_unit_test(test_nothing_after_a_loss),
         cmocka_unit_test(test_followed_and_torn),
         cmocka_unit_test(test_put_during_report),
         cmocka_unit_test(test_plain_first),

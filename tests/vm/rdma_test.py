@@ -279,6 +279,20 @@ def test_stopped(traffic, turns):
         return end_exact(members, 0)
 
 
+def test_overflow(traffic, _turns):
+    """A completion queue overflows in the middle of it: no byte is lost, and RDMA goes on."""
+    short = os.path.join(os.path.dirname(traffic), "..", "vm", "short_cq.so")
+    assert os.path.exists(short), f"{short} is not there"
+    with Here() as here:
+        members = crew.Members(here, traffic, [0, 1], ["--max", 65536],
+                               {"LD_PRELOAD": short, "SHORT_CQ": "15"})
+        members.connect()
+        members.move(200, SECONDS)
+        assert any(member.complains("a queue failed or overflowed") for member in members)
+        await_traffic(members, ["rxe0", "rxe1"])
+        return end_exact(members, 1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("programs")

@@ -193,10 +193,13 @@ static void ended(struct rdma_rail *r, const struct wf_hca_wc *wc)
 
 /* Fails the links of a rail whose queues failed. Removes the event descriptor of the completion
  * queue from epoll. Otherwise the endpoint's thread could not sleep, because the descriptor of a
- * failed device stays readable. */
+ * failed device or queue may stay readable. */
 void wf_qp_rail_break(struct rdma_rail *r)
 {
-    if (!r->broken)
+    if (!r->broken && wf_rdma_device_works(r->device))
+        wf_warn("%s: a queue failed or overflowed: its connections are made again",
+                r->device->hca->name);
+    else if (!r->broken)
         wf_error(
             "%s: its queues failed: peers are reached by other devices, if there are any, or by "
             "TCP from now on",
@@ -211,10 +214,23 @@ void wf_qp_rail_break(struct rdma_rail *r)
     }
 }
 
+/* [n] completions were polled and not processed yet. Returns whether they may follow a lost one. */
+static bool is_after_loss(struct rdma_rail *r, int n)
+{
+    r->unchecked += (uint32_t)n;
+    if (r->unchecked <= r->cq->depth)
+        return false;
+    r->unchecked = 0;
+    wf_rdma_ctx_read_events(r->ep->ctx);
+    return wf_rdma_has_failed(r);
+}
+
 int wf_qp_completions_take(struct rdma_rail *r)
 {
     struct wf_hca_wc wc[QP_BURST_MOST];
     int n = r->broken ? 0 : r->device->hca->ops->poll(r->cq, wc, r->burst);
+    if (n > 0 && is_after_loss(r, n))
+        n = -1;
     for (int i = 0; i < n; i++)
         if (wc[i].id & QP_RECEIVED)
             arrived(r, &wc[i]);

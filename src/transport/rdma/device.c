@@ -336,8 +336,7 @@ static void device_read_events(struct rdma_device *d)
     struct wf_hca_event e;
     do {
         d->hca->ops->async(d->hca, &e);
-        if (e.kind == WF_HCA_EVENT_CQ_FATAL || e.kind == WF_HCA_EVENT_SRQ_FATAL ||
-            e.kind == WF_HCA_EVENT_GONE)
+        if (e.kind == WF_HCA_EVENT_GONE)
             wf_rdma_device_fail(d);
     } while (e.kind != WF_HCA_EVENT_NONE);
 }

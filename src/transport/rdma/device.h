@@ -3,7 +3,8 @@
  *
  * The ports are chosen once, when the context opens. Each endpoint then opens a rail on each of
  * these ports. A rail is a set of queues and buffers (qp_link.h). A device that fails is marked as
- * gone, and stays open until the context closes. */
+ * gone, and stays open until the context closes. If only a queue fails, its rail opens its queues
+ * again. */
 #ifndef WF_TRANSPORT_RDMA_DEVICE_H
 #define WF_TRANSPORT_RDMA_DEVICE_H
 
@@ -62,8 +63,8 @@ struct rdma_ctx {
 enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out);
 void wf_rdma_ctx_close(struct rdma_ctx *ctx);
 
-/* Reads the events of all NICs of the context, and marks failed devices as gone. Any thread may
- * call it. */
+/* Reads the events of all NICs of the context. Marks failed devices as gone, and failed queues as
+ * failed. Any thread may call it. */
 void wf_rdma_ctx_read_events(struct rdma_ctx *ctx);
 
 /* Returns whether at least one NIC of the context can perform atomics for peers. */

@@ -7,6 +7,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "config/config.h"
@@ -16,6 +17,11 @@
 
 #define RECEIVES_BATCH 16u
 #define RECEIVES_LEAST 64u
+#define RENEW_NS ((uint64_t)1000000000)
+#define RENEW_DOUBLINGS 6u
+/* How long the endpoint's thread sleeps at most while no request is under way. No event wakes it if
+ * a queue fails. */
+#define IDLE_S 10
 
 /* ---- memory ---- */
 
@@ -31,30 +37,6 @@ static uint32_t *numbers(uint32_t n)
     for (uint32_t i = 0; list && i < n; i++)
         list[i] = n - 1 - i;
     return list;
-}
-
-static void rail_close(struct rdma_rail *r)
-{
-    struct wf_hca *hca = r->device->hca;
-    wf_rdma_cm_close(r);
-    if (r->srq)
-        hca->ops->srq_close(r->srq);
-    if (r->cq)
-        hca->ops->cq_close(r->cq);
-    if (r->td)
-        hca->ops->td_close(r->td);
-    if (r->mr)
-        wf_rdma_deregister(r->mr);
-    if (r->credits_mr)
-        wf_rdma_deregister(r->credits_mr);
-    if (r->memory)
-        (void)munmap(r->memory, memory_size(r));
-    free(r->free_pieces);
-    free(r->free_credits);
-    free(r->free_receives);
-    free(r->free_results);
-    free(r->by_credit);
-    free(r);
 }
 
 static enum weft_status memory_make(struct rdma_rail *r)
@@ -76,6 +58,47 @@ static enum weft_status memory_make(struct rdma_rail *r)
                              : wf_rdma_register(r->device, wf_rdma_buffer_at(r, 0),
                                                 memory_size(r) - wf_rdma_credits_size(r),
                                                 WF_HCA_LOCAL_WRITE, &r->mr);
+}
+
+/* ---- queues ---- */
+
+/* Opens the queues of a rail. After a failure none is open, and *cq and *srq are unchanged. */
+static enum weft_status queues_open(const struct rdma_rail *r, struct wf_hca_cq **cq,
+                                    struct wf_hca_srq **srq)
+{
+    struct wf_hca *hca = r->device->hca;
+    bool shared = hca->caps.srq && wf_config()->rdma_srq;
+    struct wf_hca_cq *made;
+    enum weft_status status = hca->ops->cq_open(
+        hca, r->td, WF_MIN(r->receives + QP_UNDER_WAY, hca->caps.max_cq), true, &made);
+    if (status != WEFT_OK)
+        return status;
+    if (shared)
+        status = hca->ops->srq_open(r->device->pd, r->td, r->receives, srq);
+    if (status == WEFT_OK)
+        *cq = made;
+    else
+        hca->ops->cq_close(made);
+    return status;
+}
+
+static void queues_close(struct rdma_rail *r)
+{
+    const struct wf_hca_ops *ops = r->device->hca->ops;
+    if (r->srq)
+        ops->srq_close(r->srq);
+    if (r->cq)
+        ops->cq_close(r->cq);
+    r->srq = NULL;
+    r->cq = NULL;
+}
+
+static enum weft_status queues_make(struct rdma_rail *r)
+{
+    const struct wf_hca *hca = r->device->hca;
+    if (hca->caps.td && hca->ops->td_open(r->device->pd, &r->td) != WEFT_OK)
+        r->td = NULL; /* The NIC is out of thread domains: the queues take locks. */
+    return queues_open(r, &r->cq, &r->srq);
 }
 
 void wf_rdma_receives_post(struct rdma_rail *r)
@@ -107,6 +130,27 @@ struct wf_hca_port wf_rdma_rail_port(const struct rdma_rail *r)
 
 /* ---- a rail ---- */
 
+static void rail_close(struct rdma_rail *r)
+{
+    struct wf_hca *hca = r->device->hca;
+    wf_rdma_cm_close(r);
+    queues_close(r);
+    if (r->td)
+        hca->ops->td_close(r->td);
+    if (r->mr)
+        wf_rdma_deregister(r->mr);
+    if (r->credits_mr)
+        wf_rdma_deregister(r->credits_mr);
+    if (r->memory)
+        (void)munmap(r->memory, memory_size(r));
+    free(r->free_pieces);
+    free(r->free_credits);
+    free(r->free_receives);
+    free(r->free_results);
+    free(r->by_credit);
+    free(r);
+}
+
 static enum weft_status manager_open(struct rdma_rail *r)
 {
     const struct wf_hca_port port = wf_rdma_rail_port(r);
@@ -121,20 +165,6 @@ static bool lists_make(struct rdma_rail *r)
     r->free_results = numbers(QP_RESULTS);
     r->by_credit = calloc(r->credits, sizeof(struct qp_link *));
     return r->free_pieces && r->free_credits && r->free_receives && r->free_results && r->by_credit;
-}
-
-static enum weft_status queues_make(struct rdma_rail *r)
-{
-    const struct wf_hca *hca = r->device->hca;
-    bool shared = hca->caps.srq && wf_config()->rdma_srq;
-    enum weft_status status;
-    if (hca->caps.td && hca->ops->td_open(r->device->pd, &r->td) != WEFT_OK)
-        r->td = NULL; /* The NIC is out of thread domains: the queues take locks. */
-    status = hca->ops->cq_open(r->device->hca, r->td,
-                               WF_MIN(r->receives + QP_UNDER_WAY, hca->caps.max_cq), true, &r->cq);
-    return status == WEFT_OK && shared
-               ? hca->ops->srq_open(r->device->pd, r->td, r->receives, &r->srq)
-               : status;
 }
 
 /* Returns how many receive buffers a rail has. They must fit into the receive queue. Their
@@ -165,6 +195,43 @@ static struct rdma_rail *rail_new(struct rdma_ep *ep, unsigned number)
     r->nfree_results = QP_RESULTS;
     wf_list_init(&r->links);
     return r;
+}
+
+static bool sleep_on(const struct rdma_ep *ep, int fd)
+{
+    struct epoll_event ev = {.events = EPOLLIN};
+    return fd < 0 || ep->epoll_fd < 0 || !epoll_ctl(ep->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
+}
+
+bool wf_rdma_rail_is_due(const struct rdma_rail *r)
+{
+    return r->broken && wf_rdma_device_works(r->device) && wf_now_ns() >= r->renew_ns;
+}
+
+void wf_rdma_rail_renew(struct rdma_rail *r)
+{
+    struct wf_hca_cq *cq;
+    struct wf_hca_srq *srq = NULL;
+    if (r->nlinks || !wf_rdma_rail_is_due(r))
+        return;
+    r->renew_ns = wf_now_ns() + (RENEW_NS << WF_MIN(r->renewals, RENEW_DOUBLINGS));
+    r->renewals++;
+    if (queues_open(r, &cq, &srq) != WEFT_OK) {
+        wf_info("%s: its queues cannot be opened again yet", r->device->hca->name);
+        return;
+    }
+    queues_close(r);
+    r->cq = cq;
+    r->srq = srq;
+    for (uint32_t i = 0; i < r->receives; i++)
+        r->free_receives[i] = i;
+    r->nfree_receives = r->receives;
+    r->doubtful = r->unchecked = 0;
+    r->broken = !sleep_on(r->ep, cq->event_fd);
+    if (r->broken)
+        return;
+    wf_info("%s: its queues are open again", r->device->hca->name);
+    wf_rdma_receives_post(r);
 }
 
 static enum weft_status rail_open(struct rdma_ep *ep, unsigned number)
@@ -272,12 +339,6 @@ bool wf_rdma_works(const struct rdma_ep *ep)
 
 /* ---- sleeping ---- */
 
-static bool sleep_on(const struct rdma_ep *ep, int fd)
-{
-    struct epoll_event ev = {.events = EPOLLIN};
-    return fd < 0 || !epoll_ctl(ep->epoll_fd, EPOLL_CTL_ADD, fd, &ev);
-}
-
 bool wf_rdma_sleep_on(struct rdma_ep *ep, int epoll_fd)
 {
     const struct rdma_rail *r;
@@ -298,13 +359,20 @@ bool wf_rdma_rang(const struct rdma_ep *ep)
 }
 
 /* If requests are under way or a link has a deadline, makes the timer wake the endpoint's thread in
- * one second. The thread then checks requests and deadlines, because no event reports a request
- * that does not complete, or a deadline that has passed. */
+ * one second, and if there are links at all, in IDLE_S. The thread then checks requests, deadlines
+ * and the NICs' events, because no event of epoll reports a request that does not complete, a
+ * deadline that has passed, or a queue that failed. */
 static bool timer_set(const struct rdma_ep *ep)
 {
     const struct rdma_rail *r;
     struct itimerspec t = {.it_value = {.tv_sec = 0}};
-    wf_rdma_each_rail(ep, i, r) t.it_value.tv_sec |= r->under_way || r->deadlines;
+    wf_rdma_each_rail(ep, i, r)
+    {
+        if (r->under_way || r->deadlines)
+            t.it_value.tv_sec = 1;
+        else if (r->nlinks && !t.it_value.tv_sec)
+            t.it_value.tv_sec = IDLE_S;
+    }
     return !timerfd_settime(ep->timer_fd, 0, &t, NULL);
 }
 
@@ -315,8 +383,7 @@ static bool rail_arm(struct rdma_rail *r)
     const struct wf_hca_ops *ops = r->device->hca->ops;
     ops->disarm(r->cq);
     wf_rdma_cm_poll(r); /* ordinary polls call this only while a handshake is under way */
-    if (wf_rdma_is_gone(r) && !r->broken)
-        wf_qp_rail_break(r);
+    wf_rdma_rail_check(r);
     return r->broken || ops->arm(r->cq) == WEFT_OK;
 }
 

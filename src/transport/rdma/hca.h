@@ -118,16 +118,22 @@ struct wf_hca_pd {
 struct wf_hca_td {
     struct wf_hca *hca;
 };
+/* The operation [async] sets a queue's [failed] when it takes the event that the queue failed. If a
+ * completion queue overflows, completions are lost, and the queue counts as failed. Some NICs go on
+ * reporting completions to such a queue. Before the completions that follow the lost one, [async]
+ * can take the event. */
 struct wf_hca_cq {
     struct wf_hca *hca;
     /* After wf_hca_ops.arm, readable when a completion arrives. -1 if the queue was opened without
      * events. */
     int event_fd;
     uint32_t depth;
+    _Atomic bool failed;
 };
 struct wf_hca_srq {
     struct wf_hca *hca;
     uint32_t depth;
+    _Atomic bool failed;
 };
 struct wf_hca_qp {
     struct wf_hca *hca;
@@ -276,8 +282,8 @@ enum wf_hca_event_kind {
     WF_HCA_EVENT_PORT_DOWN,
     WF_HCA_EVENT_GID_CHANGED,
     WF_HCA_EVENT_QP_FATAL,
-    WF_HCA_EVENT_CQ_FATAL,
-    WF_HCA_EVENT_SRQ_FATAL,
+    /* a completion queue or a shared receive queue failed, and its [failed] is set */
+    WF_HCA_EVENT_QUEUE_FATAL,
     WF_HCA_EVENT_GONE /* the NIC failed or was removed */
 };
 

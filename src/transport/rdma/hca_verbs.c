@@ -3,6 +3,7 @@
  * of operations. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -326,6 +327,11 @@ static void port_refresh(struct wf_hca *hca, int number)
             port_query(VERBS(hca, hca), &hca->ports[i]);
 }
 
+static void queue_fail(_Atomic bool *failed)
+{
+    atomic_store_explicit(failed, true, memory_order_relaxed);
+}
+
 static void verbs_async(struct wf_hca *hca, struct wf_hca_event *out)
 {
     struct ibv_async_event e;
@@ -342,8 +348,15 @@ static void verbs_async(struct wf_hca *hca, struct wf_hca_event *out)
             out->kind = WF_HCA_EVENT_QP_FATAL;
             out->qp = e.element.qp->qp_num;
             break;
-        case IBV_EVENT_CQ_ERR: out->kind = WF_HCA_EVENT_CQ_FATAL; break;
-        case IBV_EVENT_SRQ_ERR: out->kind = WF_HCA_EVENT_SRQ_FATAL; break;
+        /* The queue exists: it cannot be closed before the event is acknowledged below. */
+        case IBV_EVENT_CQ_ERR:
+            out->kind = WF_HCA_EVENT_QUEUE_FATAL;
+            queue_fail(&VERBS(e.element.cq->cq_context, cq)->base.failed);
+            break;
+        case IBV_EVENT_SRQ_ERR:
+            out->kind = WF_HCA_EVENT_QUEUE_FATAL;
+            queue_fail(&VERBS(e.element.srq->srq_context, srq)->base.failed);
+            break;
         case IBV_EVENT_DEVICE_FATAL: out->kind = WF_HCA_EVENT_GONE; break;
         default: break; /* needs no reaction */
         }

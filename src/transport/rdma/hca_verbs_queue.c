@@ -16,8 +16,10 @@
 void wf_verbs_cq_close(struct wf_hca_cq *base)
 {
     struct verbs_cq *cq = VERBS(base, cq);
-    if (cq->cq && ibv_destroy_cq(cq->cq))
+    if (cq->cq && ibv_destroy_cq(cq->cq)) {
         wf_warn("%s: a completion queue cannot be freed: %m", base->hca->name);
+        return; /* events of the queue name [cq] */
+    }
     if (cq->channel)
         (void)ibv_destroy_comp_channel(cq->channel);
     if (cq->cq)
@@ -25,21 +27,21 @@ void wf_verbs_cq_close(struct wf_hca_cq *base)
     free(cq);
 }
 
-/* Creates a completion queue. If [td] is not NULL and the provider allows it, the queue has no
- * lock. Returns NULL with errno after a failure. */
-static struct ibv_cq *cq_create(struct wf_hca *hca, const struct wf_hca_td *td, uint32_t depth,
-                                struct ibv_comp_channel *channel)
+/* Creates the completion queue of [owner]. If [td] is not NULL and the provider allows it, the
+ * queue has no lock. Returns NULL with errno after a failure. */
+static struct ibv_cq *cq_create(struct verbs_cq *owner, const struct wf_hca_td *td, uint32_t depth)
 {
-    struct ibv_context *context = VERBS(hca, hca)->context;
+    struct ibv_context *context = VERBS(owner->base.hca, hca)->context;
     struct ibv_cq_init_attr_ex attr = {.cqe = depth,
-                                       .channel = channel,
+                                       .cq_context = owner,
+                                       .channel = owner->channel,
                                        .wc_flags = IBV_WC_STANDARD_FLAGS,
                                        .comp_mask =
                                            IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD,
                                        .flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
                                        .parent_domain = td ? VERBS(td, td)->domain : NULL};
     struct ibv_cq_ex *cq = td ? ibv_create_cq_ex(context, &attr) : NULL;
-    return cq ? ibv_cq_ex_to_cq(cq) : ibv_create_cq(context, (int)depth, NULL, channel, 0);
+    return cq ? ibv_cq_ex_to_cq(cq) : ibv_create_cq(context, (int)depth, owner, owner->channel, 0);
 }
 
 static struct ibv_comp_channel *channel_open(struct ibv_context *context)
@@ -69,7 +71,7 @@ enum weft_status wf_verbs_cq_open(struct wf_hca *hca, struct wf_hca_td *td, uint
             goto failed;
         cq->base.event_fd = cq->channel->fd;
     }
-    cq->cq = cq_create(hca, td, depth, cq->channel);
+    cq->cq = cq_create(cq, td, depth);
     if (!cq->cq)
         goto failed;
     cq->base.depth = (uint32_t)cq->cq->cqe;
@@ -151,8 +153,10 @@ void wf_verbs_disarm(struct wf_hca_cq *base)
 void wf_verbs_srq_close(struct wf_hca_srq *base)
 {
     struct verbs_srq *srq = VERBS(base, srq);
-    if (ibv_destroy_srq(srq->srq))
+    if (ibv_destroy_srq(srq->srq)) {
         wf_warn("%s: a shared receive queue cannot be freed: %m", base->hca->name);
+        return; /* events of the queue name [srq] */
+    }
     wf_hca_freed(base->hca, WF_HCA_SRQ, srq->bytes);
     free(srq);
 }
@@ -160,8 +164,8 @@ void wf_verbs_srq_close(struct wf_hca_srq *base)
 enum weft_status wf_verbs_srq_open(struct wf_hca_pd *pd, struct wf_hca_td *td, uint32_t depth,
                                    struct wf_hca_srq **out)
 {
-    struct ibv_srq_init_attr attr = {.attr = {.max_wr = depth, .max_sge = 1}};
     struct verbs_srq *srq = calloc(1, sizeof *srq);
+    struct ibv_srq_init_attr attr = {.srq_context = srq, .attr = {.max_wr = depth, .max_sge = 1}};
     if (!srq)
         return WEFT_ENOMEM;
     srq->base.hca = pd->hca;

@@ -146,7 +146,7 @@ static const char *is_plain(const struct qp_link *l)
         return "there is no connection manager";
     if (l->depth < DEPTH_LEAST)
         return "the NIC's send queues are too short";
-    if (r->broken || wf_rdma_is_gone(r))
+    if (r->broken || wf_rdma_has_failed(r))
         return "the NIC has failed";
     if (!r->nfree_credits || (!r->srq && r->nfree_receives < QP_WINDOW + QP_GRANTS))
         return "there are too many peers for its receive buffers";
@@ -193,6 +193,7 @@ static void link_init(struct qp_link *l, struct net_chan *chan)
 static const char *queue_pair_make(struct qp_link *l)
 {
     const char *why = is_plain(l);
+    l->path->next_rail |= wf_rdma_rail_is_due(l->rail);
     if (!why && !wf_rdma_cm_init(l))
         why = "there are no random numbers";
     if (!why && (!line_make(l) || qp_make(l) != WEFT_OK))
@@ -205,11 +206,13 @@ struct net_link *wf_qp_open(struct net_chan *chan, const struct wf_net_conn *con
     struct rdma_ep *ep = wf_rdma_ep_of(wf_net_chan_ep(chan));
     struct net_path *path = path_of(ep, chan);
     struct qp_link *l = path ? calloc(1, sizeof *l) : NULL;
+    struct rdma_rail *r;
     if (!l)
         return NULL;
     path->rail_wish = RAIL_SAME;
     l->path = path;
     l->fd = conn->fd;
+    wf_rdma_each_rail(ep, i, r) wf_rdma_rail_check(r);
     l->rail = wf_rdma_rail_of(ep, chan);
     link_init(l, chan);
     l->plain_why = queue_pair_make(l);

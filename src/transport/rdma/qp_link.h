@@ -91,9 +91,19 @@
  *
  * Completions. A completion names its link by the index of the link's credit word and by the link's
  * generation. No other link of the endpoint has the same pair. The number of the queue pair is
- * compared, too. The completion queue cannot overflow, because at most QP_UNDER_WAY requests of a
- * rail are under way. That number includes unsignaled requests, since each of them completes when
- * its queue pair fails. */
+ * compared, too. A completion queue has room for the completions of all receive buffers and of
+ * QP_UNDER_WAY requests, and no more requests of a rail are under way. That number includes
+ * unsignaled requests, since each of them completes when its queue pair fails.
+ *
+ * A NIC may report all the same that the completion queue overflowed, or that a queue failed. In an
+ * overflow completions are lost. rdma_rxe, Linux's NIC in software, goes on reporting completions
+ * after that. If the lost completion reports the failure of a request, the next completion would
+ * make the failed request count as done. So no completion that follows a lost one is processed. A
+ * queue that overflows holds [depth] completions, and these are polled first. Therefore the rail
+ * reads the NIC's events before it processes more than [depth] completions since the last time that
+ * it read them. After a failure the rail is broken: all its links fail, and the peers report what
+ * their NICs executed, as after any break. When the last queue pair is closed, the rail opens its
+ * queues again, and new connections use them. */
 #ifndef WF_TRANSPORT_RDMA_QP_LINK_H
 #define WF_TRANSPORT_RDMA_QP_LINK_H
 
@@ -189,6 +199,9 @@ struct rdma_rail {
     uint32_t doubtful;
     struct wf_hca_cm *cm; /* NULL if queue pairs are connected without a connection manager */
     uint32_t deadlines;   /* number of links that have a deadline, set by cm.c */
+    uint32_t unchecked;   /* completions polled since the NIC's events were read */
+    uint32_t renewals;    /* how often the rail tried to open its queues again */
+    uint64_t renew_ns;    /* time from which it may try that again */
     bool broken;          /* the rail's queues failed */
 };
 
@@ -215,7 +228,8 @@ struct net_path {
     uint8_t retries;   /* how often the channel left its socket to try a queue pair */
     uint8_t returns;   /* how often the channel left a queue pair to try a better rail */
     uint8_t rail_wish; /* enum qp_rail_wish */
-    /* the channel uses its socket although some rails were not tried */
+    /* the channel uses its socket although some rails were not tried, or its rail is about to open
+     * its queues again */
     bool next_rail;
 };
 
@@ -408,6 +422,12 @@ bool wf_rdma_rang(const struct rdma_ep *ep);
 
 /* Returns a copy of the current state of the rail's port. Events of the NIC change the state. */
 struct wf_hca_port wf_rdma_rail_port(const struct rdma_rail *r);
+/* If the rail is broken but its device works, and no queue pair is left, opens the rail's queues
+ * again. The first attempt is made at once. Each later attempt waits longer: 1 s after the first,
+ * up to 64 s. */
+void wf_rdma_rail_renew(struct rdma_rail *r);
+/* Returns whether wf_rdma_rail_renew will open the rail's queues once no queue pair is left. */
+bool wf_rdma_rail_is_due(const struct rdma_rail *r);
 /* Posts all free receive buffers to the shared receive queue. Does nothing without such a queue. */
 void wf_rdma_receives_post(struct rdma_rail *r);
 
@@ -544,6 +564,9 @@ unsigned wf_qp_most_turns(const struct rdma_ep *ep);
 
 /* ---- watch.c ---- */
 
+/* Breaks the rail if the NIC reported a failure, and opens its queues again if it is time for
+ * that. */
+void wf_rdma_rail_check(struct rdma_rail *r);
 /* Reads the NICs' events, polls the connection managers, and fails links that were silent for too
  * long. */
 void wf_rdma_look(struct rdma_ep *ep);
@@ -595,9 +618,12 @@ void wf_rdma_retry_up(struct net_path *path, bool is_greater);
 /* Breaks at most one link: an idle link whose channel may get a queue pair, or a better rail, by
  * its next connection. */
 void wf_rdma_retry(struct rdma_ep *ep);
-static inline bool wf_rdma_is_gone(const struct rdma_rail *r)
+/* Returns whether the NIC reported that it failed, or that one of the rail's queues failed. */
+static inline bool wf_rdma_has_failed(const struct rdma_rail *r)
 {
-    return !wf_rdma_device_works(r->device);
+    return !wf_rdma_device_works(r->device) ||
+           atomic_load_explicit(&r->cq->failed, memory_order_relaxed) ||
+           (r->srq && atomic_load_explicit(&r->srq->failed, memory_order_relaxed));
 }
 
 #endif

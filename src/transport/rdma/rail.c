@@ -14,7 +14,7 @@
 /* Returns whether a queue pair on the rail may work, as far as this side knows. */
 static bool is_usable(const struct rdma_rail *r)
 {
-    return !r->broken && !wf_rdma_is_gone(r) && (r->cm || !wf_config()->rdma_cm) &&
+    return !r->broken && !wf_rdma_has_failed(r) && (r->cm || !wf_config()->rdma_cm) &&
            wf_rdma_rail_port(r).active;
 }
 

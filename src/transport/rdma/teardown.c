@@ -101,6 +101,7 @@ static void link_end(struct qp_link *l)
 void wf_qp_teardown(struct qp_link *l)
 {
     struct rdma_rail *r = l->rail;
+    bool closes = wf_net_chan_view(l->base.chan).close_ms;
     if (l->qp) {
         qp_drain(l);
         acked_keep(l);
@@ -111,6 +112,8 @@ void wf_qp_teardown(struct qp_link *l)
         ;
     if (r->doubtful && !r->nlinks)
         receives_renew(r);
+    if (!closes)
+        wf_rdma_rail_renew(r);
     wf_rdma_receives_post(r);
 }
 

@@ -47,17 +47,23 @@ static void link_watch(struct qp_link *l, uint64_t now)
     l->watched_ns = wf_qp_in_flight(l) && !wf_qp_unsignaled(l) ? now : 0;
 }
 
+void wf_rdma_rail_check(struct rdma_rail *r)
+{
+    if (wf_rdma_has_failed(r) && !r->broken)
+        wf_qp_rail_break(r);
+    wf_rdma_rail_renew(r);
+}
+
 static void rail_look(struct rdma_rail *r)
 {
     /* taken before polling, so that the time spent polling does not count as silence */
     uint64_t now = wf_now_ns();
     wf_rdma_cm_poll(r);
+    wf_rdma_rail_check(r);
     for (int i = 0; i < LOOK_LISTS && wf_qp_completions_take(r) > 0; i++)
         ;
     wf_rdma_receives_post(r);
     wf_list_each(it, &r->links) link_watch(wf_container_of(it, struct qp_link, item), now);
-    if (wf_rdma_is_gone(r) && !r->broken)
-        wf_qp_rail_break(r);
 }
 
 void wf_rdma_look(struct rdma_ep *ep)
