@@ -74,6 +74,17 @@ def test_ways():
                 assert line in out.splitlines(), f"{line} is not in\n{out}"
 
 
+def test_numbering():
+    """The launcher numbers the ranks, here by a variable of its own: over the hosts in turn."""
+    with netlib.Net(HOSTS) as net:
+        out, _, _ = expect(net, [2, 2], [MEMBER, "open", "where", "barrier", "close"],
+                           env={"OMPI_MCA_rmaps_base_mapping_policy": "node"})
+        for r in range(4):
+            ways = " ".join("loop" if o == r else "tcp" if (o - r) % 2 else "shm" for o in range(4))
+            line = f"{r}: at {r} of 4, {r // 2} of 2 {ways}"
+            assert line in out.splitlines(), f"{line} is not in\n{out}"
+
+
 def test_everything():
     with netlib.Net(HOSTS) as net:
         for ranks in PLACES:
