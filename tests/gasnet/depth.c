@@ -89,9 +89,9 @@ static void on_got_data(gasnet_token_t token, void *buf, size_t len)
     answers++;
 }
 
-static void send_all(gasnet_node_t to)
+static void send_all(gasnet_node_t to, unsigned thread)
 {
-    void *place = (char *)segments[to].addr + (size_t)gasnet_mynode() * LEN;
+    void *place = (char *)segments[to].addr + ((size_t)gasnet_mynode() * THREADS + thread) * LEN;
     gasnet_AMRequestShort1(to, SILENT, 1);
     gasnet_AMRequestMedium0(to, SILENT_DATA, data, LEN);
     gasnet_AMRequestShort16(to, SILENT_16, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16);
@@ -101,20 +101,20 @@ static void send_all(gasnet_node_t to)
     gasnet_AMRequestLongAsync0(to, ANSWER_LONG, data, LEN, place);
 }
 
-static void *sender(void *unused)
+static void *sender(void *thread)
 {
     gasnet_node_t me = gasnet_mynode(), nodes = gasnet_nodes();
     for (unsigned i = 0; i < count; i++)
         for (gasnet_node_t n = 1; n < nodes; n++)
-            send_all((me + n) % nodes);
-    return unused;
+            send_all((me + n) % nodes, (unsigned)(uintptr_t)thread);
+    return NULL;
 }
 
 static void send_by_threads(void)
 {
     pthread_t threads[THREADS];
     for (unsigned i = 1; i < senders; i++)
-        if (pthread_create(&threads[i], NULL, sender, NULL))
+        if (pthread_create(&threads[i], NULL, sender, (void *)(uintptr_t)i))
             gasnet_exit(14);
     (void)sender(NULL);
     for (unsigned i = 1; i < senders; i++)
@@ -181,8 +181,8 @@ int main(int argc, char **argv)
                                         {GOT_DATA, (void (*)(void))on_got_data}};
     unsigned all;
     if (gasnet_init(&argc, &argv) != GASNET_OK || (argc != 2 && argc != 4) ||
-        gasnet_nodes() * LEN > 4096) {
-        fprintf(stderr, "usage: weft run -n N -- depth COUNT    (at most 6 nodes)\n");
+        gasnet_nodes() * THREADS * LEN > 4096) {
+        fprintf(stderr, "usage: weft run -n N -- depth COUNT    (at most 3 nodes)\n");
         return 2;
     }
     count = (unsigned)atoi(argv[1]);
