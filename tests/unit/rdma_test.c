@@ -935,6 +935,74 @@ static void test_failed_queues_are_replaced(void **state)
     c->rdma_srq = srq;
 }
 
+/* What the NIC reports next, in place of its own completions. */
+static struct {
+    struct wf_hca_ops ops;
+    const struct wf_hca_ops *own;
+    struct wf_hca_wc wc;
+    bool is_there;
+} scripted;
+
+static int poll_scripted(struct wf_hca_cq *cq, struct wf_hca_wc *out, unsigned room)
+{
+    (void)cq;
+    (void)room;
+    *out = scripted.wc;
+    return scripted.is_there;
+}
+
+/* A receive of [r] completes so. */
+static void comes_in(struct rdma_rail *r, const struct qp_link *w, uint32_t number, unsigned status)
+{
+    uint32_t imm = wf_qp_imm(wf_qp_imm_name(wf_qp_link_name(w)), number);
+    scripted.wc = (struct wf_hca_wc){.id = QP_RECEIVED | r->free_receives[--r->nfree_receives],
+                                     .qp = w->qp->number,
+                                     .len = 100,
+                                     .imm = imm,
+                                     .kind = WF_HCA_WC_RECEIVED,
+                                     .status = (uint8_t)status,
+                                     .has_imm = !status};
+    scripted.is_there = true;
+    assert_int_equal(wf_qp_completions_take(r), 1);
+    scripted.is_there = false;
+}
+
+/* Fails when: bytes are read that follow a SEND which was lost; those before it are not; or a
+ * receive that failed leaves its link open. */
+static void test_missing_send(void **state)
+{
+    struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
+    __typeof__(c->rdma_srq) srq = c->rdma_srq;
+    (void)state;
+    c->rdma_srq = 0; /* so that receive buffers are free */
+    for (unsigned turn = 0; turn < 3; turn++) {
+        struct rdma_ctx *ctx = lanes_begin();
+        struct qp_link *w = up(lane_open(0, 1));
+        struct rdma_rail *r = w->rail;
+        uint32_t had = r->nfree_receives;
+        scripted.own = r->device->hca->ops;
+        scripted.ops = *scripted.own;
+        scripted.ops.poll = poll_scripted;
+        r->device->hca->ops = &scripted.ops;
+        for (uint32_t i = 0; i < 3; i++)
+            comes_in(r, w, i, WF_HCA_OK);
+        assert_true(w->state == QP_UP && w->line_tail == 3);
+        if (turn == 0)
+            comes_in(r, w, 4, WF_HCA_OK);
+        else if (turn == 1)
+            comes_in(r, w, 3, WF_HCA_REMOTE_FAULT);
+        else
+            comes_in(r, w, 2, WF_HCA_OK); /* twice */
+        assert_true(w->state == QP_FAILED && w->line_tail == 3);
+        comes_in(r, w, 5, WF_HCA_OK);
+        assert_true(w->line_tail == 3 && r->nfree_receives == had - 3);
+        r->device->hca->ops = scripted.own;
+        lane_close(0);
+        lanes_end(ctx);
+    }
+    c->rdma_srq = srq;
+}
+
 /* Fails when: a completion is processed that follows one which an overflow of the queue lost. */
 static void test_nothing_after_a_loss(void **state)
 {
@@ -1256,6 +1324,7 @@ int main(void)
         cmocka_unit_test(test_most_turns),
         cmocka_unit_test(test_buffers_come_back),
         cmocka_unit_test(test_failed_queues_are_replaced),
+        cmocka_unit_test(test_missing_send),
         cmocka_unit_test(test_nothing_after_a_loss),
         cmocka_unit_test(test_followed_and_torn),
         cmocka_unit_test(test_put_during_report),

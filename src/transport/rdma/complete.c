@@ -8,6 +8,30 @@
 #include "transport/rdma/cm.h"
 #include "transport/rdma/qp_link.h"
 
+/* Returns the link with queue pair number [qp]. Returns NULL if that queue pair was closed. */
+static struct qp_link *link_with(const struct rdma_rail *r, uint32_t qp)
+{
+    wf_list_each(it, &r->links)
+    {
+        struct qp_link *l = wf_container_of(it, struct qp_link, item);
+        if (l->qp->number == qp)
+            return l;
+    }
+    return NULL;
+}
+
+/* Returns the link that the immediate [imm] names. Returns NULL if the link does not have queue
+ * pair number [qp], because that queue pair was closed. */
+static struct qp_link *link_to(const struct rdma_rail *r, uint32_t imm, uint32_t qp)
+{
+    uint32_t credit = imm & QP_IMM_CREDIT;
+    struct qp_link *l = credit < r->credits ? r->by_credit[credit] : NULL;
+    return l && wf_qp_imm_name(wf_qp_link_name(l)) == (imm & QP_IMM_NAME) && l->qp &&
+                   l->qp->number == qp
+               ? l
+               : NULL;
+}
+
 /* Returns the link called [name]. Returns NULL if the link does not have queue pair number [qp],
  * because that queue pair was closed. */
 static struct qp_link *link_of(const struct rdma_rail *r, uint32_t name, uint32_t qp)
@@ -18,13 +42,23 @@ static struct qp_link *link_of(const struct rdma_rail *r, uint32_t name, uint32_
 
 /* ---- receives ---- */
 
+/* A receive failed, or its immediate names no link. If its queue pair is open, a SEND is lost, and
+ * the link must not receive the SENDs that follow. */
+static void receive_lost(struct rdma_rail *r, const struct wf_hca_wc *wc)
+{
+    struct qp_link *l = link_with(r, wc->qp);
+    if (l)
+        wf_qp_fail(l, wc->status ? (enum wf_hca_status)wc->status : WF_HCA_FAULT);
+    r->free_receives[r->nfree_receives++] = (uint32_t)wc->id;
+}
+
 static void arrived(struct rdma_rail *r, const struct wf_hca_wc *wc)
 {
     bool ok = wc->status == WF_HCA_OK && wc->has_imm;
-    struct qp_link *l = ok ? link_of(r, wc->imm, wc->qp) : NULL;
+    struct qp_link *l = ok ? link_to(r, wc->imm, wc->qp) : NULL;
     uint32_t b = (uint32_t)wc->id;
-    if (!l) { /* the link was closed, or its queue pair failed */
-        r->free_receives[r->nfree_receives++] = b;
+    if (!l) {
+        receive_lost(r, wc);
         return;
     }
     if (wc->is_write) { /* the peer has granted more SENDs */
@@ -32,8 +66,10 @@ static void arrived(struct rdma_rail *r, const struct wf_hca_wc *wc)
         wf_qp_buffer_back(l, b);
         return;
     }
-    if (!wc->len || wc->len > QP_BUFFER || l->line_tail - l->line_head > l->line_mask) {
-        wf_qp_fail(l, WF_HCA_FAULT); /* the message is empty, too long, or was not granted */
+    if (!wc->len || wc->len > QP_BUFFER || l->line_tail - l->line_head > l->line_mask ||
+        wf_qp_imm_number(wc->imm) != (uint8_t)l->line_tail) {
+        /* the message is empty, too long, or was not granted; or one before it is missing */
+        wf_qp_fail(l, WF_HCA_FAULT);
         r->free_receives[r->nfree_receives++] = b;
         return;
     }

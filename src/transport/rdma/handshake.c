@@ -224,7 +224,6 @@ static const char *joined(struct qp_link *l)
         return "there are too many peers for its receive buffers";
     l->is_connected = true;
     l->inline_max = WF_MIN(l->inline_max, l->qp->mtu); /* an inline SEND is one packet */
-    l->send.imm = l->their_name;
     window_post(l);
     return NULL;
 }
@@ -240,6 +239,7 @@ static const char *ends_take(struct qp_link *l, const struct qp_msg *ends)
     l->their_credit = ends->credit_at;
     l->their_credit_key = ends->credit_key;
     l->their_name = ends->name;
+    l->their_imm = wf_qp_imm_name(ends->name);
     l->their_psn = ends->end.psn;
     l->their_device = ends->device;
     l->has_reads = l->rail->device->hca->caps.max_reads && ends->end.reads;

@@ -299,6 +299,7 @@ struct qp_link {
     bool is_connected;       /* the queue pair can receive */
     uint64_t their_credit;
     uint32_t their_credit_key, their_name;
+    uint32_t their_imm; /* wf_qp_imm_name of their_name */
     uint8_t their_device;
     /* librdmacm (cm.h) */
     struct wf_hca_conn *conn; /* NULL if there is no connection */
@@ -364,7 +365,7 @@ static inline struct qp_link *wf_qp_of(const struct net_link *link)
     return (struct qp_link *)(uintptr_t)link;
 }
 
-/* The link's name. The immediate of each SEND to the link carries this name. */
+/* The link's name, which the immediates of SENDs and of grants to the link contain. */
 #define QP_GEN_MASK 0xffffu
 static inline uint32_t wf_qp_link_name(const struct qp_link *l)
 {
@@ -377,6 +378,28 @@ static inline struct qp_link *wf_qp_link_named(const struct rdma_rail *r, uint32
     uint32_t credit = name & 0xffff;
     struct qp_link *l = credit < r->credits ? r->by_credit[credit] : NULL;
     return l && wf_qp_link_name(l) == name ? l : NULL;
+}
+
+/* The immediate of a SEND or of a grant: the low 8 bits of the number of the SEND, the low 10 bits
+ * of the receiving link's generation, and the index of its credit word, in 14 bits. SENDs to a link
+ * are numbered from 0; a grant has the number 0. The number shows the receiver that a SEND is
+ * missing. 8 bits are enough, since the sender is granted at most QP_MSG_WINDOW SENDs at a time. */
+#define QP_IMM_CREDIT 0x3fffu
+#define QP_IMM_GEN 0x3ffu
+#define QP_IMM_NAME 0xffffffu
+_Static_assert(QP_LINKS <= QP_IMM_CREDIT + 1 && QP_MSG_WINDOW < 256, "they fit the immediate");
+
+static inline uint32_t wf_qp_imm_name(uint32_t name)
+{
+    return (name & QP_IMM_CREDIT) | (name >> 16 & QP_IMM_GEN) << 14;
+}
+static inline uint32_t wf_qp_imm(uint32_t imm_name, uint32_t number)
+{
+    return imm_name | number << 24;
+}
+static inline uint8_t wf_qp_imm_number(uint32_t imm)
+{
+    return (uint8_t)(imm >> 24);
 }
 
 /* Makes the next poll (wf_qp_turn) process the link. */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define MAGIC 0x34445257u         /* "WRD4" */
+#define MAGIC 0x35445257u         /* "WRD5" */
 #define CM_DATA_MAGIC 0x31435257u /* "WRC1" */
 
 struct qp_msg_head {

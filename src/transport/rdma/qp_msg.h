@@ -32,7 +32,7 @@ struct qp_msg {
     uint8_t device;
     /* number of SENDs that the sender grants at first, 2 to QP_MSG_WINDOW */
     uint32_t window;
-    /* name of the sender's link; the immediate of each SEND to that link carries this name */
+    /* name of the sender's link; the immediate of each SEND to that link contains this name */
     uint32_t name;
     uint32_t credit_key; /* remote key of the sender's credit word */
     uint64_t credit_at;  /* address of the sender's credit word */

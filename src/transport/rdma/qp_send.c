@@ -94,7 +94,7 @@ static void credit_write(struct qp_link *l, uint32_t now, enum wf_hca_op op)
 {
     struct wf_hca_wr wr = {.op = (uint8_t)op,
                            .nsge = 1,
-                           .imm = l->their_name,
+                           .imm = wf_qp_imm(l->their_imm, 0),
                            .rkey = l->their_credit_key,
                            .remote = l->their_credit,
                            .sge = {{&now, sizeof now, 0}}};
@@ -193,7 +193,8 @@ static bool send_make(struct qp_link *l, const struct iovec *v, unsigned n, size
     struct rdma_rail *r = l->rail;
     struct qp_request q = wf_qp_none;
     uint8_t *bytes = little;
-    *wr = (struct wf_hca_wr){.op = WF_HCA_SEND_IMM, .nsge = 1, .imm = l->their_name};
+    *wr = (struct wf_hca_wr){
+        .op = WF_HCA_SEND_IMM, .nsge = 1, .imm = wf_qp_imm(l->their_imm, l->sends)};
     errno = EAGAIN;
     if (!may_send(l, len))
         return false;
@@ -252,6 +253,7 @@ bool wf_qp_send_one(struct net_link *link, const void *bytes, uint32_t len)
     if (l->state != QP_UP || len > l->inline_max || !may_send(l, len))
         return false;
     wr->flags = WF_HCA_INLINE;
+    wr->imm = wf_qp_imm(l->their_imm, l->sends);
     wr->sge[0].addr = (void *)(uintptr_t)bytes;
     wr->sge[0].len = len;
     request_name(l, wr, &wf_qp_none);
