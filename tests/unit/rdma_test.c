@@ -952,7 +952,8 @@ static int poll_scripted(struct wf_hca_cq *cq, struct wf_hca_wc *out, unsigned r
 }
 
 /* A receive of [r] completes so. */
-static void comes_in(struct rdma_rail *r, const struct qp_link *w, uint32_t number, unsigned status)
+static void comes_in(struct rdma_rail *r, const struct qp_link *w, uint32_t number, unsigned status,
+                     bool is_write)
 {
     uint32_t imm = wf_qp_imm(wf_qp_imm_name(wf_qp_link_name(w)), number);
     scripted.wc = (struct wf_hca_wc){.id = QP_RECEIVED | r->free_receives[--r->nfree_receives],
@@ -961,46 +962,115 @@ static void comes_in(struct rdma_rail *r, const struct qp_link *w, uint32_t numb
                                      .imm = imm,
                                      .kind = WF_HCA_WC_RECEIVED,
                                      .status = (uint8_t)status,
-                                     .has_imm = !status};
+                                     .has_imm = !status,
+                                     .is_write = is_write};
     scripted.is_there = true;
     assert_int_equal(wf_qp_completions_take(r), 1);
     scripted.is_there = false;
 }
 
-/* Fails when: bytes are read that follow a SEND which was lost; those before it are not; or a
- * receive that failed leaves its link open. */
+/* What comes after SENDs 254, 255 and 256. */
+static void comes_last(struct rdma_rail *r, const struct qp_link *w, unsigned turn)
+{
+    switch (turn) {
+    case 0: comes_in(r, w, 258, WF_HCA_OK, false); return; /* 257 is missing */
+    case 1: comes_in(r, w, 257, WF_HCA_REMOTE_FAULT, false); return;
+    case 2: comes_in(r, w, 256, WF_HCA_OK, false); return; /* twice */
+    case 3: comes_in(r, w, 258, WF_HCA_OK, true); return;  /* a grant */
+    default: /* no immediate */ scripted.wc.has_imm = false; scripted.wc.status = WF_HCA_OK;
+    }
+    scripted.wc.id = QP_RECEIVED | r->free_receives[--r->nfree_receives];
+    scripted.is_there = true;
+    assert_int_equal(wf_qp_completions_take(r), 1);
+    scripted.is_there = false;
+}
+
+static void missing_send(unsigned turn)
+{
+    struct rdma_ctx *ctx = lanes_begin();
+    struct qp_link *w = up(lane_open(0, 1)), *other = up(lane_open(1, 2));
+    struct rdma_rail *r = w->rail;
+    uint32_t had = r->nfree_receives;
+    uint8_t bytes[300];
+    struct iovec v = {bytes, sizeof bytes};
+    assert_ptr_equal(other->rail, r);
+    scripted.own = r->device->hca->ops;
+    scripted.ops = *scripted.own;
+    scripted.ops.poll = poll_scripted;
+    r->device->hca->ops = &scripted.ops;
+    w->line_head = w->line_tail = 254;
+    w->is_connected = true;
+    for (uint32_t i = 254; i < 257; i++)
+        comes_in(r, w, i, WF_HCA_OK, false);
+    comes_in(r, w, 257, WF_HCA_OK, true);
+    comes_in(r, w, 0, WF_HCA_FLUSHED, false);
+    assert_true(w->state == QP_UP && w->line_tail == 257);
+    comes_last(r, w, turn);
+    assert_true(w->state == QP_FAILED && other->state == QP_UP && !w->is_connected);
+    comes_in(r, w, 259, WF_HCA_OK, false);
+    assert_int_equal(w->line_tail, 257);
+    assert_int_equal(r->nfree_receives, had - 4);        /* the grant's is posted again */
+    assert_int_equal(wf_qp_recvv(&w->base, &v, 1), 300); /* what came before is read */
+    assert_int_equal(wf_qp_recvv(&w->base, &v, 1), -1);
+    r->device->hca->ops = scripted.own;
+    lane_close(0);
+    lane_close(1);
+    lanes_end(ctx);
+}
+
+/* Fails when: bytes are read that follow a SEND which was lost; those before it are not; a receive
+ * that failed leaves its link open, or any of these fails another link. */
 static void test_missing_send(void **state)
 {
     struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
     __typeof__(c->rdma_srq) srq = c->rdma_srq;
     (void)state;
     c->rdma_srq = 0; /* so that receive buffers are free */
-    for (unsigned turn = 0; turn < 3; turn++) {
-        struct rdma_ctx *ctx = lanes_begin();
-        struct qp_link *w = up(lane_open(0, 1));
-        struct rdma_rail *r = w->rail;
-        uint32_t had = r->nfree_receives;
-        scripted.own = r->device->hca->ops;
-        scripted.ops = *scripted.own;
-        scripted.ops.poll = poll_scripted;
-        r->device->hca->ops = &scripted.ops;
-        for (uint32_t i = 0; i < 3; i++)
-            comes_in(r, w, i, WF_HCA_OK);
-        assert_true(w->state == QP_UP && w->line_tail == 3);
-        if (turn == 0)
-            comes_in(r, w, 4, WF_HCA_OK);
-        else if (turn == 1)
-            comes_in(r, w, 3, WF_HCA_REMOTE_FAULT);
-        else
-            comes_in(r, w, 2, WF_HCA_OK); /* twice */
-        assert_true(w->state == QP_FAILED && w->line_tail == 3);
-        comes_in(r, w, 5, WF_HCA_OK);
-        assert_true(w->line_tail == 3 && r->nfree_receives == had - 3);
-        r->device->hca->ops = scripted.own;
-        lane_close(0);
-        lanes_end(ctx);
-    }
+    for (unsigned turn = 0; turn < 5; turn++)
+        missing_send(turn);
     c->rdma_srq = srq;
+}
+
+static uint32_t posted_imm[16];
+static unsigned nposted;
+
+static unsigned post_noted(struct wf_hca_qp *qp, const struct wf_hca_wr *list, unsigned n)
+{
+    (void)qp;
+    for (unsigned i = 0; i < n; i++) {
+        assert_true(nposted < WF_ARRAY_LEN(posted_imm));
+        posted_imm[nposted++] = list[i].imm;
+    }
+    return n;
+}
+
+/* Fails when: SENDs are not numbered in the order in which they are posted, whatever posts them, or
+ * the immediate has another layout than docs/protocol.md says. */
+static void test_sends_are_numbered(void **state)
+{
+    static const uint8_t bytes[3 * QP_BUFFER];
+    struct rdma_ctx *ctx = lanes_begin();
+    struct qp_link *w = up(lane_open(0, 1));
+    struct iovec v = {(void *)(uintptr_t)bytes, 2 * QP_BUFFER + 1};
+    (void)state;
+    w->post = post_noted;
+    w->qp->mtu = 1024;
+    w->inline_max = 64;
+    w->allowed = 300;
+    w->sends = 254;
+    w->their_imm = wf_qp_imm_name(0xfffe3ffdu);
+    nposted = 0;
+    assert_true(wf_qp_send_one(&w->base, bytes, 8));
+    assert_int_equal(wf_qp_sendv(&w->base, &v, 1, v.iov_len, NULL), v.iov_len);
+    w->taken = w->granted; /* all was used: a grant is due */
+    wf_qp_grant(w);
+    assert_true(wf_qp_send_one(&w->base, bytes, 8));
+    assert_int_equal(nposted, 6);
+    for (unsigned i = 0; i < nposted; i++)
+        assert_int_equal(posted_imm[i],
+                         (uint32_t)((254 + i - (i == 5)) & 0xff) << 24 | 0x3feu << 14 | 0x3ffdu);
+    lane_close(0);
+    lanes_end(ctx);
 }
 
 /* Fails when: a completion is processed that follows one which an overflow of the queue lost. */
@@ -1325,6 +1395,7 @@ int main(void)
         cmocka_unit_test(test_buffers_come_back),
         cmocka_unit_test(test_failed_queues_are_replaced),
         cmocka_unit_test(test_missing_send),
+        cmocka_unit_test(test_sends_are_numbered),
         cmocka_unit_test(test_nothing_after_a_loss),
         cmocka_unit_test(test_followed_and_torn),
         cmocka_unit_test(test_put_during_report),

@@ -42,14 +42,19 @@ static struct qp_link *link_of(const struct rdma_rail *r, uint32_t name, uint32_
 
 /* ---- receives ---- */
 
-/* A receive failed, or its immediate names no link. If its queue pair is open, a SEND is lost, and
- * the link must not receive the SENDs that follow. */
-static void receive_lost(struct rdma_rail *r, const struct wf_hca_wc *wc)
+/* Fails a link whose next SEND was lost or damaged, so that it does not receive the SENDs that
+ * follow. The NIC's packet numbers are in doubt, too, so none is reported to the peer. */
+static void receive_lost(struct qp_link *l, const struct wf_hca_wc *wc)
 {
-    struct qp_link *l = link_with(r, wc->qp);
-    if (l)
-        wf_qp_fail(l, wc->status ? (enum wf_hca_status)wc->status : WF_HCA_FAULT);
-    r->free_receives[r->nfree_receives++] = (uint32_t)wc->id;
+    if (l->state == QP_FAILED)
+        return;
+    wf_info("%s: SEND %u from endpoint %u of process %u is missing: %s (queue pair %u)",
+            l->rail->device->hca->name, l->line_tail, wf_net_chan_view(l->base.chan).peer->ep,
+            wf_net_chan_view(l->base.chan).peer->process.pid,
+            wf_hca_status_text(wc->status ? (enum wf_hca_status)wc->status : WF_HCA_FAULT), wc->qp);
+    l->is_connected = false;
+    wf_qp_fail(l, WF_HCA_FAULT);
+    l->path->rail_wish = RAIL_NEXT;
 }
 
 static void arrived(struct rdma_rail *r, const struct wf_hca_wc *wc)
@@ -57,8 +62,11 @@ static void arrived(struct rdma_rail *r, const struct wf_hca_wc *wc)
     bool ok = wc->status == WF_HCA_OK && wc->has_imm;
     struct qp_link *l = ok ? link_to(r, wc->imm, wc->qp) : NULL;
     uint32_t b = (uint32_t)wc->id;
-    if (!l) {
-        receive_lost(r, wc);
+    if (!l || wf_qp_imm_number(wc->imm) != (uint8_t)l->line_tail) {
+        l = link_with(r, wc->qp);
+        if (l && wc->status != WF_HCA_FLUSHED) /* a queue pair that flushes receives no more */
+            receive_lost(l, wc);
+        r->free_receives[r->nfree_receives++] = b;
         return;
     }
     if (wc->is_write) { /* the peer has granted more SENDs */
@@ -66,10 +74,8 @@ static void arrived(struct rdma_rail *r, const struct wf_hca_wc *wc)
         wf_qp_buffer_back(l, b);
         return;
     }
-    if (!wc->len || wc->len > QP_BUFFER || l->line_tail - l->line_head > l->line_mask ||
-        wf_qp_imm_number(wc->imm) != (uint8_t)l->line_tail) {
-        /* the message is empty, too long, or was not granted; or one before it is missing */
-        wf_qp_fail(l, WF_HCA_FAULT);
+    if (!wc->len || wc->len > QP_BUFFER || l->line_tail - l->line_head > l->line_mask) {
+        wf_qp_fail(l, WF_HCA_FAULT); /* the message is empty, too long, or was not granted */
         r->free_receives[r->nfree_receives++] = b;
         return;
     }

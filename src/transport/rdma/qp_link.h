@@ -90,10 +90,11 @@
  * WEFT_PEER_TIMEOUT.
  *
  * Completions. A completion names its link by the index of the link's credit word and by the link's
- * generation. No other link of the endpoint has the same pair. The number of the queue pair is
- * compared, too. A completion queue has room for the completions of all receive buffers and of
- * QP_UNDER_WAY requests, and no more requests of a rail are under way. That number includes
- * unsignaled requests, since each of them completes when its queue pair fails.
+ * generation. The number of the queue pair is compared, too. The immediate of a SEND also counts
+ * the SENDs before it. If the receiver's count differs, a SEND is missing, and the link fails. A
+ * completion queue has room for the completions of all receive buffers and of QP_UNDER_WAY
+ * requests, and no more requests of a rail are under way. That number includes unsignaled requests,
+ * since each of them completes when its queue pair fails.
  *
  * A NIC may report all the same that the completion queue overflowed, or that a queue failed. In an
  * overflow completions are lost. rdma_rxe, Linux's NIC in software, goes on reporting completions
@@ -380,10 +381,10 @@ static inline struct qp_link *wf_qp_link_named(const struct rdma_rail *r, uint32
     return l && wf_qp_link_name(l) == name ? l : NULL;
 }
 
-/* The immediate of a SEND or of a grant: the low 8 bits of the number of the SEND, the low 10 bits
- * of the receiving link's generation, and the index of its credit word, in 14 bits. SENDs to a link
- * are numbered from 0; a grant has the number 0. The number shows the receiver that a SEND is
- * missing. 8 bits are enough, since the sender is granted at most QP_MSG_WINDOW SENDs at a time. */
+/* The immediate of a SEND or of a grant: the number of SENDs posted before it to the same link, in
+ * 8 bits; the low 10 bits of the receiving link's generation; and the index of its credit word, in
+ * 14 bits. The number shows the receiver that a SEND is missing. 8 bits are enough, since the
+ * sender is granted at most QP_MSG_WINDOW SENDs at a time. */
 #define QP_IMM_CREDIT 0x3fffu
 #define QP_IMM_GEN 0x3ffu
 #define QP_IMM_NAME 0xffffffu

@@ -94,7 +94,7 @@ static void credit_write(struct qp_link *l, uint32_t now, enum wf_hca_op op)
 {
     struct wf_hca_wr wr = {.op = (uint8_t)op,
                            .nsge = 1,
-                           .imm = wf_qp_imm(l->their_imm, 0),
+                           .imm = wf_qp_imm(l->their_imm, l->sends),
                            .rkey = l->their_credit_key,
                            .remote = l->their_credit,
                            .sge = {{&now, sizeof now, 0}}};
