@@ -890,9 +890,8 @@ static void test_buffers_come_back(void **state)
 }
 
 /* Fails when: a queue that failed makes its device unusable for good; the rail opens new queues
- * while a queue pair still uses the old ones, loses receive buffers, or opens queues without a
- * pause.
- */
+ * while a queue pair still uses the old ones, loses receive buffers, or does not pause between two
+ * attempts. */
 static void test_failed_queues_are_replaced(void **state)
 {
     struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
@@ -951,38 +950,40 @@ static int poll_scripted(struct wf_hca_cq *cq, struct wf_hca_wc *out, unsigned r
     return scripted.is_there;
 }
 
-/* A receive of [r] completes so. */
-static void comes_in(struct rdma_rail *r, const struct qp_link *w, uint32_t number, unsigned status,
-                     bool is_write)
+/* A receive of [r] completes as [wc] says. */
+static void completes(struct rdma_rail *r, struct wf_hca_wc wc)
 {
-    uint32_t imm = wf_qp_imm(wf_qp_imm_name(wf_qp_link_name(w)), number);
-    scripted.wc = (struct wf_hca_wc){.id = QP_RECEIVED | r->free_receives[--r->nfree_receives],
-                                     .qp = w->qp->number,
-                                     .len = 100,
-                                     .imm = imm,
-                                     .kind = WF_HCA_WC_RECEIVED,
-                                     .status = (uint8_t)status,
-                                     .has_imm = !status,
-                                     .is_write = is_write};
+    wc.id = QP_RECEIVED | r->free_receives[--r->nfree_receives];
+    wc.kind = WF_HCA_WC_RECEIVED;
+    wc.len = 100;
+    scripted.wc = wc;
     scripted.is_there = true;
     assert_int_equal(wf_qp_completions_take(r), 1);
     scripted.is_there = false;
+}
+
+static void comes_in(struct rdma_rail *r, const struct qp_link *w, uint32_t number, bool is_write)
+{
+    uint32_t imm = wf_qp_imm(wf_qp_imm_name(wf_qp_link_name(w)), number);
+    completes(r, (struct wf_hca_wc){
+                     .qp = w->qp->number, .imm = imm, .has_imm = true, .is_write = is_write});
+}
+
+static void fails(struct rdma_rail *r, const struct qp_link *w, enum wf_hca_status why)
+{
+    completes(r, (struct wf_hca_wc){.qp = w->qp->number, .status = (uint8_t)why});
 }
 
 /* What comes after SENDs 254, 255 and 256. */
 static void comes_last(struct rdma_rail *r, const struct qp_link *w, unsigned turn)
 {
     switch (turn) {
-    case 0: comes_in(r, w, 258, WF_HCA_OK, false); return; /* 257 is missing */
-    case 1: comes_in(r, w, 257, WF_HCA_REMOTE_FAULT, false); return;
-    case 2: comes_in(r, w, 256, WF_HCA_OK, false); return; /* twice */
-    case 3: comes_in(r, w, 258, WF_HCA_OK, true); return;  /* a grant */
-    default: /* no immediate */ scripted.wc.has_imm = false; scripted.wc.status = WF_HCA_OK;
+    case 0: comes_in(r, w, 258, false); break; /* 257 is missing */
+    case 1: comes_in(r, w, 258, true); break;  /* the same, and a grant comes */
+    case 2: comes_in(r, w, 256, false); break; /* twice */
+    case 3: fails(r, w, WF_HCA_REMOTE_FAULT); break;
+    default: fails(r, w, WF_HCA_OK); /* no immediate */
     }
-    scripted.wc.id = QP_RECEIVED | r->free_receives[--r->nfree_receives];
-    scripted.is_there = true;
-    assert_int_equal(wf_qp_completions_take(r), 1);
-    scripted.is_there = false;
 }
 
 static void missing_send(unsigned turn)
@@ -1001,13 +1002,13 @@ static void missing_send(unsigned turn)
     w->line_head = w->line_tail = 254;
     w->is_connected = true;
     for (uint32_t i = 254; i < 257; i++)
-        comes_in(r, w, i, WF_HCA_OK, false);
-    comes_in(r, w, 257, WF_HCA_OK, true);
-    comes_in(r, w, 0, WF_HCA_FLUSHED, false);
+        comes_in(r, w, i, false);
+    comes_in(r, w, 257, true);
+    fails(r, w, WF_HCA_FLUSHED);
     assert_true(w->state == QP_UP && w->line_tail == 257);
     comes_last(r, w, turn);
     assert_true(w->state == QP_FAILED && other->state == QP_UP && !w->is_connected);
-    comes_in(r, w, 259, WF_HCA_OK, false);
+    comes_in(r, w, 259, false);
     assert_int_equal(w->line_tail, 257);
     assert_int_equal(r->nfree_receives, had - 4);        /* the grant's is posted again */
     assert_int_equal(wf_qp_recvv(&w->base, &v, 1), 300); /* what came before is read */

@@ -26,8 +26,7 @@ static struct qp_link *link_to(const struct rdma_rail *r, uint32_t imm, uint32_t
 {
     uint32_t credit = imm & QP_IMM_CREDIT;
     struct qp_link *l = credit < r->credits ? r->by_credit[credit] : NULL;
-    return l && wf_qp_imm_name(wf_qp_link_name(l)) == (imm & QP_IMM_NAME) && l->qp &&
-                   l->qp->number == qp
+    return l && wf_qp_imm_name(wf_qp_link_name(l)) == (imm & QP_IMM_NAME) && l->qp->number == qp
                ? l
                : NULL;
 }

@@ -120,8 +120,8 @@ struct wf_hca_td {
 };
 /* The operation [async] sets a queue's [failed] when it takes the event that the queue failed. If a
  * completion queue overflows, completions are lost, and the queue counts as failed. Some NICs go on
- * reporting completions to such a queue. Before the completions that follow the lost one, [async]
- * can take the event. */
+ * reporting completions to such a queue. [async] can take the event before [poll] returns a
+ * completion that follows a lost one of the same queue pair. */
 struct wf_hca_cq {
     struct wf_hca *hca;
     /* After wf_hca_ops.arm, readable when a completion arrives. -1 if the queue was opened without
