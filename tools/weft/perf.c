@@ -96,13 +96,6 @@ static int choose_iters(struct wf_perf *p, uint64_t *iters)
     return 0;
 }
 
-static double median_of(const double *v, unsigned n)
-{
-    double sorted[WF_PERF_PAIRS_MAX];
-    memcpy(sorted, v, n * sizeof *v);
-    return wf_perf_median(sorted, n);
-}
-
 struct runs {
     double lat[WF_PERF_PAIRS_MAX], p99[WF_PERF_PAIRS_MAX], rate[WF_PERF_PAIRS_MAX],
         gbs[WF_PERF_PAIRS_MAX];
@@ -111,17 +104,17 @@ struct runs {
 static void summarize(struct wf_perf *p, struct wf_perf_row *row, const struct runs *runs,
                       unsigned n)
 {
-    row->median = (struct wf_perf_result){.lat_ns = median_of(runs->lat, n),
-                                          .p99_ns = median_of(runs->p99, n),
-                                          .rate_mps = median_of(runs->rate, n),
-                                          .gbs = median_of(runs->gbs, n)};
+    row->median = (struct wf_perf_result){.lat_ns = wf_perf_median_of(runs->lat, n),
+                                          .p99_ns = wf_perf_median_of(runs->p99, n),
+                                          .rate_mps = wf_perf_median_of(runs->rate, n),
+                                          .gbs = wf_perf_median_of(runs->gbs, n)};
     row->pairs = p->o->pairs;
     if (!row->pairs)
         return;
     row->limit_name = wf_perf_limit_kinds[p->limit].name;
     row->limit_unit = wf_perf_limit_kinds[p->limit].unit;
-    row->limit = median_of(row->limits, n);
-    row->ratio = median_of(row->ratios, n);
+    row->limit = wf_perf_median_of(row->limits, n);
+    row->ratio = wf_perf_median_of(row->ratios, n);
 }
 
 static int run_all(struct wf_perf *p, struct wf_perf_row *row, struct runs *runs)

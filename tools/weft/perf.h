@@ -3,13 +3,15 @@
  * perf.c runs the tests; perf_tests.c, perf_rma.c and perf_msg.c hold the tests,
  * perf_out.c and plot.c print; perf_limits.c, perf_machine.c and perf_net.c measure
  * the machine itself, perf_pairs.c in turn with a test; perf_mem.c memory, perf_reg.c
- * registrations, perf_compare.c and perf_peers.c other libraries. */
+ * registrations, perf_compare.c and perf_peers.c other libraries, which perf_launch.c starts and
+ * perf_turns.c runs in turn with Weft. */
 #ifndef WEFT_PERF_H
 #define WEFT_PERF_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <weft/job.h>
 
@@ -18,7 +20,6 @@
 #include "perf_stat.h"
 #include "plot.h"
 
-#define WF_PERF_PAIRS_MAX 1000u
 #define WF_PERF_COMPARE_PAIRS 5u
 #define WF_PERF_SIZE_MAX ((size_t)1 << 30) /* bytes */
 #define WF_PERF_WINDOW 16u
@@ -226,6 +227,8 @@ void wf_perf_print_head(const struct wf_perf *p);
 int wf_perf_agree(struct wf_perf *p, uint64_t *value);
 
 void wf_perf_print_row(const struct wf_perf_options *o, const struct wf_perf_row *row);
+/* Print ,"name":[...]. */
+void wf_perf_json_list(FILE *to, const char *name, const double *v, unsigned n);
 /* On a terminal, a line with the progress of a long run. */
 void wf_perf_print_progress(const struct wf_perf_options *o, size_t size, unsigned run,
                             unsigned runs);

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `weft perf compare`: Weft and each installed library in turn, A B A B: times drift, ratios of
- * adjacent runs do not. */
+/* `weft perf compare`: Weft in turn with each installed library, one size a test. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "perf.h"
 #include "perf_peers.h"
+#include "perf_turns.h"
 #include "plot.h"
 #include "tool.h"
 
@@ -22,47 +20,13 @@ static const char *const keys[] = {"lat_ns", "rate_mps", "gbs"};
 struct compare {
     const struct wf_perf_options *o;
     unsigned pairs;
-    unsigned measured;
     int code;
-    double ours[WF_PERF_PAIRS_MAX], theirs[WF_PERF_PAIRS_MAX], ratios[WF_PERF_PAIRS_MAX];
+    struct wf_turns turns; /* of the contest that runs */
     struct wf_plot_series bars;
     char labels[WF_PLOT_POINTS][64];
 };
 
-static void progress(const struct wf_rival *r, const struct wf_contest *t, unsigned pair,
-                     unsigned pairs)
-{
-    if (!isatty(STDERR_FILENO))
-        return;
-    fprintf(stderr, "\r\033[KWeft and %s: %s %zu, %u ranks, pair %u of %u", r->title, t->test,
-            t->size, t->ranks, pair, pairs);
-    fflush(stderr);
-}
-
-static void progress_end(void)
-{
-    if (isatty(STDERR_FILENO)) {
-        fputs("\r\033[K", stderr);
-        fflush(stderr);
-    }
-}
-
-static double median(const double *v, unsigned n)
-{
-    double sorted[WF_PERF_PAIRS_MAX];
-    memcpy(sorted, v, n * sizeof *v);
-    return wf_perf_median(sorted, n);
-}
-
 /* ---- printing ---- */
-
-static void json_list(const char *name, const double *v, unsigned n)
-{
-    printf(",\"%s\":[", name);
-    for (unsigned i = 0; i < n; i++)
-        printf("%s%.4f", i ? "," : "", v[i]);
-    putchar(']');
-}
 
 static void json_contest(const struct compare *c, const struct wf_rival *r,
                          const struct wf_contest *t)
@@ -72,11 +36,11 @@ static void json_contest(const struct compare *c, const struct wf_rival *r,
            "\"other\":%.4f,"
            "\"ratio\":%.4f",
            r->name, t->test, t->theirs, t->size, wf_over_names[t->over], t->ranks, c->pairs,
-           keys[t->figure], median(c->ours, c->pairs), median(c->theirs, c->pairs),
-           median(c->ratios, c->pairs));
-    json_list("ratios", c->ratios, c->pairs);
-    json_list("weft_values", c->ours, c->pairs);
-    json_list("other_values", c->theirs, c->pairs);
+           keys[t->figure], wf_perf_median_of(c->turns.a, c->pairs),
+           wf_perf_median_of(c->turns.b, c->pairs), wf_perf_median_of(c->turns.ratio, c->pairs));
+    wf_perf_json_list(stdout, "ratios", c->turns.ratio, c->pairs);
+    wf_perf_json_list(stdout, "weft_values", c->turns.a, c->pairs);
+    wf_perf_json_list(stdout, "other_values", c->turns.b, c->pairs);
     fputs("}\n", stdout);
 }
 
@@ -84,10 +48,10 @@ static void table_contest(const struct compare *c, const struct wf_rival *r,
                           const struct wf_contest *t)
 {
     printf("%-10s %-10s %8zu %5u %12.2f %12.2f %-9s %7.3f ", r->title, t->test, t->size, t->ranks,
-           median(c->ours, c->pairs), median(c->theirs, c->pairs), units[t->figure],
-           median(c->ratios, c->pairs));
+           wf_perf_median_of(c->turns.a, c->pairs), wf_perf_median_of(c->turns.b, c->pairs),
+           units[t->figure], wf_perf_median_of(c->turns.ratio, c->pairs));
     for (unsigned i = 0; i < c->pairs; i++)
-        printf(" %.3f", c->ratios[i]);
+        printf(" %.3f", c->turns.ratio[i]);
     putchar('\n');
 }
 
@@ -118,24 +82,10 @@ static void print_absent(const struct compare *c, const struct wf_rival *r, cons
 
 /* ---- measuring ---- */
 
-static int run_pairs(struct compare *c, const struct wf_rival *r, const struct wf_contest *t,
-                     char *why, size_t room)
-{
-    uint64_t theirs = c->o->iters ? c->o->iters : t->iters;
-    for (unsigned i = 0; i < c->pairs; i++) {
-        progress(r, t, i + 1, c->pairs);
-        if (wf_weft_run(t, c->o->transport, c->o->iters, &c->ours[i], why, room) ||
-            r->run(r, t, theirs, &c->theirs[i], why, room))
-            return -1;
-        c->ratios[i] = c->ours[i] / c->theirs[i];
-    }
-    return 0;
-}
-
 /* A bar: how many times better Weft is. */
 static void bar_add(struct compare *c, const struct wf_rival *r, const struct wf_contest *t)
 {
-    double ratio = median(c->ratios, c->pairs);
+    double ratio = wf_perf_median_of(c->turns.ratio, c->pairs);
     size_t n = c->bars.n;
     if (n == WF_PLOT_POINTS)
         return;
@@ -152,16 +102,18 @@ static void bar_add(struct compare *c, const struct wf_rival *r, const struct wf
 
 static void contest(struct compare *c, const struct wf_rival *r, const struct wf_contest *t)
 {
-    char why[512] = "";
-    if (run_pairs(c, r, t, why, sizeof why)) {
-        progress_end();
+    const struct wf_side sides[2] = {
+        {.contest = t, .transport = c->o->transport, .iters = c->o->iters},
+        {.rival = r, .contest = t, .iters = c->o->iters ? c->o->iters : t->iters}};
+    char why[512] = "", what[128];
+    snprintf(what, sizeof what, "Weft and %s: %s %zu, %u ranks", r->title, t->test, t->size,
+             t->ranks);
+    if (wf_turns_run(sides, c->pairs, what, &c->turns, why, sizeof why)) {
         fflush(stdout);
         fprintf(stderr, WHO ": %s, %s: %s\n", r->title, t->test, why);
         c->code = 1;
         return;
     }
-    progress_end();
-    c->measured++;
     bar_add(c, r, t);
     (c->o->json ? json_contest : table_contest)(c, r, t);
     fflush(stdout);

@@ -38,12 +38,12 @@ static void json_figure(const char *name, double v)
         printf(",\"%s\":%.*f", name, v < 100 ? 3 : 1, v);
 }
 
-static void json_list(const char *name, const double *v, unsigned n)
+void wf_perf_json_list(FILE *to, const char *name, const double *v, unsigned n)
 {
-    printf(",\"%s\":[", name);
+    fprintf(to, ",\"%s\":[", name);
     for (unsigned i = 0; i < n; i++)
-        printf("%s%.4f", i ? "," : "", v[i]);
-    putchar(']');
+        fprintf(to, "%s%.4f", i ? "," : "", v[i]);
+    putc(']', to);
 }
 
 static void json_row(const struct wf_perf_row *row)
@@ -58,8 +58,8 @@ static void json_row(const struct wf_perf_row *row)
         printf(",\"pairs\":%u,\"limit\":\"%s\"", row->pairs, row->limit_name);
         json_figure("limit_value", row->limit);
         printf(",\"ratio\":%.4f", row->ratio);
-        json_list("ratios", row->ratios, row->pairs);
-        json_list("limit_values", row->limits, row->pairs);
+        wf_perf_json_list(stdout, "ratios", row->ratios, row->pairs);
+        wf_perf_json_list(stdout, "limit_values", row->limits, row->pairs);
     }
     fputs("}\n", stdout);
 }

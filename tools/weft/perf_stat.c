@@ -2,6 +2,7 @@
 #include "perf_stat.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static int compare_u64(const void *a, const void *b)
 {
@@ -21,6 +22,13 @@ double wf_perf_median(double *v, size_t n)
         return 0;
     qsort(v, n, sizeof *v, compare_double);
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+double wf_perf_median_of(const double *v, size_t n)
+{
+    double sorted[WF_PERF_PAIRS_MAX];
+    memcpy(sorted, v, n * sizeof *v);
+    return wf_perf_median(sorted, n);
 }
 
 /* Turn the ring of stamps into differences, oldest first; returns how many. */

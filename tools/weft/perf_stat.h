@@ -75,7 +75,11 @@ double wf_perf_samples_ns(const struct wf_perf_samples *s, uint64_t stamps);
  * ns divided by [parts]. Destroys the samples. */
 void wf_perf_samples_end(struct wf_perf_samples *s, double parts, double *median, double *p99);
 
+#define WF_PERF_PAIRS_MAX 1000u /* values of which a median is computed */
+
 /* Median of v[0..n); sorts v. 0 when n is 0. */
 double wf_perf_median(double *v, size_t n);
+/* The same without sorting v; n <= WF_PERF_PAIRS_MAX. */
+double wf_perf_median_of(const double *v, size_t n);
 
 #endif

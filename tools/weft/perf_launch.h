@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Starts the programs that `weft perf compare` and `weft perf curve` measure with: one program that
+ * starts its ranks itself, or a server and its client. */
+#ifndef WEFT_PERF_LAUNCH_H
+#define WEFT_PERF_LAUNCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "child.h"
+
+/* A command line under construction; all zero at its start. */
+struct wf_words {
+    char text[4096];
+    size_t used;
+    char *argv[48];
+    unsigned count;
+    bool full; /* a word did not fit: the command is not run */
+};
+
+void wf_words_add(struct wf_words *w, const char *text);
+void wf_words_number(struct wf_words *w, uint64_t v);
+/* A null-terminated list. */
+void wf_words_list(struct wf_words *w, const char *const *list);
+
+/* Path of the running weft; "weft" if the system does not tell. */
+const char *wf_launch_self(void);
+
+/* Run a command until it ends; its output is in *c. 0, or -1 with the reason in why[]. */
+int wf_launch(struct wf_words *w, struct wf_child *c, char *why, size_t room);
+
+/* A server and its client. */
+struct wf_duel {
+    struct wf_words server, client;
+    const char *const *env; /* of both; null: nothing added */
+    unsigned port;          /* where the server listens */
+    struct wf_child s, c;
+};
+
+/* A port that was free a moment ago; 0: none. */
+unsigned wf_launch_port(void);
+
+/* Run server and client, each on a core; the client's output is in d->c. As wf_launch. */
+int wf_launch_duel(struct wf_duel *d, char *why, size_t room);
+
+#endif
