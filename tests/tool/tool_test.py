@@ -108,6 +108,16 @@ def perf_tests():
         (row,) = rows(pair("perf", test, "--iters", "40", "--json"))
         assert row["test"] == test and row["iters"] == 40, row
         assert row[figure] > 0, row
+        mean_is_of_the_whole_time(row)
+
+
+def mean_is_of_the_whole_time(row):
+    """Rates of small messages and barriers are computed from the whole time, too."""
+    assert row["mean_ns"] > 0, row
+    if row["test"] in ("am_rate", "msg_rate"):
+        assert abs(1e3 / row["mean_ns"] - row["rate_mps"]) < 0.01 * row["rate_mps"] + 0.001, row
+    if row["test"] == "barrier":
+        assert row["mean_ns"] == row["lat_ns"], row
 
 
 def perf_several_tests():

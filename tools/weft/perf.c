@@ -57,6 +57,8 @@ static int run_once(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
     p->run++;
     if (wf_perf_sync(p) || p->test->run(p, iters, r))
         return -1;
+    if (r->mean_ns == 0)
+        r->mean_ns = r->elapsed_ns / (double)iters;
     return wf_perf_sync(p); /* all ranks have verified */
 }
 
@@ -97,8 +99,8 @@ static int choose_iters(struct wf_perf *p, uint64_t *iters)
 }
 
 struct runs {
-    double lat[WF_PERF_PAIRS_MAX], p99[WF_PERF_PAIRS_MAX], rate[WF_PERF_PAIRS_MAX],
-        gbs[WF_PERF_PAIRS_MAX];
+    double lat[WF_PERF_PAIRS_MAX], p99[WF_PERF_PAIRS_MAX], mean[WF_PERF_PAIRS_MAX],
+        rate[WF_PERF_PAIRS_MAX], gbs[WF_PERF_PAIRS_MAX];
 };
 
 static void summarize(struct wf_perf *p, struct wf_perf_row *row, const struct runs *runs,
@@ -106,6 +108,7 @@ static void summarize(struct wf_perf *p, struct wf_perf_row *row, const struct r
 {
     row->median = (struct wf_perf_result){.lat_ns = wf_perf_median_of(runs->lat, n),
                                           .p99_ns = wf_perf_median_of(runs->p99, n),
+                                          .mean_ns = wf_perf_median_of(runs->mean, n),
                                           .rate_mps = wf_perf_median_of(runs->rate, n),
                                           .gbs = wf_perf_median_of(runs->gbs, n)};
     row->pairs = p->o->pairs;
@@ -130,6 +133,7 @@ static int run_all(struct wf_perf *p, struct wf_perf_row *row, struct runs *runs
             return -1;
         runs->lat[i] = r.lat_ns;
         runs->p99[i] = r.p99_ns;
+        runs->mean[i] = r.mean_ns;
         runs->rate[i] = r.rate_mps;
         runs->gbs[i] = r.gbs;
         row->figures[i] = wf_perf_figure_of(p->limit, &r);

@@ -49,6 +49,7 @@ extern const struct wf_perf_limit_kind wf_perf_limit_kinds[];
 /* One run's figures at rank 0; 0: does not apply. */
 struct wf_perf_result {
     double lat_ns, p99_ns, rate_mps, gbs;
+    double mean_ns;    /* of one operation: elapsed_ns over the number of operations */
     double elapsed_ns; /* of the whole timed part */
 };
 
@@ -176,6 +177,8 @@ void wf_perf_fill(unsigned char *at, size_t len, uint64_t run);
 uint64_t wf_perf_last_on(uint64_t iters, uint64_t slots, uint64_t slot);
 /* Print that [what] [at] is not what was sent, and return -1. */
 int wf_perf_wrong(struct wf_perf *p, const char *what, uint64_t at);
+/* The figures of a loop of round trips, at its end; [parts] 2: the latency is half a round trip. */
+void wf_perf_lat_end(struct wf_perf *p, uint64_t iters, unsigned parts, struct wf_perf_result *r);
 int wf_perf_local_open(struct wf_perf *p, size_t len);
 /* Collective: a region of [len] bytes on every rank. */
 int wf_perf_region_open(struct wf_perf *p, size_t len);

@@ -52,6 +52,7 @@ static void json_row(const struct wf_perf_row *row)
            row->transport, row->size, (unsigned long long)row->iters);
     json_figure("lat_ns", row->median.lat_ns);
     json_figure("p99_ns", row->median.p99_ns);
+    json_figure("mean_ns", row->median.mean_ns);
     json_figure("rate_mps", row->median.rate_mps);
     json_figure("gbs", row->median.gbs);
     if (row->pairs) {

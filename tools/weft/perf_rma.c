@@ -163,8 +163,7 @@ int wf_perf_put_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result
     wf_perf_samples_start(p->samples);
     if (put_lat_loop(p, iters, base))
         return -1;
-    r->elapsed_ns = (double)(wf_perf_now_ns() - p->samples->first_ns);
-    wf_perf_samples_end(p->samples, 2, &r->lat_ns, &r->p99_ns);
+    wf_perf_lat_end(p, iters, 2, r);
     if (wf_perf_sync(p))
         return -1;
     return put_lat_verify(p, iters, base);

@@ -73,6 +73,13 @@ int wf_perf_wrong(struct wf_perf *p, const char *what, uint64_t at)
     return -1;
 }
 
+void wf_perf_lat_end(struct wf_perf *p, uint64_t iters, unsigned parts, struct wf_perf_result *r)
+{
+    r->elapsed_ns = (double)(wf_perf_now_ns() - p->samples->first_ns);
+    r->mean_ns = r->elapsed_ns / (double)iters / parts;
+    wf_perf_samples_end(p->samples, parts, &r->lat_ns, &r->p99_ns);
+}
+
 /* ---- memory ---- */
 
 /* The last of [iters] operations, counted from 0, on slot [slot] of [slots]; slot < iters. */
@@ -290,8 +297,7 @@ static int am_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *
             return -1;
         at = at + p->stride == end ? p->local : at + p->stride;
     }
-    r->elapsed_ns = (double)(wf_perf_now_ns() - p->samples->first_ns);
-    wf_perf_samples_end(p->samples, 2, &r->lat_ns, &r->p99_ns);
+    wf_perf_lat_end(p, iters, 2, r);
     return am_verify(p, iters);
 }
 
@@ -313,8 +319,7 @@ static int am_echo_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result 
         wf_perf_samples_add(p->samples);
         at = at + p->stride == end ? p->local : at + p->stride;
     }
-    r->elapsed_ns = (double)(wf_perf_now_ns() - p->samples->first_ns);
-    wf_perf_samples_end(p->samples, 1, &r->lat_ns, &r->p99_ns);
+    wf_perf_lat_end(p, iters, 1, r);
     return am_verify(p, iters);
 }
 
