@@ -26,7 +26,7 @@ RDMA = False  # is it built in? The device that moves nothing is always there
 TESTS = {  # what each prints
     "am_lat": "lat_ns", "am_rate": "rate_mps", "am_echo": "lat_ns", "put_lat": "lat_ns", "put_rate": "rate_mps",
     "get_lat": "lat_ns", "get_rate": "rate_mps", "put_bw": "gbs", "get_bw": "gbs",
-    "msg_lat": "lat_ns", "msg_rate": "rate_mps", "msg_bw": "gbs", "atomic_lat": "lat_ns",
+    "msg_lat": "lat_ns", "msg_sendrecv": "lat_ns", "msg_rate": "rate_mps", "msg_bw": "gbs", "atomic_lat": "lat_ns",
     "barrier": "lat_ns",
 }
 
@@ -150,7 +150,7 @@ def perf_tests_by_transport():
 
 def perf_sweeps_over_tcp():
     sizes = {"am_lat": "1:2k", "put_lat": "8:64k", "get_rate": "1:128k", "msg_lat": "1:256k",
-             "msg_rate": "1:16k", "msg_bw": "16k:2M", "put_bw": "4k:4M", "get_bw": "4k:4M"}
+             "msg_sendrecv": "1:256k", "msg_rate": "1:16k", "msg_bw": "16k:2M", "put_bw": "4k:4M", "get_bw": "4k:4M"}
     for test, size in sizes.items():
         found = rows(pair("perf", test, "--transport", "tcp", "--iters", "23", "--size", size,
                           "--json"))
@@ -180,7 +180,7 @@ def perf_counts_bytes_on_the_network():
 
 def perf_sweeps():
     sizes = {"am_lat": "1:2k", "put_lat": "8:4k", "get_rate": "1:64k", "msg_lat": "1:256k",
-             "msg_rate": "1:16k", "msg_bw": "16k:2M", "put_bw": "4k:2M"}
+             "msg_sendrecv": "1:256k", "msg_rate": "1:16k", "msg_bw": "16k:2M", "put_bw": "4k:2M"}
     for test, size in sizes.items():
         found = rows(pair("perf", test, "--iters", "5", "--size", size, "--json"))
         assert found[0]["size"] == int(size.split(":")[0].rstrip("k")) * (

@@ -203,6 +203,7 @@ int wf_perf_get_rate_run(struct wf_perf *p, uint64_t iters, struct wf_perf_resul
 /* The tests of tagged messages and atomics (perf_msg.c). */
 int wf_perf_msg_open(struct wf_perf *p);
 int wf_perf_msg_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
+int wf_perf_msg_sendrecv_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
 int wf_perf_msg_stream_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r);
 void wf_perf_msg_close(struct wf_perf *p);
 int wf_perf_atomic_open(struct wf_perf *p);

@@ -47,7 +47,7 @@ static void json_contest(const struct compare *c, const struct wf_rival *r,
 static void table_contest(const struct compare *c, const struct wf_rival *r,
                           const struct wf_contest *t)
 {
-    printf("%-10s %-10s %8zu %5u %12.2f %12.2f %-9s %7.3f ", r->title, t->test, t->size, t->ranks,
+    printf("%-10s %-12s %8zu %5u %12.2f %12.2f %-9s %7.3f ", r->title, t->test, t->size, t->ranks,
            wf_perf_median_of(c->turns.a, c->pairs), wf_perf_median_of(c->turns.b, c->pairs),
            units[t->figure], wf_perf_median_of(c->turns.ratio, c->pairs));
     for (unsigned i = 0; i < c->pairs; i++)
@@ -63,7 +63,7 @@ static void print_head(const struct compare *c)
         return;
     printf("Medians of %u pairs, in turn%s.\n"
            "Ratio: Weft's over the other's; small is good for ns, large for million/s and GB/s.\n\n"
-           "%-10s %-10s %8s %5s %12s %12s %-9s %7s  %s\n",
+           "%-10s %-12s %8s %5s %12s %12s %-9s %7s  %s\n",
            c->pairs, where[wf_over_of(c->o->transport)], "with", "test", "bytes", "ranks", "Weft",
            "other", "", "ratio", "of each pair");
     fflush(stdout);

@@ -2,7 +2,7 @@
 /* The program that `weft perf compare` runs with an MPI: Weft's tests, written for MPI. Built once
  * for each MPI that is found; uses nothing of Weft.
  *
- * usage: weft-perf-MPI lat|rate|bw|barrier SIZE ITERATIONS [WINDOW]
+ * usage: weft-perf-MPI lat|sendrecv|rate|bw|barrier SIZE ITERATIONS [WINDOW]
  * WINDOW: large messages in flight at each side; by default two sends and one receive, as weft perf
  * has through shared memory. Rank 0 prints one JSON object. */
 #include <mpi.h>
@@ -43,6 +43,17 @@ static double lat(const struct test *t)
             MPI_Recv(slot(t, t->in, i), n, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     }
     return (MPI_Wtime() - start) * 1e9 / (double)t->iters / 2;
+}
+
+/* Both ranks send and receive at once: ns of an exchange. */
+static double exchange(const struct test *t)
+{
+    int n = (int)t->size, other = 1 - t->rank;
+    double start = MPI_Wtime();
+    for (long i = 0; i < t->iters; i++)
+        MPI_Sendrecv(slot(t, t->out, i), n, MPI_BYTE, other, 0, slot(t, t->in, i), n, MPI_BYTE,
+                     other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return (MPI_Wtime() - start) * 1e9 / (double)t->iters;
 }
 
 /* ns for each of many messages, with a window of them in flight and one answer at the end. */
@@ -99,10 +110,14 @@ static double median(const struct test *t, double (*run)(const struct test *))
 
 static int measure(const struct test *t, const char *what)
 {
-    double ns = median(t, !strcmp(what, "lat") ? lat : !strcmp(what, "barrier") ? barrier : stream);
+    double ns = median(t, !strcmp(what, "lat")        ? lat
+                          : !strcmp(what, "sendrecv") ? exchange
+                          : !strcmp(what, "barrier")  ? barrier
+                                                      : stream);
     if (t->rank)
         return 0;
-    printf("{\"test\":\"%s\",\"size\":%zu,\"iters\":%ld", what, t->size, t->iters);
+    printf("{\"test\":\"%s\",\"size\":%zu,\"iters\":%ld,\"mean_ns\":%.3f", what, t->size, t->iters,
+           ns);
     if (!strcmp(what, "rate") || !strcmp(what, "bw"))
         printf(",\"rate_mps\":%.4f,\"gbs\":%.4f}\n", 1e3 / ns, (double)t->size / ns);
     else
@@ -134,7 +149,8 @@ int main(int argc, char **argv)
     if (t.iters > 0 && t.out && t.in && (t.ranks == 2 || !strcmp(argv[1], "barrier")))
         code = measure(&t, argv[1]);
     else if (t.rank == 0)
-        fprintf(stderr, "usage: %s lat|rate|bw|barrier SIZE ITERATIONS [WINDOW]\n", argv[0]);
+        fprintf(stderr, "usage: %s lat|sendrecv|rate|bw|barrier SIZE ITERATIONS [WINDOW]\n",
+                argv[0]);
     free(t.out);
     free(t.in);
     MPI_Finalize();

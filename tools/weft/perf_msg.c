@@ -257,6 +257,31 @@ int wf_perf_msg_lat_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result
     return msg_verify(p, iters);
 }
 
+/* ---- exchanges: both ranks send and receive at once ---- */
+
+static int exchange(struct wf_perf *p, uint64_t i)
+{
+    if (msg_post(p) || msg_send(p, i))
+        return -1;
+    wf_perf_samples_add(p->samples);
+    if (msg_await(p, i))
+        return -1;
+    return p->msgs->eager ? 0 : op_see(p, "sending", &p->msgs->send[i % p->msgs->sends]);
+}
+
+int wf_perf_msg_sendrecv_run(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
+{
+    msg_start(p);
+    if (wf_perf_sync(p))
+        return -1;
+    wf_perf_samples_start(p->samples);
+    for (uint64_t i = 0; i < iters; i++)
+        if (exchange(p, i))
+            return -1;
+    wf_perf_lat_end(p, iters, 1, r);
+    return msg_verify(p, iters);
+}
+
 /* ---- streams: rank 0 sends, rank 1 keeps a window of receives posted ---- */
 
 static int stream_out(struct wf_perf *p, uint64_t iters)

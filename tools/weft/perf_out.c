@@ -16,6 +16,7 @@ void wf_perf_usage(void)
           "put_lat get_lat           one operation after the other\n"
           "put_rate get_rate         many; put_bw get_bw with 1 MiB each\n"
           "msg_lat msg_rate msg_bw   tagged messages between malloc'd buffers\n"
+          "msg_sendrecv              both ways at once, time of an exchange\n"
           "atomic_lat                fetching add on a word of the peer's\n"
           "barrier                   mean of many, any number of ranks\n"
           "limits                    what the machine itself can do\n"
@@ -78,7 +79,7 @@ void wf_perf_print_head(const struct wf_perf *p)
     if (p->o->json)
         return;
     printf("transport: %s\n", p->transport);
-    printf("%-9s %9s %11s %12s %12s %12s %12s\n", "test", "bytes", "iterations", "latency ns",
+    printf("%-12s %9s %11s %12s %12s %12s %12s\n", "test", "bytes", "iterations", "latency ns",
            "p99 ns", "million/s", "GB/s");
     fflush(stdout);
 }
@@ -95,7 +96,7 @@ static void table_pairs(const struct wf_perf_row *row)
 
 static void table_row(const struct wf_perf_row *row)
 {
-    printf("%-9s ", row->test);
+    printf("%-12s ", row->test);
     if (row->size)
         printf("%9zu", row->size);
     else

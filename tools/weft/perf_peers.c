@@ -339,14 +339,16 @@ static int mpi_run(const struct wf_rival *r, const struct wf_contest *t, uint64_
 }
 
 /* Only Open MPI's transport can be chosen: its contests are first. */
-#define MPI_TCP 5
+#define MPI_TCP 6
 static const struct wf_contest mpi_contests[] = {
     {"msg_lat", 8, 2, WF_FIGURE_LAT, "lat", 20000, WF_OVER_TCP},
+    {"msg_sendrecv", 8, 2, WF_FIGURE_LAT, "sendrecv", 20000, WF_OVER_TCP},
     {"msg_rate", 8, 2, WF_FIGURE_RATE, "rate", 100000, WF_OVER_TCP},
     {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "bw", 300, WF_OVER_TCP},
     {"barrier", 0, 2, WF_FIGURE_LAT, "barrier", 10000, WF_OVER_TCP},
     {"barrier", 0, 16, WF_FIGURE_LAT, "barrier", 500, WF_OVER_TCP},
     {"msg_lat", 8, 2, WF_FIGURE_LAT, "lat", 100000},
+    {"msg_sendrecv", 8, 2, WF_FIGURE_LAT, "sendrecv", 100000},
     {"msg_rate", 8, 2, WF_FIGURE_RATE, "rate", 200000},
     {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "bw", 500},
     {"barrier", 0, 2, WF_FIGURE_LAT, "barrier", 50000},

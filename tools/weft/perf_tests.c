@@ -447,6 +447,8 @@ const struct wf_perf_test wf_perf_tests[] = {
      WF_PERF_NO_RATE, 8, 1, 1, 20000, wf_perf_msg_open, wf_perf_msg_stream_run, wf_perf_msg_close},
     {"msg_bw", "bandwidth of tagged messages", 2, WF_PERF_KERNEL_GBS, WF_PERF_TCP_GBS, 1 << 20, 8,
      1, 20, wf_perf_msg_open, wf_perf_msg_stream_run, wf_perf_msg_close},
+    {"msg_sendrecv", "tagged messages both ways at once, time of an exchange", 2, WF_PERF_NO_RATE,
+     WF_PERF_NO_RATE, 8, 1, 1, 2000, wf_perf_msg_open, wf_perf_msg_sendrecv_run, wf_perf_msg_close},
     {"atomic_lat", "fetching add on a word of the peer's", 2, WF_PERF_ADD_LAT, WF_PERF_TCP_RTT, 8,
      8, 8, 20000, wf_perf_atomic_open, wf_perf_atomic_run, wf_perf_atomic_close, true},
     {"barrier", "mean of many barriers, any number of ranks", 0, WF_PERF_LINE_LAT, WF_PERF_TCP_LAT,
