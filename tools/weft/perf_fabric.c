@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* libfabric's message rate for `weft perf compare`, since fi_pingpong does not measure it: messages
- * in one direction without waiting, receives posted ahead, and one answer at the end. Uses nothing
- * of Weft.
+/* libfabric's messages for `weft perf compare` and `weft perf curve`, since fi_pingpong measures no
+ * rate, and prints few digits. lat is half a ping-pong; rate sends in one direction without
+ * waiting, with receives posted ahead and one answer at the end. Uses nothing of Weft.
  *
- * usage: weft-perf-libfabric PROVIDER SIZE ITERATIONS PORT [ADDRESS]
+ * usage: weft-perf-libfabric PROVIDER [tagged_]lat|[tagged_]rate SIZE ITERATIONS PORT [ADDRESS]
  * Without ADDRESS it receives, and listens on PORT of the loopback interface; over that connection
  * the two exchange their addresses. The sending side prints one JSON object. */
 #ifndef _GNU_SOURCE
@@ -16,6 +16,7 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_tagged.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,15 +26,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WINDOW 256 /* receives posted; 64 to 512 make no difference */
+#define WINDOW 256                     /* messages in flight; 64 to 512 make no difference */
+#define WINDOW_BYTES ((size_t)4 << 20) /* fewer of large messages, but ... */
+#define WINDOW_LEAST 4                 /* ... at least so many */
 #define RUNS 5
 #define NAME_MAX_BYTES 256
 #define PATIENCE_NS 60000000000
 
 struct pair {
-    bool sends;
+    bool sends, tagged;
     size_t size;
-    uint64_t iters;
+    uint64_t iters, window;
     int control;
     struct fi_info *info;
     struct fid_fabric *fabric;
@@ -43,7 +46,9 @@ struct pair {
     struct fid_cq *cq;
     fi_addr_t peer;
     unsigned char *out, *in;
-    uint64_t came, left; /* completions: of receives, of sends */
+    uint64_t posted, came;  /* receives, and their completions */
+    uint64_t taken;         /* messages that the test has waited for */
+    uint64_t started, left; /* sends that complete, and their completions */
 };
 
 static uint64_t now_ns(void)
@@ -94,14 +99,16 @@ static void tell(const struct pair *p, const void *mine, void *theirs, size_t le
 static void fabric_open(struct pair *p, const char *provider)
 {
     struct fi_info *hints = fi_allocinfo();
+    const char *node = strcmp(provider, "shm") ? "127.0.0.1" : NULL;
     struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_CONTEXT, .size = 4 * WINDOW};
     struct fi_av_attr av = {.type = FI_AV_TABLE};
     hints->ep_attr->type = FI_EP_RDM;
-    hints->caps = FI_MSG;
+    hints->caps = p->tagged ? FI_TAGGED : FI_MSG;
     hints->mode = FI_CONTEXT;
+    hints->domain_attr->threading = FI_THREAD_DOMAIN;
     hints->fabric_attr->prov_name = strdup(provider);
     need("fi_getinfo",
-         fi_getinfo(FI_VERSION(1, 14), "127.0.0.1", NULL, FI_SOURCE, hints, &p->info));
+         fi_getinfo(FI_VERSION(1, 14), node, NULL, node ? FI_SOURCE : 0, hints, &p->info));
     fi_freeinfo(hints);
     need("fi_fabric", fi_fabric(p->info->fabric_attr, &p->fabric, NULL));
     need("fi_domain", fi_domain(p->fabric, p->info, &p->domain, NULL));
@@ -125,7 +132,7 @@ static void fabric_meet(struct pair *p)
 
 /* ---- messages ---- */
 
-static struct fi_context contexts[WINDOW + 1];
+static struct fi_context in_context[WINDOW], out_context[WINDOW];
 
 /* Count completions; end the program if there were none for long. */
 static void progress(struct pair *p, uint64_t *since_ns)
@@ -140,59 +147,108 @@ static void progress(struct pair *p, uint64_t *since_ns)
     }
     need("fi_cq_read", n);
     *since_ns = 0;
-    for (ssize_t i = 0; i < n; i++)
-        *(done[i].op_context == &contexts[WINDOW] ? &p->left : &p->came) += 1;
+    for (ssize_t i = 0; i < n; i++) {
+        const struct fi_context *c = done[i].op_context;
+        *(c >= out_context && c < out_context + WINDOW ? &p->left : &p->came) += 1;
+    }
 }
 
-static void post(struct pair *p, uint64_t i)
+/* Post receives until the window is full. */
+static void refill(struct pair *p)
 {
-    uint64_t since_ns = 0;
-    ssize_t r;
-    while ((r = fi_recv(p->ep, p->in + i % WINDOW * p->size, p->size, NULL, FI_ADDR_UNSPEC,
-                        &contexts[i % WINDOW])) == -FI_EAGAIN)
-        progress(p, &since_ns);
-    need("fi_recv", r);
+    for (; p->posted < p->came + p->window; p->posted++) {
+        uint64_t since_ns = 0, i = p->posted % p->window;
+        unsigned char *to = p->in + i * p->size;
+        ssize_t r;
+        while ((r = p->tagged
+                        ? fi_trecv(p->ep, to, p->size, NULL, FI_ADDR_UNSPEC, 0, 0, &in_context[i])
+                        : fi_recv(p->ep, to, p->size, NULL, FI_ADDR_UNSPEC, &in_context[i])) ==
+               -FI_EAGAIN)
+            progress(p, &since_ns);
+        need("posting a receive", r);
+    }
+}
+
+static ssize_t try_inject(struct pair *p)
+{
+    return p->tagged ? fi_tinject(p->ep, p->out, p->size, p->peer, 0)
+                     : fi_inject(p->ep, p->out, p->size, p->peer);
+}
+
+static ssize_t try_send(struct pair *p)
+{
+    struct fi_context *c = &out_context[p->started % p->window];
+    return p->tagged ? fi_tsend(p->ep, p->out, p->size, NULL, p->peer, 0, c)
+                     : fi_send(p->ep, p->out, p->size, NULL, p->peer, c);
 }
 
 /* Inject the message if its size allows, which needs no completion. */
 static void put(struct pair *p)
 {
     bool inject = p->size <= p->info->tx_attr->inject_size;
-    uint64_t since_ns = 0, want = p->left + 1;
+    uint64_t since_ns = 0;
     ssize_t r;
-    while ((r = inject ? fi_inject(p->ep, p->out, p->size, p->peer)
-                       : fi_send(p->ep, p->out, p->size, NULL, p->peer, &contexts[WINDOW])) ==
-           -FI_EAGAIN)
+    while (p->started - p->left >= p->window)
+        progress(p, &since_ns);
+    while ((r = inject ? try_inject(p) : try_send(p)) == -FI_EAGAIN)
         progress(p, &since_ns);
     need("sending", r);
-    while (!inject && p->left < want)
-        progress(p, &since_ns);
+    p->started += !inject;
 }
 
-static void await(struct pair *p, uint64_t came)
+/* Wait for the next message. It may have arrived before its run began. */
+static void await(struct pair *p)
 {
     uint64_t since_ns = 0;
-    while (p->came < came)
+    while (p->came <= p->taken)
+        progress(p, &since_ns);
+    p->taken++;
+}
+
+/* Wait until all sends are complete. */
+static void await_sends(struct pair *p)
+{
+    uint64_t since_ns = 0;
+    while (p->left < p->started)
         progress(p, &since_ns);
 }
 
-/* ns for each of [iters] messages and one answer. */
-static double run(struct pair *p)
+static void rate(struct pair *p)
 {
-    uint64_t start = now_ns(), base = p->came;
-    if (p->sends) {
-        for (uint64_t i = 0; i < p->iters; i++)
+    for (uint64_t i = 0; i < p->iters; i++) {
+        if (p->sends) {
             put(p);
-        await(p, base + 1);
-        post(p, p->came - 1);
-    } else {
-        for (uint64_t i = 0; i < p->iters; i++) {
-            await(p, base + i + 1);
-            post(p, base + i);
+        } else {
+            await(p);
+            refill(p);
         }
-        put(p);
     }
-    return (double)(now_ns() - start) / (double)p->iters;
+    if (p->sends)
+        await(p);
+    else
+        put(p);
+}
+
+static void lat(struct pair *p)
+{
+    for (uint64_t i = 0; i < p->iters; i++) {
+        if (!p->sends)
+            await(p);
+        put(p);
+        refill(p); /* while the message is on its way */
+        if (p->sends)
+            await(p);
+    }
+}
+
+/* ns for each message. */
+static double run(struct pair *p, bool is_lat)
+{
+    uint64_t start = now_ns();
+    (is_lat ? lat : rate)(p);
+    await_sends(p);
+    refill(p);
+    return (double)(now_ns() - start) / (double)p->iters / (is_lat ? 2 : 1);
 }
 
 static int ascending(const void *a, const void *b)
@@ -201,34 +257,58 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* 0, or -1 if there is no such test. */
+static int choose(struct pair *p, const char *test, bool *is_lat)
+{
+    p->tagged = !strncmp(test, "tagged_", 7);
+    test += p->tagged ? 7 : 0;
+    *is_lat = !strcmp(test, "lat");
+    return *is_lat || !strcmp(test, "rate") ? 0 : -1;
+}
+
+static int memory_open(struct pair *p)
+{
+    size_t fit = p->size ? WINDOW_BYTES / p->size : 0;
+    p->window = fit > WINDOW ? WINDOW : fit < WINDOW_LEAST ? WINDOW_LEAST : fit;
+    p->out = malloc(p->size);
+    p->in = malloc(p->window * p->size);
+    if (!p->size || !p->iters || !p->out || !p->in)
+        return -1;
+    memset(p->out, 1, p->size); /* touched: a page that was never written is the zero page */
+    memset(p->in, 2, p->window * p->size);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static struct pair p;
     double ns[RUNS];
     char byte = 0;
-    if (argc != 5 && argc != 6) {
-        fprintf(stderr, "usage: %s PROVIDER SIZE ITERATIONS PORT [ADDRESS]\n", argv[0]);
+    bool is_lat = false;
+    if ((argc != 6 && argc != 7) || choose(&p, argv[2], &is_lat)) {
+        fprintf(stderr,
+                "usage: %s PROVIDER [tagged_]lat|[tagged_]rate SIZE ITERATIONS PORT "
+                "[ADDRESS]\n",
+                argv[0]);
         return 2;
     }
-    p.sends = argc == 6;
-    p.size = (size_t)atol(argv[2]);
-    p.iters = (uint64_t)atol(argv[3]);
-    p.out = calloc(1, p.size + 1);
-    p.in = calloc(WINDOW, p.size + 1);
-    if (!p.size || !p.iters || !p.out || !p.in)
+    p.sends = argc == 7;
+    p.size = (size_t)atol(argv[3]);
+    p.iters = (uint64_t)atol(argv[4]);
+    if (memory_open(&p))
         return 2;
-    p.control = control_open(argv[4], argv[5]);
+    p.control = control_open(argv[5], argv[6]);
     fabric_open(&p, argv[1]);
     fabric_meet(&p);
-    for (uint64_t i = 0; i < WINDOW; i++)
-        post(&p, i);
+    refill(&p);
     tell(&p, &byte, &byte, 1);
-    run(&p); /* connects, and warms up */
+    run(&p, is_lat); /* connects, and warms up */
     for (int i = 0; i < RUNS; i++)
-        ns[i] = run(&p);
+        ns[i] = run(&p, is_lat);
     qsort(ns, RUNS, sizeof ns[0], ascending);
     if (p.sends)
-        printf("{\"test\":\"rate\",\"size\":%zu,\"rate_mps\":%.4f}\n", p.size, 1e3 / ns[RUNS / 2]);
+        printf("{\"test\":\"%s\",\"size\":%zu,\"mean_ns\":%.3f,\"rate_mps\":%.4f}\n", argv[2],
+               p.size, ns[RUNS / 2], 1e3 / ns[RUNS / 2]);
     tell(&p, &byte, &byte, 1);
     return 0;
 }

@@ -253,7 +253,8 @@ static int fabric_rate(const struct wf_rival *r, const struct wf_contest *t, uin
         return -1;
     }
     for (int i = 0; i < 2; i++) {
-        wf_words_list(both[i], (const char *const[]){path, wf_over_names[t->over], NULL});
+        wf_words_list(both[i],
+                      (const char *const[]){path, wf_over_names[t->over], t->theirs, NULL});
         wf_words_number(both[i], t->size);
         wf_words_number(both[i], iters);
         wf_words_number(both[i], d->port);
@@ -278,7 +279,7 @@ static const struct wf_contest fabric_contests[] = {
     {"msg_lat", 1 << 20, 2, WF_FIGURE_LAT, "pingpong, tagged", 2000},
     {"msg_lat", 8, 2, WF_FIGURE_LAT, "pingpong, tagged", 20000, WF_OVER_TCP},
     {"msg_lat", 1 << 20, 2, WF_FIGURE_LAT, "pingpong, tagged", 500, WF_OVER_TCP},
-    {"am_rate", 8, 2, WF_FIGURE_RATE, "fi_inject, receives posted ahead", 50000, WF_OVER_TCP},
+    {"am_rate", 8, 2, WF_FIGURE_RATE, "rate", 50000, WF_OVER_TCP},
 };
 
 /* ---- MPI ---- */
