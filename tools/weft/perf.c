@@ -174,7 +174,7 @@ static int curve_draw(struct wf_perf *p)
     snprintf(p->curve[0].name, sizeof p->curve[0].name, "%s", p->test->name);
     snprintf(p->curve[1].name, sizeof p->curve[1].name, "limit: %s",
              wf_perf_limit_kinds[p->limit].name);
-    return wf_plot_draw("weft perf", p->o->plot, &plot);
+    return wf_plot_draw("weft perf: --plot", p->o->plot, &plot, 1);
 }
 
 static int run_size(struct wf_perf *p, size_t size)
@@ -395,7 +395,7 @@ static bool size_fits(const struct wf_perf *p)
 /* Can the picture be drawn? All ranks know before the long measurement. */
 static bool plot_fits(struct wf_perf *p)
 {
-    uint64_t bad = p->o->plot && p->rank == 0 && wf_plot_check("weft perf", p->o->plot);
+    uint64_t bad = p->o->plot && p->rank == 0 && wf_plot_check("weft perf: --plot", p->o->plot);
     return !p->o->plot || (wf_perf_agree(p, &bad) == 0 && !bad);
 }
 

@@ -13,6 +13,7 @@
 #include "tool.h"
 
 #define WHO "weft perf compare"
+#define PLOT WHO ": --plot"
 
 static const char *const units[] = {"ns", "million/s", "GB/s"};
 static const char *const keys[] = {"lat_ns", "rate_mps", "gbs"};
@@ -164,7 +165,7 @@ static int draw(const struct compare *c)
                            .count = 1};
     for (size_t i = 0; i < c->bars.n; i++)
         labels[i] = c->labels[i];
-    return c->bars.n ? wf_plot_draw(WHO, c->o->plot, &plot) : 0;
+    return c->bars.n ? wf_plot_draw(PLOT, c->o->plot, &plot, 1) : 0;
 }
 
 int wf_perf_compare(const struct wf_perf_options *o)
@@ -173,7 +174,7 @@ int wf_perf_compare(const struct wf_perf_options *o)
     c.o = o;
     c.pairs = o->pairs ? o->pairs : WF_PERF_COMPARE_PAIRS;
     snprintf(c.bars.name, sizeof c.bars.name, "Weft");
-    if (o->plot && wf_plot_check(WHO, o->plot))
+    if (o->plot && wf_plot_check(PLOT, o->plot))
         return 1;
     print_head(&c);
     for (size_t i = 0; i < wf_rivals_count; i++)

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define PANEL_HEIGHT 420u
 #define LINEAR_SPREAD 30 /* ratio of values from which on the axis is logarithmic */
 
 /* Start gnuplot with [in] as its input and [out] as its output; -1 with errno: not possible. */
@@ -43,7 +44,7 @@ static int finish(pid_t pid)
 
 static int missing(const char *who)
 {
-    fprintf(stderr, "%s: --plot needs gnuplot: %s (Debian: apt install gnuplot-nox)\n", who,
+    fprintf(stderr, "%s needs gnuplot: %s (Debian: apt install gnuplot-nox)\n", who,
             errno ? strerror(errno) : "it does not start");
     return -1;
 }
@@ -62,7 +63,7 @@ int wf_plot_check(const char *who, const char *file)
         return -1;
     fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) {
-        fprintf(stderr, "%s: --plot %s: %s\n", who, file, strerror(errno));
+        fprintf(stderr, "%s %s: %s\n", who, file, strerror(errno));
         return -1;
     }
     close(fd);
@@ -92,21 +93,21 @@ static double spread(const struct wf_plot *plot)
     return low > 0 ? high / low : 0;
 }
 
-static void write_axes(FILE *to, const struct wf_plot *plot)
+static void write_terminal(FILE *to, size_t panels)
 {
+    size_t columns = panels > 1 ? 2 : 1, rows = (panels + 1) / columns;
     fprintf(to,
-            "set terminal svg size 800,500 dynamic font 'sans-serif,13' background '#ffffff'\n"
-            "set title '%s' noenhanced\nset xlabel '%s'\nset ylabel '%s'\n"
+            "set terminal svg size %zu,%zu dynamic font 'sans-serif,13' background '#ffffff'\n"
             "set encoding utf8\nset grid ytics lc rgb '#d0d0d0'\nset border 3 lc rgb '#606060'\n"
-            "set xtics nomirror\nset ytics nomirror\nset yrange [0:*]\n"
+            "set xtics nomirror\nset ytics nomirror\n"
             "set key outside below horizontal noenhanced\n",
-            plot->title, plot->x_label, plot->y_label);
-    if (!plot->labels) {
-        fputs("set logscale x 2\nset format x '%.0b%B'\n", to);
-        if (spread(plot) > LINEAR_SPREAD)
-            fputs("set yrange [*:*]\nset logscale y 10\n", to);
-        return;
-    }
+            800 * columns, panels > 1 ? PANEL_HEIGHT * rows : 500);
+    if (panels > 1)
+        fprintf(to, "set multiplot layout %zu,%zu\n", rows, columns);
+}
+
+static void write_bar_axes(FILE *to, const struct wf_plot *plot)
+{
     fputs("set key off\nset yrange [*:*]\nset logscale y 2\nset style fill solid 0.85\nset arrow "
           "from graph 0, first 1 to graph 1, "
           "first 1 "
@@ -117,9 +118,26 @@ static void write_axes(FILE *to, const struct wf_plot *plot)
     fprintf(to, ")\nset xrange [-0.6:%g]\n", (double)plot->series[0].n - 0.4);
 }
 
+static void write_axes(FILE *to, const struct wf_plot *plot)
+{
+    fprintf(to, "set title '%s' noenhanced\nset xlabel '%s'\nset ylabel '%s'\n", plot->title,
+            plot->x_label, plot->y_label);
+    if (plot->labels) {
+        write_bar_axes(to, plot);
+        return;
+    }
+    fputs("set yrange [0:*]\nset logscale x 2\nset format x '%.0b%B'\n", to);
+    if (plot->y_unit || spread(plot) > LINEAR_SPREAD)
+        fputs("set yrange [*:*]\nset logscale y 10\n", to);
+    if (plot->y_unit)
+        fprintf(to, "set format x '%%.0b %%BB'\nset format y '%%.0s %%c%s'\nset grid x y\n",
+                plot->y_unit);
+}
+
 static void write_curves(FILE *to, const struct wf_plot *plot)
 {
-    static const char *const colors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#999999"};
+    static const char *const colors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                         "#e69f00", "#56b4e9", "#999999"};
     double width = 0.8 / (double)plot->count;
     for (size_t s = 0; s < plot->count; s++) {
         const char *color = colors[s % (sizeof colors / sizeof *colors)];
@@ -139,7 +157,7 @@ static void write_curves(FILE *to, const struct wf_plot *plot)
 }
 
 /* Without SIGPIPE, which would end this process if gnuplot died. */
-static int write_script(int fd, const struct wf_plot *plot)
+static int write_script(int fd, const struct wf_plot *plots, size_t count)
 {
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
     FILE *to = fdopen(fd, "w");
@@ -149,21 +167,24 @@ static int write_script(int fd, const struct wf_plot *plot)
         return -1;
     }
     sigaction(SIGPIPE, &ignore, &before);
-    write_data(to, plot);
-    write_axes(to, plot);
-    write_curves(to, plot);
+    write_terminal(to, count);
+    for (size_t i = 0; i < count; i++) {
+        write_data(to, &plots[i]);
+        write_axes(to, &plots[i]);
+        write_curves(to, &plots[i]);
+    }
     bad = fclose(to);
     sigaction(SIGPIPE, &before, NULL);
     return bad;
 }
 
-int wf_plot_draw(const char *who, const char *file, const struct wf_plot *plot)
+int wf_plot_draw(const char *who, const char *file, const struct wf_plot *plots, size_t count)
 {
     int ends[2], out, bad;
     pid_t pid;
     out = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (out < 0 || pipe2(ends, O_CLOEXEC)) {
-        fprintf(stderr, "%s: --plot %s: %s\n", who, file, strerror(errno));
+        fprintf(stderr, "%s %s: %s\n", who, file, strerror(errno));
         if (out >= 0)
             close(out);
         return -1;
@@ -175,9 +196,9 @@ int wf_plot_draw(const char *who, const char *file, const struct wf_plot *plot)
         close(ends[1]);
         return missing(who);
     }
-    bad = write_script(ends[1], plot);
+    bad = write_script(ends[1], plots, count);
     if (finish(pid) || bad) {
-        fprintf(stderr, "%s: --plot %s: gnuplot failed (5.0 or later is needed)\n", who, file);
+        fprintf(stderr, "%s %s: gnuplot failed (5.0 or later is needed)\n", who, file);
         return -1;
     }
     return 0;

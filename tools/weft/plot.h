@@ -13,18 +13,20 @@ struct wf_plot_series {
     double x[WF_PLOT_POINTS], y[WF_PLOT_POINTS];
 };
 
-/* With labels: bars, one for each point, with its label below. */
+/* One picture, or one panel of several. With labels: bars, one for each point, with its label
+ * below. With y_unit: curves over two logarithmic axes, with metric prefixes before that unit. */
 struct wf_plot {
-    const char *title, *x_label, *y_label;
+    const char *title, *x_label, *y_label, *y_unit;
     const char *const *labels; /* null: curves over a logarithmic x axis */
     const struct wf_plot_series *series;
     size_t count;
 };
 
-/* Is gnuplot installed, and can [file] be written? 0, or -1 with the cause printed after [who]. To
- * be called before a long measurement. */
+/* Is gnuplot installed, and can [file] be written? 0, or -1 with the cause printed after [who], the
+ * command and its option. To be called before a long measurement. */
 int wf_plot_check(const char *who, const char *file);
-/* Write the picture as SVG; 0, or -1 with the cause printed. */
-int wf_plot_draw(const char *who, const char *file, const struct wf_plot *plot);
+/* Write [count] panels, all curves or a single one of bars, as one SVG; 0, or -1 with the cause
+ * printed. */
+int wf_plot_draw(const char *who, const char *file, const struct wf_plot *plots, size_t count);
 
 #endif
