@@ -31,6 +31,27 @@ double wf_perf_median_of(const double *v, size_t n)
     return wf_perf_median(sorted, n);
 }
 
+/* The value that [quarters] of sorted v[0..n) are below, n >= 4: position quarters/4 of n + 1,
+ * between two values if need be, as Python's statistics.quantiles has it by default. */
+static double quartile(const double *v, size_t n, unsigned quarters)
+{
+    size_t at = quarters * (n + 1) / 4, rest = quarters * (n + 1) % 4;
+    return v[at - 1] + (v[at] - v[at - 1]) * (double)rest / 4;
+}
+
+struct wf_spread wf_perf_spread(const double *v, size_t n)
+{
+    double sorted[WF_PERF_PAIRS_MAX];
+    struct wf_spread s = {0, 0, 0};
+    if (n == 0)
+        return s;
+    memcpy(sorted, v, n * sizeof *v);
+    s.median = wf_perf_median(sorted, n);
+    s.low = n < 4 ? sorted[0] : quartile(sorted, n, 1);
+    s.high = n < 4 ? sorted[n - 1] : quartile(sorted, n, 3);
+    return s;
+}
+
 /* Turn the ring of stamps into differences, oldest first; returns how many. */
 static size_t samples_diff(struct wf_perf_samples *s)
 {

@@ -82,4 +82,11 @@ double wf_perf_median(double *v, size_t n);
 /* The same without sorting v; n <= WF_PERF_PAIRS_MAX. */
 double wf_perf_median_of(const double *v, size_t n);
 
+/* The median and the middle half of some values. */
+struct wf_spread {
+    double low, median, high; /* quartiles; with fewer than 4 values the least and the greatest */
+};
+/* v is not sorted; n <= WF_PERF_PAIRS_MAX. All zero when n is 0. */
+struct wf_spread wf_perf_spread(const double *v, size_t n);
+
 #endif
