@@ -36,7 +36,7 @@ void wf_perf_usage(void)
 static void json_figure(const char *name, double v)
 {
     if (v > 0)
-        printf(",\"%s\":%.*f", name, v < 100 ? 3 : 1, v);
+        printf(v < 1 ? ",\"%s\":%.*g" : ",\"%s\":%.*f", name, v < 1 ? 4 : v < 100 ? 3 : 1, v);
 }
 
 void wf_perf_json_list(FILE *to, const char *name, const double *v, unsigned n)
