@@ -16,7 +16,6 @@
 #define PLOT WHO ": --plot"
 
 static const char *const units[] = {"ns", "million/s", "GB/s"};
-static const char *const keys[] = {"lat_ns", "rate_mps", "gbs"};
 
 struct compare {
     const struct wf_perf_options *o;
@@ -37,7 +36,7 @@ static void json_contest(const struct compare *c, const struct wf_rival *r,
            "\"other\":%.4f,"
            "\"ratio\":%.4f",
            r->name, t->test, t->theirs, t->size, wf_over_names[t->over], t->ranks, c->pairs,
-           keys[t->figure], wf_perf_median_of(c->turns.a, c->pairs),
+           wf_figure_keys[t->figure], wf_perf_median_of(c->turns.a, c->pairs),
            wf_perf_median_of(c->turns.b, c->pairs), wf_perf_median_of(c->turns.ratio, c->pairs));
     wf_perf_json_list(stdout, "ratios", c->turns.ratio, c->pairs);
     wf_perf_json_list(stdout, "weft_values", c->turns.a, c->pairs);
@@ -101,12 +100,15 @@ static void bar_add(struct compare *c, const struct wf_rival *r, const struct wf
     c->bars.n++;
 }
 
-static void contest(struct compare *c, const struct wf_rival *r, const struct wf_contest *t)
+static void contest(struct compare *c, const struct wf_rival *r, const struct wf_contest *which)
 {
+    struct wf_contest own = *which, *t = &own;
     const struct wf_side sides[2] = {
         {.contest = t, .transport = c->o->transport, .iters = c->o->iters},
         {.rival = r, .contest = t, .iters = c->o->iters ? c->o->iters : t->iters}};
     char why[512] = "", what[128];
+    if (!own.theirs)
+        own.theirs = wf_rival_counterpart(r, own.test, own.over)->theirs;
     snprintf(what, sizeof what, "Weft and %s: %s %zu, %u ranks", r->title, t->test, t->size,
              t->ranks);
     if (wf_turns_run(sides, c->pairs, what, &c->turns, why, sizeof why)) {
@@ -135,12 +137,9 @@ static void against(struct compare *c, const struct wf_rival *r)
 {
     char why[256] = "";
     enum wf_over over = wf_over_of(c->o->transport);
-    bool any = false;
     if (c->o->only && strcmp(c->o->only, r->name))
         return;
-    for (size_t i = 0; i < r->count; i++)
-        any |= r->contests[i].over == over;
-    if (!any) { /* it cannot be made to use that transport */
+    if (!(r->overs & 1u << over)) { /* it cannot be made to use that transport */
         c->code |= say_not_over(c, r);
         return;
     }
@@ -149,7 +148,7 @@ static void against(struct compare *c, const struct wf_rival *r)
         c->code |= c->o->only != NULL;
         return;
     }
-    for (size_t i = 0; i < r->count; i++)
+    for (size_t i = 0; i < r->contests_count; i++)
         if (r->contests[i].over == over)
             contest(c, r, &r->contests[i]);
 }

@@ -47,6 +47,17 @@ void wf_words_number(struct wf_words *w, uint64_t v)
     wf_words_add(w, text);
 }
 
+void wf_words_split(struct wf_words *w, const char *text)
+{
+    char word[64];
+    while (*text) {
+        size_t n = strcspn(text, " ");
+        snprintf(word, sizeof word, "%.*s", (int)n, text);
+        wf_words_add(w, word);
+        text += n + strspn(text + n, " ");
+    }
+}
+
 void wf_words_list(struct wf_words *w, const char *const *list)
 {
     for (; *list; list++)

@@ -21,6 +21,8 @@ struct wf_words {
 
 void wf_words_add(struct wf_words *w, const char *text);
 void wf_words_number(struct wf_words *w, uint64_t v);
+/* The words of a text, separated by spaces. */
+void wf_words_split(struct wf_words *w, const char *text);
 /* A null-terminated list. */
 void wf_words_list(struct wf_words *w, const char *const *list);
 

@@ -15,9 +15,11 @@
 #include "perf_launch.h"
 
 #define MIB 1048576.0
+#define SMALL 4096u   /* bytes below which a rate has more digits than a bandwidth */
 #define TCP_WINDOW 4u /* large messages in flight */
 
 const char *const wf_over_names[] = {"shm", "tcp", "rdma"};
+const char *const wf_figure_keys[] = {"lat_ns", "rate_mps", "gbs", "mean_ns"};
 
 enum wf_over wf_over_of(const char *transport)
 {
@@ -39,8 +41,7 @@ static int json_number(const char *text, const char *name, double *v)
 
 static int json_figure(const char *text, enum wf_figure figure, double *v)
 {
-    static const char *const names[] = {"lat_ns", "rate_mps", "gbs"};
-    return json_number(text, names[figure], v);
+    return json_number(text, wf_figure_keys[figure], v);
 }
 
 static int unread(const char *program, char *why, size_t room)
@@ -51,8 +52,16 @@ static int unread(const char *program, char *why, size_t room)
 
 /* ---- Weft ---- */
 
-int wf_weft_run(const struct wf_contest *t, const char *transport, uint64_t iters, double *v,
-                char *why, size_t room)
+/* Keep the line in which weft perf gives its reason: weft run prints another one behind it. */
+static void weft_reason(const struct wf_child *c, char *why, size_t room)
+{
+    const char *at = strstr(c->text, "weft perf");
+    if (at)
+        snprintf(why, room, "%.*s", (int)strcspn(at, "\n"), at);
+}
+
+int wf_weft_run(const struct wf_contest *t, const char *transport, uint64_t iters,
+                double v[WF_FIGURES], char *why, size_t room)
 {
     static struct wf_child c;
     struct wf_words w = {.used = 0};
@@ -71,10 +80,17 @@ int wf_weft_run(const struct wf_contest *t, const char *transport, uint64_t iter
         wf_words_add(&w, "--iters");
         wf_words_number(&w, iters);
     }
-    if (wf_launch(&w, &c, why, room))
+    if (wf_launch(&w, &c, why, room)) {
+        weft_reason(&c, why, room);
         return -1;
-    return json_figure(c.text, t->figure, v) ? unread("weft", why, room) : 0;
+    }
+    for (int i = 0; i < WF_FIGURES; i++)
+        if (json_figure(c.text, (enum wf_figure)i, &v[i]))
+            v[i] = 0;
+    return v[t->figure] > 0 ? 0 : unread("weft", why, room);
 }
+
+/* ---- other libraries ---- */
 
 static int program_there(const struct wf_rival *r, char *why, size_t room)
 {
@@ -106,11 +122,24 @@ static int csv_field(char *text, const char *name, double *v)
 
 #define UCX_QUIET "UCX_WARN_UNUSED_ENV_VARS=n"
 
+/* The names of figures, and the factors to ours: us, messages/s, MiB/s. */
+static int ucx_figure(char *text, const struct wf_contest *t, double *v)
+{
+    static const char *const fields[] = {"50.0_percentile_lat", "overall_mr", "overall_bw"};
+    static const double units[] = {1e3, 1e-6, MIB / 1e9};
+    bool mean = t->figure == WF_FIGURE_MEAN, small = t->size < SMALL;
+    enum wf_figure f = !mean ? t->figure : small ? WF_FIGURE_RATE : WF_FIGURE_GBS;
+    if (csv_field(text, fields[f], v))
+        return -1;
+    *v *= units[f];
+    if (mean)
+        *v = small ? 1e3 / *v : (double)t->size / *v;
+    return 0;
+}
+
 static int ucx_run(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters, double *v,
                    char *why, size_t room)
 {
-    static const char *const fields[] = {"50.0_percentile_lat", "overall_mr", "overall_bw"};
-    static const double units[] = {1e3, 1e-6, MIB / 1e9}; /* us, messages/s, MiB/s */
     static const char *const sm[] = {"UCX_TLS=sm,self", UCX_QUIET, NULL};
     static const char *const tcp[] = {"UCX_TLS=tcp", UCX_QUIET, NULL};
     static const char *const rdma[] = {"UCX_TLS=rc,self", UCX_QUIET, NULL};
@@ -120,41 +149,50 @@ static int ucx_run(const struct wf_rival *r, const struct wf_contest *t, uint64_
     d = (struct wf_duel){.env = env[t->over], .port = wf_launch_port()};
     snprintf(port, sizeof port, "%u", d.port);
     wf_words_list(&d.server, (const char *const[]){r->launcher[0], "-p", port, NULL});
-    wf_words_list(&d.client, (const char *const[]){r->launcher[0], "-p", port, "127.0.0.1", "-t",
-                                                   t->theirs, "-f", "-v", "-s", NULL});
+    wf_words_list(&d.client, (const char *const[]){r->launcher[0], "-p", port, "127.0.0.1", "-f",
+                                                   "-v", "-s", NULL});
     wf_words_number(&d.client, t->size);
     wf_words_add(&d.client, "-n");
     wf_words_number(&d.client, iters);
+    wf_words_add(&d.client, "-t");
+    wf_words_split(&d.client, t->theirs);
     if (wf_launch_duel(&d, why, room))
         return -1;
-    if (csv_field(d.c.text, fields[t->figure], v))
-        return unread(r->launcher[0], why, room);
-    *v *= units[t->figure];
-    return 0;
+    return ucx_figure(d.c.text, t, v) ? unread(r->launcher[0], why, room) : 0;
 }
 
+/* A get has one operation in flight by default, other streams have 32. */
+static const struct wf_counterpart ucx_counterparts[] = {
+    {"am_lat", "ucp_am_lat", WF_FIGURE_LAT},       {"am_rate", "ucp_am_bw", WF_FIGURE_MEAN},
+    {"put_lat", "ucp_put_lat", WF_FIGURE_LAT},     {"put_rate", "ucp_put_bw", WF_FIGURE_MEAN},
+    {"put_bw", "ucp_put_bw", WF_FIGURE_MEAN},      {"get_lat", "ucp_get", WF_FIGURE_LAT},
+    {"get_rate", "ucp_get -O 32", WF_FIGURE_MEAN}, {"get_bw", "ucp_get -O 32", WF_FIGURE_MEAN},
+    {"msg_lat", "tag_lat", WF_FIGURE_LAT},         {"msg_rate", "tag_bw", WF_FIGURE_MEAN},
+    {"msg_bw", "tag_bw", WF_FIGURE_MEAN},          {"atomic_lat", "ucp_fadd", WF_FIGURE_LAT},
+};
+
 static const struct wf_contest ucx_contests[] = {
-    {"am_lat", 8, 2, WF_FIGURE_LAT, "ucp_am_lat", 200000},
-    {"am_rate", 8, 2, WF_FIGURE_RATE, "ucp_am_bw", 1000000},
-    {"put_lat", 8, 2, WF_FIGURE_LAT, "ucp_put_lat", 200000},
-    {"put_rate", 8, 2, WF_FIGURE_RATE, "ucp_put_bw", 1000000},
-    {"put_bw", 1 << 20, 2, WF_FIGURE_GBS, "ucp_put_bw", 4000},
-    {"get_lat", 8, 2, WF_FIGURE_LAT, "ucp_get", 200000},
-    {"msg_lat", 8, 2, WF_FIGURE_LAT, "tag_lat", 200000},
-    {"msg_rate", 8, 2, WF_FIGURE_RATE, "tag_bw", 1000000},
-    {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "tag_bw", 4000},
-    {"atomic_lat", 8, 2, WF_FIGURE_LAT, "ucp_fadd", 200000},
-    {"am_lat", 8, 2, WF_FIGURE_LAT, "ucp_am_lat", 20000, WF_OVER_TCP},
-    {"am_rate", 8, 2, WF_FIGURE_RATE, "ucp_am_bw", 200000, WF_OVER_TCP},
-    {"put_lat", 8, 2, WF_FIGURE_LAT, "ucp_put_lat", 20000, WF_OVER_TCP},
-    {"put_bw", 1 << 20, 2, WF_FIGURE_GBS, "ucp_put_bw", 500, WF_OVER_TCP},
-    {"msg_lat", 8, 2, WF_FIGURE_LAT, "tag_lat", 20000, WF_OVER_TCP},
-    {"msg_rate", 8, 2, WF_FIGURE_RATE, "tag_bw", 200000, WF_OVER_TCP},
-    {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "tag_bw", 1000, WF_OVER_TCP},
-    {"atomic_lat", 8, 2, WF_FIGURE_LAT, "ucp_fadd", 20000, WF_OVER_TCP},
-    {"put_lat", 8, 2, WF_FIGURE_LAT, "ucp_put_lat", 1000, WF_OVER_RDMA},
-    {"am_lat", 8, 2, WF_FIGURE_LAT, "ucp_am_lat", 1000, WF_OVER_RDMA},
-    {"put_bw", 65536, 2, WF_FIGURE_GBS, "ucp_put_bw", 200, WF_OVER_RDMA},
+    {"am_lat", 8, 2, WF_FIGURE_LAT, 200000},
+    {"am_rate", 8, 2, WF_FIGURE_RATE, 1000000},
+    {"put_lat", 8, 2, WF_FIGURE_LAT, 200000},
+    {"put_rate", 8, 2, WF_FIGURE_RATE, 1000000},
+    {"put_bw", 1 << 20, 2, WF_FIGURE_GBS, 4000},
+    {"get_lat", 8, 2, WF_FIGURE_LAT, 200000},
+    {"msg_lat", 8, 2, WF_FIGURE_LAT, 200000},
+    {"msg_rate", 8, 2, WF_FIGURE_RATE, 1000000},
+    {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, 4000},
+    {"atomic_lat", 8, 2, WF_FIGURE_LAT, 200000},
+    {"am_lat", 8, 2, WF_FIGURE_LAT, 20000, WF_OVER_TCP},
+    {"am_rate", 8, 2, WF_FIGURE_RATE, 200000, WF_OVER_TCP},
+    {"put_lat", 8, 2, WF_FIGURE_LAT, 20000, WF_OVER_TCP},
+    {"put_bw", 1 << 20, 2, WF_FIGURE_GBS, 500, WF_OVER_TCP},
+    {"msg_lat", 8, 2, WF_FIGURE_LAT, 20000, WF_OVER_TCP},
+    {"msg_rate", 8, 2, WF_FIGURE_RATE, 200000, WF_OVER_TCP},
+    {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, 1000, WF_OVER_TCP},
+    {"atomic_lat", 8, 2, WF_FIGURE_LAT, 20000, WF_OVER_TCP},
+    {"put_lat", 8, 2, WF_FIGURE_LAT, 1000, WF_OVER_RDMA},
+    {"am_lat", 8, 2, WF_FIGURE_LAT, 1000, WF_OVER_RDMA},
+    {"put_bw", 65536, 2, WF_FIGURE_GBS, 200, WF_OVER_RDMA},
 };
 
 /* ---- perftest ---- */
@@ -172,13 +210,26 @@ static int perftest_field(const char *text, unsigned n, double *v)
     return at && *v > 0 ? 0 : -1;
 }
 
+/* bytes, iterations, least, most, typical [us], ...; or bytes, iterations, peak, average [MB/s, of
+ * 2^20 bytes], million messages/s. */
+static int perftest_figure(const char *text, const struct wf_contest *t, double *v)
+{
+    bool lat = t->figure == WF_FIGURE_LAT, mean = t->figure == WF_FIGURE_MEAN;
+    bool rate = t->figure == WF_FIGURE_RATE || (mean && t->size < SMALL);
+    if (perftest_field(text, lat || rate ? 4 : 3, v))
+        return -1;
+    *v *= lat ? 1e3 : rate ? 1 : MIB / 1e9;
+    if (mean)
+        *v = rate ? 1e3 / *v : (double)t->size / *v;
+    return 0;
+}
+
 static int perftest_run(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters,
                         double *v, char *why, size_t room)
 {
     static struct wf_duel d;
     char port[16];
     struct wf_words *const both[] = {&d.server, &d.client};
-    bool lat = t->figure == WF_FIGURE_LAT;
     d = (struct wf_duel){.port = wf_launch_port()};
     (void)r;
     snprintf(port, sizeof port, "%u", d.port);
@@ -191,18 +242,20 @@ static int perftest_run(const struct wf_rival *r, const struct wf_contest *t, ui
     wf_words_add(&d.client, "127.0.0.1");
     if (wf_launch_duel(&d, why, room))
         return -1;
-    /* bytes, iterations, least, most, typical [us], ...; or bytes, iterations, peak, average [MB/s,
-     * of 2^20 bytes] */
-    if (perftest_field(d.c.text, lat ? 4 : 3, v))
-        return unread(t->theirs, why, room);
-    *v *= lat ? 1e3 : MIB / 1e9;
-    return 0;
+    return perftest_figure(d.c.text, t, v) ? unread(t->theirs, why, room) : 0;
 }
 
+static const struct wf_counterpart perftest_counterparts[] = {
+    {"am_lat", "ib_send_lat", WF_FIGURE_LAT},   {"am_rate", "ib_send_bw", WF_FIGURE_MEAN},
+    {"put_lat", "ib_write_lat", WF_FIGURE_LAT}, {"put_rate", "ib_write_bw", WF_FIGURE_MEAN},
+    {"put_bw", "ib_write_bw", WF_FIGURE_MEAN},  {"get_lat", "ib_read_lat", WF_FIGURE_LAT},
+    {"get_rate", "ib_read_bw", WF_FIGURE_MEAN}, {"get_bw", "ib_read_bw", WF_FIGURE_MEAN},
+};
+
 static const struct wf_contest perftest_contests[] = {
-    {"put_lat", 8, 2, WF_FIGURE_LAT, "ib_write_lat", 1000, WF_OVER_RDMA},
-    {"am_lat", 8, 2, WF_FIGURE_LAT, "ib_send_lat", 1000, WF_OVER_RDMA},
-    {"put_bw", 65536, 2, WF_FIGURE_GBS, "ib_write_bw", 200, WF_OVER_RDMA},
+    {"put_lat", 8, 2, WF_FIGURE_LAT, 1000, WF_OVER_RDMA},
+    {"am_lat", 8, 2, WF_FIGURE_LAT, 1000, WF_OVER_RDMA},
+    {"put_bw", 65536, 2, WF_FIGURE_GBS, 200, WF_OVER_RDMA},
 };
 
 /* ---- libfabric ---- */
@@ -242,8 +295,8 @@ static int fabric_pingpong(const struct wf_rival *r, const struct wf_contest *t,
     return 0;
 }
 
-static int fabric_rate(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters,
-                       struct wf_duel *d, double *v, char *why, size_t room)
+static int fabric_own(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters,
+                      struct wf_duel *d, double *v, char *why, size_t room)
 {
     char path[PATH_MAX];
     struct wf_words *const both[] = {&d->server, &d->client};
@@ -265,21 +318,29 @@ static int fabric_rate(const struct wf_rival *r, const struct wf_contest *t, uin
     return json_figure(d->c.text, t->figure, v) ? unread(r->helper, why, room) : 0;
 }
 
+#define PINGPONG "pingpong, tagged"
+
 static int fabric_run(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters,
                       double *v, char *why, size_t room)
 {
     static struct wf_duel d;
     d = (struct wf_duel){.port = wf_launch_port()};
-    return (t->figure == WF_FIGURE_RATE ? fabric_rate : fabric_pingpong)(r, t, iters, &d, v, why,
-                                                                         room);
+    return (strcmp(t->theirs, PINGPONG) ? fabric_own : fabric_pingpong)(r, t, iters, &d, v, why,
+                                                                        room);
 }
 
+static const struct wf_counterpart fabric_counterparts[] = {
+    {"am_lat", "lat", WF_FIGURE_MEAN},         {"am_rate", "rate", WF_FIGURE_MEAN},
+    {"msg_lat", "tagged_lat", WF_FIGURE_MEAN}, {"msg_rate", "tagged_rate", WF_FIGURE_MEAN},
+    {"msg_bw", "tagged_rate", WF_FIGURE_MEAN},
+};
+
 static const struct wf_contest fabric_contests[] = {
-    {"msg_lat", 8, 2, WF_FIGURE_LAT, "pingpong, tagged", 100000},
-    {"msg_lat", 1 << 20, 2, WF_FIGURE_LAT, "pingpong, tagged", 2000},
-    {"msg_lat", 8, 2, WF_FIGURE_LAT, "pingpong, tagged", 20000, WF_OVER_TCP},
-    {"msg_lat", 1 << 20, 2, WF_FIGURE_LAT, "pingpong, tagged", 500, WF_OVER_TCP},
-    {"am_rate", 8, 2, WF_FIGURE_RATE, "rate", 50000, WF_OVER_TCP},
+    {"msg_lat", 8, 2, WF_FIGURE_LAT, 100000, .theirs = PINGPONG},
+    {"msg_lat", 1 << 20, 2, WF_FIGURE_LAT, 2000, .theirs = PINGPONG},
+    {"msg_lat", 8, 2, WF_FIGURE_LAT, 20000, WF_OVER_TCP, PINGPONG},
+    {"msg_lat", 1 << 20, 2, WF_FIGURE_LAT, 500, WF_OVER_TCP, PINGPONG},
+    {"am_rate", 8, 2, WF_FIGURE_RATE, 50000, WF_OVER_TCP},
 };
 
 /* ---- MPI ---- */
@@ -339,70 +400,110 @@ static int mpi_run(const struct wf_rival *r, const struct wf_contest *t, uint64_
     return json_figure(c.text, t->figure, v) ? unread(r->helper, why, room) : 0;
 }
 
-/* Only Open MPI's transport can be chosen: its contests are first. */
-#define MPI_TCP 6
-static const struct wf_contest mpi_contests[] = {
-    {"msg_lat", 8, 2, WF_FIGURE_LAT, "lat", 20000, WF_OVER_TCP},
-    {"msg_sendrecv", 8, 2, WF_FIGURE_LAT, "sendrecv", 20000, WF_OVER_TCP},
-    {"msg_rate", 8, 2, WF_FIGURE_RATE, "rate", 100000, WF_OVER_TCP},
-    {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "bw", 300, WF_OVER_TCP},
-    {"barrier", 0, 2, WF_FIGURE_LAT, "barrier", 10000, WF_OVER_TCP},
-    {"barrier", 0, 16, WF_FIGURE_LAT, "barrier", 500, WF_OVER_TCP},
-    {"msg_lat", 8, 2, WF_FIGURE_LAT, "lat", 100000},
-    {"msg_sendrecv", 8, 2, WF_FIGURE_LAT, "sendrecv", 100000},
-    {"msg_rate", 8, 2, WF_FIGURE_RATE, "rate", 200000},
-    {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, "bw", 500},
-    {"barrier", 0, 2, WF_FIGURE_LAT, "barrier", 50000},
-    {"barrier", 0, 16, WF_FIGURE_LAT, "barrier", 2000},
+static const struct wf_counterpart mpi_counterparts[] = {
+    {"msg_lat", "lat", WF_FIGURE_MEAN},     {"msg_sendrecv", "sendrecv", WF_FIGURE_MEAN},
+    {"msg_rate", "rate", WF_FIGURE_MEAN},   {"msg_bw", "bw", WF_FIGURE_MEAN},
+    {"barrier", "barrier", WF_FIGURE_MEAN},
 };
+
+static const struct wf_contest mpi_contests[] = {
+    {"msg_lat", 8, 2, WF_FIGURE_LAT, 100000},
+    {"msg_sendrecv", 8, 2, WF_FIGURE_LAT, 100000},
+    {"msg_rate", 8, 2, WF_FIGURE_RATE, 200000},
+    {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, 500},
+    {"barrier", 0, 2, WF_FIGURE_LAT, 50000},
+    {"barrier", 0, 16, WF_FIGURE_LAT, 2000},
+    {"msg_lat", 8, 2, WF_FIGURE_LAT, 20000, WF_OVER_TCP},
+    {"msg_sendrecv", 8, 2, WF_FIGURE_LAT, 20000, WF_OVER_TCP},
+    {"msg_rate", 8, 2, WF_FIGURE_RATE, 100000, WF_OVER_TCP},
+    {"msg_bw", 1 << 20, 2, WF_FIGURE_GBS, 300, WF_OVER_TCP},
+    {"barrier", 0, 2, WF_FIGURE_LAT, 10000, WF_OVER_TCP},
+    {"barrier", 0, 16, WF_FIGURE_LAT, 500, WF_OVER_TCP},
+};
+
+/* ---- the table ---- */
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
+#define TESTS(who)                                                                                 \
+    .counterparts = who##_counterparts, .counterparts_count = COUNT(who##_counterparts),           \
+    .contests = who##_contests, .contests_count = COUNT(who##_contests)
+#define ON(over) (1u << (over))
 
 const struct wf_rival wf_rivals[] = {
-    {"perftest",
-     "perftest",
-     "perftest",
-     perftest_contests,
-     COUNT(perftest_contests),
-     program_there,
-     perftest_run,
-     {"ib_write_lat", NULL},
-     NULL},
-    {"ucx",
-     "UCX",
-     "ucx-utils",
-     ucx_contests,
-     COUNT(ucx_contests),
-     program_there,
-     ucx_run,
-     {"ucx_perftest", NULL},
-     NULL},
-    {"libfabric",
-     "libfabric",
-     "libfabric-bin libfabric-dev",
-     fabric_contests,
-     COUNT(fabric_contests),
-     program_there,
-     fabric_run,
-     {"fi_pingpong", NULL},
-     "weft-perf-libfabric"},
-    {"openmpi",
-     "Open MPI",
-     "openmpi-bin libopenmpi-dev",
-     mpi_contests,
-     COUNT(mpi_contests),
-     mpi_there,
-     mpi_run,
-     {"mpirun.openmpi", "mpirun"},
-     "weft-perf-openmpi"},
-    {"mpich",
-     "MPICH",
-     "mpich libmpich-dev",
-     mpi_contests + MPI_TCP,
-     COUNT(mpi_contests) - MPI_TCP,
-     mpi_there,
-     mpi_run,
-     {"mpirun.mpich", "mpiexec.hydra"},
-     "weft-perf-mpich"},
+    {.name = "perftest",
+     .title = "perftest",
+     .package = "perftest",
+     TESTS(perftest),
+     .overs = ON(WF_OVER_RDMA),
+     .there = program_there,
+     .run = perftest_run,
+     .launcher = {"ib_write_lat"},
+     .runs = 1,
+     .start_s = 0.3},
+    {.name = "ucx",
+     .title = "UCX",
+     .package = "ucx-utils",
+     TESTS(ucx),
+     .overs = ON(WF_OVER_SHM) | ON(WF_OVER_TCP) | ON(WF_OVER_RDMA),
+     .there = program_there,
+     .run = ucx_run,
+     .launcher = {"ucx_perftest"},
+     .runs = 1,
+     .start_s = 0.3},
+    {.name = "libfabric",
+     .title = "libfabric",
+     .package = "libfabric-bin libfabric-dev",
+     TESTS(fabric),
+     .overs = ON(WF_OVER_SHM) | ON(WF_OVER_TCP),
+     .there = program_there,
+     .run = fabric_run,
+     .launcher = {"fi_pingpong"},
+     .helper = "weft-perf-libfabric",
+     .runs = 6,
+     .start_s = 0.2},
+    {.name = "openmpi",
+     .title = "Open MPI",
+     .package = "openmpi-bin libopenmpi-dev",
+     TESTS(mpi),
+     .overs = ON(WF_OVER_SHM) | ON(WF_OVER_TCP),
+     .there = mpi_there,
+     .run = mpi_run,
+     .launcher = {"mpirun.openmpi", "mpirun"},
+     .helper = "weft-perf-openmpi",
+     .runs = 6,
+     .start_s = 0.8},
+    {.name = "mpich",
+     .title = "MPICH",
+     .package = "mpich libmpich-dev",
+     TESTS(mpi),
+     .overs = ON(WF_OVER_SHM), /* its transport cannot be chosen */
+     .there = mpi_there,
+     .run = mpi_run,
+     .launcher = {"mpirun.mpich", "mpiexec.hydra"},
+     .helper = "weft-perf-mpich",
+     .runs = 6,
+     .start_s = 0.8},
 };
 const size_t wf_rivals_count = COUNT(wf_rivals);
+
+const struct wf_counterpart *wf_rival_counterpart(const struct wf_rival *r, const char *test,
+                                                  enum wf_over over)
+{
+    for (size_t i = 0; r->overs & ON(over) && i < r->counterparts_count; i++)
+        if (!strcmp(r->counterparts[i].test, test))
+            return &r->counterparts[i];
+    return NULL;
+}
+
+int wf_rival_at_all_sizes(const struct wf_rival *r, char *why, size_t room)
+{
+    char path[PATH_MAX];
+    if (r->there(r, why, room))
+        return -1;
+    if (!r->helper || helper_path(r, path, sizeof path) == 0)
+        return 0;
+    snprintf(why, room,
+             "this weft was built without %s: build Weft anew with its development package",
+             r->helper);
+    return -1;
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The libraries that `weft perf compare` knows, and how to measure each. */
+/* The libraries that `weft perf compare` and `weft perf curve` know, and how to measure each. */
 #ifndef WEFT_PERF_PEERS_H
 #define WEFT_PERF_PEERS_H
 
@@ -12,38 +12,63 @@ enum wf_over { WF_OVER_SHM, WF_OVER_TCP, WF_OVER_RDMA };
 extern const char *const wf_over_names[];       /* as in --transport */
 enum wf_over wf_over_of(const char *transport); /* null: SHM */
 
-enum wf_figure { WF_FIGURE_LAT, WF_FIGURE_RATE, WF_FIGURE_GBS };
+enum wf_figure {
+    WF_FIGURE_LAT, /* ns, the median */
+    WF_FIGURE_RATE,
+    WF_FIGURE_GBS,
+    WF_FIGURE_MEAN, /* ns: the whole time over the number of operations */
+    WF_FIGURES
+};
+extern const char *const wf_figure_keys[WF_FIGURES]; /* in Weft's JSON objects */
 
-/* One comparison. */
+/* One measurement of Weft and of the other library. */
 struct wf_contest {
     const char *test; /* of weft perf */
     size_t size;      /* 0: moves no data */
     unsigned ranks;
     enum wf_figure figure;
-    const char *theirs; /* the other library's name for it */
-    uint64_t iters;     /* of the other library, in each run */
+    uint64_t iters; /* of the other library, in each run */
     enum wf_over over;
+    const char *theirs; /* the other library's test; null: that of its counterpart */
+};
+
+/* What another library has for one of Weft's tests, at any size. */
+struct wf_counterpart {
+    const char *test, *theirs;
+    enum wf_figure figure; /* what it prints of time: a median or a mean */
 };
 
 struct wf_rival {
     const char *name, *title;
     const char *package; /* Debian's */
-    const struct wf_contest *contests;
-    size_t count;
+    const struct wf_counterpart *counterparts;
+    size_t counterparts_count;
+    const struct wf_contest *contests; /* of compare */
+    size_t contests_count;
+    unsigned overs; /* 1 << enum wf_over: transports that it can be made to use */
     /* 0, or -1 with the reason in why[]. */
     int (*there)(const struct wf_rival *r, char *why, size_t room);
     int (*run)(const struct wf_rival *r, const struct wf_contest *c, uint64_t iters, double *v,
                char *why, size_t room);
     const char *launcher[2]; /* programs to try */
     const char *helper;      /* the test program, if the library has none */
+    unsigned runs;           /* of its iterations in one run here, with those that warm up */
+    double start_s;          /* of its run, without the iterations; rough */
 };
 
 extern const struct wf_rival wf_rivals[];
 extern const size_t wf_rivals_count;
 
-/* Run Weft's side of [c]; as wf_rival.run. iters 0: as many as fill the time.
- * [transport]: the only one to use; null: Weft chooses. */
-int wf_weft_run(const struct wf_contest *c, const char *transport, uint64_t iters, double *v,
-                char *why, size_t room);
+/* What [r] has for a test over a transport, or null. */
+const struct wf_counterpart *wf_rival_counterpart(const struct wf_rival *r, const char *test,
+                                                  enum wf_over over);
+/* Is the program there that measures [r] at all sizes? 0, or -1 with the reason in why[]. */
+int wf_rival_at_all_sizes(const struct wf_rival *r, char *why, size_t room);
+
+/* Run Weft's side of [c]; as wf_rival.run, but v[] gets all figures that Weft prints, and 0 for the
+ * others. iters 0: as many as fill the time. [transport]: the only one to use; null: Weft chooses.
+ */
+int wf_weft_run(const struct wf_contest *c, const char *transport, uint64_t iters,
+                double v[WF_FIGURES], char *why, size_t room);
 
 #endif
