@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,19 @@
 #include <unistd.h>
 
 #define TERM_SECONDS 5 /* from SIGTERM to SIGKILL */
+#define LOOK_MS 200    /* between looks at [stopped]: a signal may arrive just before poll(2) */
+
+static atomic_bool stopped;
+
+void wf_child_stop(void)
+{
+    atomic_store(&stopped, true);
+}
+
+bool wf_child_stopped(void)
+{
+    return atomic_load(&stopped);
+}
 
 static uint64_t now_ms(void)
 {
@@ -86,17 +100,18 @@ static void keep(struct wf_child *c, const char *data, size_t n)
     c->text[c->len] = 0;
 }
 
-/* Read until the child closes its output: 0, or -1 if it did not in time. */
-static int drain(struct wf_child *c, uint64_t until_ms)
+/* Read until the child closes its output: 0, or -1 if it did not in time. [stoppable]: or if
+ * wf_child_stop was called. */
+static int drain(struct wf_child *c, uint64_t until_ms, bool stoppable)
 {
     struct pollfd p = {.fd = c->fd, .events = POLLIN};
     char data[4096];
     for (;;) {
         uint64_t now = now_ms();
         ssize_t n;
-        if (now >= until_ms)
+        if (now >= until_ms || (stoppable && wf_child_stopped()))
             return -1;
-        n = poll(&p, 1, (int)(until_ms - now));
+        n = poll(&p, 1, until_ms - now < LOOK_MS ? (int)(until_ms - now) : LOOK_MS);
         if (n <= 0)
             continue;
         n = read(c->fd, data, sizeof data);
@@ -113,10 +128,10 @@ static int code_of(int status)
 
 int wf_child_finish(struct wf_child *c, unsigned seconds)
 {
-    int status = 0, late = drain(c, now_ms() + seconds * 1000u);
+    int status = 0, late = drain(c, now_ms() + seconds * 1000u, true);
     if (late) {
         kill(c->pid, SIGTERM);
-        if (drain(c, now_ms() + TERM_SECONDS * 1000u))
+        if (drain(c, now_ms() + TERM_SECONDS * 1000u, false))
             kill(c->pid, SIGKILL);
     }
     close(c->fd);

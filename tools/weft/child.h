@@ -23,6 +23,10 @@ int wf_child_start(struct wf_child *c, char *const argv[], int cpu, const char *
 /* Read its output until it ends; kill it after [seconds]. Returns its exit code, 128 + n for signal
  * n, or -1 if it was killed for that. */
 int wf_child_finish(struct wf_child *c, unsigned seconds);
+/* For a signal handler: end the child that wf_child_finish waits for, and all later ones at once,
+ * as if their time were over. */
+void wf_child_stop(void);
+bool wf_child_stopped(void);
 /* Has it ended? wf_child_finish is still to be called. */
 bool wf_child_ended(const struct wf_child *c);
 /* The last line of its output that is not empty, without the newline; in c->text. */

@@ -455,7 +455,7 @@ int wf_tool_perf(int argc, char **argv)
     if (wf_perf_parse(argc, argv, &o, &c))
         return refuse(&c);
     if (o.help) {
-        wf_perf_usage();
+        (o.alone == WF_PERF_CURVE ? wf_perf_curve_usage : wf_perf_usage)();
         return 0;
     }
     if (o.alone == WF_PERF_LIMITS)
@@ -466,6 +466,8 @@ int wf_tool_perf(int argc, char **argv)
         return wf_perf_reg(o.json);
     if (o.alone == WF_PERF_COMPARE)
         return wf_perf_compare(&o);
+    if (o.alone == WF_PERF_CURVE)
+        return wf_perf_curve(&o);
     p.all = &o;
     p.o = &o;
     p.test = o.tests[0];

@@ -3,8 +3,8 @@
  * perf.c runs the tests; perf_tests.c, perf_rma.c and perf_msg.c hold the tests,
  * perf_out.c and plot.c print; perf_limits.c, perf_machine.c and perf_net.c measure
  * the machine itself, perf_pairs.c in turn with a test; perf_mem.c memory, perf_reg.c
- * registrations, perf_compare.c and perf_peers.c other libraries, which perf_launch.c starts and
- * perf_turns.c runs in turn with Weft. */
+ * registrations, perf_compare.c and perf_curve.c other libraries, which perf_peers.c knows,
+ * perf_launch.c starts and perf_turns.c runs in turn with Weft. */
 #ifndef WEFT_PERF_H
 #define WEFT_PERF_H
 
@@ -21,7 +21,9 @@
 #include "plot.h"
 
 #define WF_PERF_COMPARE_PAIRS 5u
-#define WF_PERF_SIZE_MAX ((size_t)1 << 30) /* bytes */
+#define WF_PERF_CURVE_PAIRS 9u
+#define WF_PERF_SIZE_MAX ((size_t)1 << 30)  /* bytes */
+#define WF_PERF_CURVE_TO ((size_t)64 << 20) /* bytes; the largest size of a curve by default */
 #define WF_PERF_WINDOW 16u
 #define WF_PERF_REPEATS 5u /* runs of a test whose median is printed, without --pairs */
 
@@ -87,7 +89,7 @@ extern const struct wf_perf_test wf_perf_tests[];
 extern const size_t wf_perf_tests_count;
 
 /* Subcommands without ranks. */
-enum wf_perf_alone { WF_PERF_LIMITS = 1, WF_PERF_MEM, WF_PERF_REG, WF_PERF_COMPARE };
+enum wf_perf_alone { WF_PERF_LIMITS = 1, WF_PERF_MEM, WF_PERF_REG, WF_PERF_COMPARE, WF_PERF_CURVE };
 
 #define WF_PERF_TESTS_MAX 32
 
@@ -100,9 +102,17 @@ struct wf_perf_options {
     uint64_t iters;                  /* 0: as many as fill the time */
     unsigned pairs;
     bool cached, json, help;
+    uint32_t given;        /* perf_options.c: which options */
     const char *plot;      /* a file; null: none */
     const char *only;      /* compare with this library; null: with all */
     const char *transport; /* the only one to use; null: the library chooses */
+
+    /* of curve */
+    size_t from, to;
+    unsigned peers;                    /* bits of wf_rivals */
+    bool all_peers;                    /* all that are installed */
+    const char *csv, *json_file, *svg; /* null: none */
+    bool svg_folder, strict;
 };
 
 /* Why a command line was refused. */
@@ -224,8 +234,10 @@ int wf_perf_two_cores(int cpu[2]);
 int wf_perf_mem(bool json);
 int wf_perf_reg(bool json);
 int wf_perf_compare(const struct wf_perf_options *o);
+int wf_perf_curve(const struct wf_perf_options *o);
 
 void wf_perf_usage(void);
+void wf_perf_curve_usage(void);
 void wf_perf_print_head(const struct wf_perf *p);
 /* Broadcast rank 0's *value. */
 int wf_perf_agree(struct wf_perf *p, uint64_t *value);

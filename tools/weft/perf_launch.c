@@ -69,7 +69,9 @@ static int ended(struct wf_child *c, const char *program, char *why, size_t room
     int code = wf_child_finish(c, SECONDS);
     if (code == 0)
         return 0;
-    if (code < 0)
+    if (code < 0 && wf_child_stopped())
+        snprintf(why, room, "interrupted");
+    else if (code < 0)
         snprintf(why, room, "%s did not end within %u s", program, SECONDS);
     else
         snprintf(why, room, "%s ended with %d: %s", program, code, wf_child_last_line(c));
@@ -130,7 +132,7 @@ static bool await_server(const struct wf_child *server, unsigned port)
     for (unsigned ms = 0; ms < LISTEN_MS; ms += 2) {
         if (listens("/proc/net/tcp", port) || listens("/proc/net/tcp6", port))
             return true;
-        if (wf_child_ended(server))
+        if (wf_child_ended(server) || wf_child_stopped())
             return false;
         nanosleep(&pause, NULL);
     }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "perf.h"
 #include "perf_peers.h"
@@ -25,17 +26,60 @@ static int complain(struct wf_perf_complaint *c, const char *format, ...)
     return -1;
 }
 
-/* The first VALUED of them take a value. */
-#define VALUED 5
-static const char *const option_names[] = {
-    "--size", "--iters", "--pairs", "--plot", "--transport", "--cached", "--json", "--help", NULL};
+/* What has an option: the tests between ranks, or a subcommand. */
+#define OF(alone) (1u << (alone))
+#define TESTS OF(0)
+#define COMPARE OF(WF_PERF_COMPARE)
+#define CURVE OF(WF_PERF_CURVE)
+#define ALL (~0u)
+
+enum option {
+    SIZE,
+    ITERS,
+    PAIRS,
+    PLOT,
+    TRANSPORT,
+    FROM,
+    TO,
+    PEERS,
+    CSV,
+    SVG, /* up to here they take a value */
+    CACHED,
+    JSON,
+    STRICT,
+    HELP,
+    OPTIONS
+};
+#define VALUED CACHED
+
+static const struct {
+    const char *name;
+    unsigned of;
+} options[OPTIONS] = {
+    [SIZE] = {"--size", TESTS},
+    [ITERS] = {"--iters", TESTS | COMPARE | CURVE},
+    [PAIRS] = {"--pairs", TESTS | COMPARE | CURVE},
+    [PLOT] = {"--plot", TESTS | COMPARE},
+    [TRANSPORT] = {"--transport", TESTS | COMPARE | CURVE},
+    [FROM] = {"--from", CURVE},
+    [TO] = {"--to", CURVE},
+    [PEERS] = {"--peers", CURVE},
+    [CSV] = {"--csv", CURVE},
+    [SVG] = {"--svg", CURVE},
+    [CACHED] = {"--cached", TESTS},
+    [JSON] = {"--json", ALL},
+    [STRICT] = {"--strict", CURVE},
+    [HELP] = {"--help", ALL},
+};
+
 static const char *const transport_names[] = {"shm", "tcp", "rdma", NULL};
 
 /* Subcommands that are no tests between ranks. */
 static const char *const alone[] = {[WF_PERF_LIMITS] = "limits",
                                     [WF_PERF_MEM] = "mem",
                                     [WF_PERF_REG] = "reg",
-                                    [WF_PERF_COMPARE] = "compare"};
+                                    [WF_PERF_COMPARE] = "compare",
+                                    [WF_PERF_CURVE] = "curve"};
 
 static int no_such(struct wf_perf_complaint *c, const char *kind, const char *word,
                    const char *const *names)
@@ -107,20 +151,69 @@ static int parse_transport(struct wf_perf_options *o, const char *value,
     return o->transport ? 0 : complain(c, "--transport %s: give shm, tcp or rdma", value);
 }
 
-static int parse_valued(struct wf_perf_options *o, const char *name, const char *value,
-                        struct wf_perf_complaint *c)
+/* The bound of a curve. */
+static int parse_bound(const char *name, const char *value, size_t *out,
+                       struct wf_perf_complaint *c)
 {
     uint64_t v;
     const char *end;
-    if (!value)
-        return complain(c, "%s needs a value", name);
-    if (!strcmp(name, "--size"))
-        return parse_size(o, value, c);
-    if (!strcmp(name, "--plot"))
-        return parse_plot(o, value, c);
-    if (!strcmp(name, "--transport"))
-        return parse_transport(o, value, c);
-    if (!strcmp(name, "--iters")) {
+    if (parse_number(value, true, WF_PERF_SIZE_MAX, &v, &end) || *end || (v & (v - 1)))
+        return complain(c, "%s %s: give bytes, a power of two from 1 to 1G, such as 64k", name,
+                        value);
+    *out = (size_t)v;
+    return 0;
+}
+
+static int parse_peer(struct wf_perf_options *o, const char *name, struct wf_perf_complaint *c)
+{
+    const char *names[16] = {"none"};
+    for (size_t i = 0; i < wf_rivals_count; i++) {
+        names[i + 1] = wf_rivals[i].name;
+        if (!strcmp(name, wf_rivals[i].name)) {
+            o->peers |= 1u << i;
+            return 0;
+        }
+    }
+    return no_such(c, "library", name, names);
+}
+
+/* Names separated by commas, or "none". */
+static int parse_peers(struct wf_perf_options *o, const char *value, struct wf_perf_complaint *c)
+{
+    char name[32];
+    for (const char *at = value; strcmp(value, "none"); at++) {
+        size_t n = strcspn(at, ",");
+        if (!n)
+            return complain(
+                c, "--peers %s: give names with commas between, as ucx,openmpi, or none", value);
+        snprintf(name, sizeof name, "%.*s", (int)n, at);
+        if (parse_peer(o, name, c))
+            return -1;
+        at += n;
+        if (!*at)
+            break;
+    }
+    return 0;
+}
+
+static int parse_svg(struct wf_perf_options *o, const char *value, struct wf_perf_complaint *c)
+{
+    size_t n = strlen(value);
+    struct stat is;
+    o->svg_folder = stat(value, &is) == 0 && S_ISDIR(is.st_mode);
+    if (!o->svg_folder && (n < 5 || strcmp(value + n - 4, ".svg")))
+        return complain(c, "--svg %s: give a file that ends in .svg, or a folder that exists",
+                        value);
+    o->svg = value;
+    return 0;
+}
+
+static int parse_count(struct wf_perf_options *o, enum option which, const char *value,
+                       struct wf_perf_complaint *c)
+{
+    uint64_t v;
+    const char *end;
+    if (which == ITERS) {
         if (parse_number(value, true, 1ull << 40, &v, &end) || *end)
             return complain(c, "--iters %s: give a number of operations, at least 1", value);
         o->iters = v;
@@ -132,32 +225,61 @@ static int parse_valued(struct wf_perf_options *o, const char *name, const char 
     return 0;
 }
 
-/* Returns 0 if [arg] is none of the options without a value. */
-static int parse_flag(struct wf_perf_options *o, const char *arg)
+static int parse_valued(struct wf_perf_options *o, enum option which, const char *value,
+                        struct wf_perf_complaint *c)
 {
-    if (!strcmp(arg, "--json"))
-        o->json = true;
-    else if (!strcmp(arg, "--cached"))
-        o->cached = true;
-    else if (!strcmp(arg, "--help") || !strcmp(arg, "-h"))
-        o->help = true;
-    else
-        return 0;
-    return 1;
+    if (!value || !*value)
+        return complain(c, "%s needs a value", options[which].name);
+    switch (which) {
+    case SIZE: return parse_size(o, value, c);
+    case PLOT: return parse_plot(o, value, c);
+    case TRANSPORT: return parse_transport(o, value, c);
+    case FROM: return parse_bound("--from", value, &o->from, c);
+    case TO: return parse_bound("--to", value, &o->to, c);
+    case PEERS: return parse_peers(o, value, c);
+    case CSV: o->csv = value; return 0;
+    case SVG: return parse_svg(o, value, c);
+    default: return parse_count(o, which, value, c);
+    }
 }
 
-/* An option with a value, "--size 8" or "--size=8"; *at advances over the value. */
+static int no_option(struct wf_perf_complaint *c, const char *arg)
+{
+    const char *names[OPTIONS + 1] = {NULL};
+    for (unsigned i = 0; i < OPTIONS; i++)
+        names[i] = options[i].name;
+    return no_such(c, "option", arg, names);
+}
+
+/* --json=FILE writes to a file, where that is possible. */
+static int parse_flag(struct wf_perf_options *o, enum option which, const char *value,
+                      struct wf_perf_complaint *c)
+{
+    if (value && (which != JSON || !*value))
+        return complain(c, "%s takes no value", options[which].name);
+    o->json_file = value ? value : o->json_file;
+    o->json |= which == JSON && !value;
+    o->cached |= which == CACHED;
+    o->strict |= which == STRICT;
+    o->help |= which == HELP;
+    return 0;
+}
+
 static int parse_option(struct wf_perf_options *o, char **argv, int *at,
                         struct wf_perf_complaint *c)
 {
-    const char *arg = argv[*at], *equals = strchr(arg, '=');
+    const char *arg = argv[*at], *equals = strchr(arg, '='), *value = equals ? equals + 1 : NULL;
     size_t n = equals ? (size_t)(equals - arg) : strlen(arg);
-    for (int i = 0; i < VALUED; i++) {
-        const char *name = option_names[i];
-        if (strlen(name) == n && !strncmp(arg, name, n))
-            return parse_valued(o, name, equals ? equals + 1 : argv[++*at], c);
+    if (!strcmp(arg, "-h"))
+        return parse_flag(o, HELP, NULL, c);
+    for (unsigned i = 0; i < OPTIONS; i++) {
+        if (strlen(options[i].name) != n || strncmp(arg, options[i].name, n))
+            continue;
+        o->given |= 1u << i;
+        return i < VALUED ? parse_valued(o, (enum option)i, equals ? value : argv[++*at], c)
+                          : parse_flag(o, (enum option)i, value, c);
     }
-    return no_such(c, "option", arg, option_names);
+    return no_option(c, arg);
 }
 
 /* --only: compare with one library. */
@@ -172,27 +294,35 @@ static int parse_only(struct wf_perf_options *o, const char *name, struct wf_per
     return o->only ? 0 : no_such(c, "library", name, names);
 }
 
+/* A subcommand: 0, or -1 if there is already something else. */
+static int parse_alone(struct wf_perf_options *o, enum wf_perf_alone which,
+                       struct wf_perf_complaint *c)
+{
+    if (o->alone == WF_PERF_CURVE || o->alone == which)
+        return complain(c, "%s: name a test of weft perf, or none", alone[which]);
+    if (o->ntests || o->alone)
+        return complain(c, "%s runs by itself, without another test", alone[which]);
+    o->alone = which;
+    return 0;
+}
+
 static int parse_test(struct wf_perf_options *o, const char *name, struct wf_perf_complaint *c)
 {
-    const char *names[32] = {"limits", "mem", "reg", "compare"};
+    const char *names[32] = {"limits", "mem", "reg", "compare", "curve"};
     if (o->alone == WF_PERF_COMPARE && !o->only)
         return parse_only(o, name, c);
     const struct wf_perf_test *found = NULL;
-    for (int i = WF_PERF_LIMITS; i <= WF_PERF_COMPARE; i++)
-        if (!strcmp(name, alone[i])) {
-            if (o->ntests || o->alone)
-                return complain(c, "%s runs by itself, without another test", name);
-            o->alone = (enum wf_perf_alone)i;
-            return 0;
-        }
+    for (int i = WF_PERF_LIMITS; i <= WF_PERF_CURVE; i++)
+        if (!strcmp(name, alone[i]))
+            return parse_alone(o, (enum wf_perf_alone)i, c);
     for (size_t i = 0; i < wf_perf_tests_count; i++) {
-        names[i + WF_PERF_COMPARE] = wf_perf_tests[i].name;
+        names[i + WF_PERF_CURVE] = wf_perf_tests[i].name;
         if (!strcmp(name, wf_perf_tests[i].name))
             found = &wf_perf_tests[i];
     }
     if (!found)
         return no_such(c, "test", name, names);
-    if (o->alone)
+    if (o->alone && o->alone != WF_PERF_CURVE)
         return complain(c, "%s runs by itself, without another test", alone[o->alone]);
     if (o->ntests == WF_PERF_TESTS_MAX)
         return complain(c, "at most %d tests at a time", WF_PERF_TESTS_MAX);
@@ -200,16 +330,48 @@ static int parse_test(struct wf_perf_options *o, const char *name, struct wf_per
     return 0;
 }
 
-static int finish_alone(const struct wf_perf_options *o, struct wf_perf_complaint *c)
+/* Has what runs the options that were given? */
+static int finish_options(const struct wf_perf_options *o, struct wf_perf_complaint *c)
 {
-    bool compare = o->alone == WF_PERF_COMPARE;
-    if (o->size_first || o->cached)
-        return complain(c, "%s takes no --size and no --cached", alone[o->alone]);
-    if (!compare && (o->pairs || o->plot || o->iters || o->transport))
+    for (unsigned i = 0; i < OPTIONS; i++) {
+        if (!(o->given & 1u << i) || options[i].of & OF(o->alone))
+            continue;
+        if (options[i].of == CURVE)
+            return complain(c, "%s is an option of weft perf curve", options[i].name);
+        if (o->alone == WF_PERF_CURVE && i == SIZE)
+            return complain(c, "curve takes --from and --to instead of --size");
+        if (o->alone == WF_PERF_CURVE && i == PLOT)
+            return complain(c, "curve takes --svg instead of --plot");
+        if (OF(o->alone) & (COMPARE | CURVE))
+            return complain(c, "%s takes no %s", alone[o->alone], options[i].name);
         return complain(c, "%s takes no option but --json", alone[o->alone]);
-    if (compare && o->pairs && o->pairs < WF_PERF_COMPARE_PAIRS)
+    }
+    if (o->json_file && o->alone != WF_PERF_CURVE)
+        return complain(c, "--json=%s: only curve writes to a file: leave the name out",
+                        o->json_file);
+    if (o->alone == WF_PERF_COMPARE && o->pairs && o->pairs < WF_PERF_COMPARE_PAIRS)
         return complain(c, "--pairs %u: compare needs at least %u", o->pairs,
                         WF_PERF_COMPARE_PAIRS);
+    return 0;
+}
+
+static int finish_curve(struct wf_perf_options *o, struct wf_perf_complaint *c)
+{
+    o->all_peers = !(o->given & 1u << PEERS);
+    o->from = o->from ? o->from : 1;
+    o->to = o->to ? o->to : WF_PERF_CURVE_TO > o->from ? WF_PERF_CURVE_TO : o->from;
+    if (o->to < o->from)
+        return complain(c, "--from %zu --to %zu: the first must not be larger than the second",
+                        o->from, o->to);
+    for (unsigned i = 0; i < o->ntests; i++) {
+        const struct wf_perf_test *t = o->tests[i];
+        if (!t->size || t->fixed)
+            return complain(c, "%s has one size only: curve is for tests that have several",
+                            t->name);
+        if (o->to < t->size_min)
+            return complain(c, "%s: sizes begin at %zu bytes: give --to at least that", t->name,
+                            t->size_min);
+    }
     return 0;
 }
 
@@ -238,10 +400,12 @@ static int suits(const struct wf_perf_options *o, const struct wf_perf_test *t,
     return 0;
 }
 
-static int parse_finish(const struct wf_perf_options *o, struct wf_perf_complaint *c)
+static int parse_finish(struct wf_perf_options *o, struct wf_perf_complaint *c)
 {
+    if (finish_options(o, c))
+        return -1;
     if (o->alone)
-        return finish_alone(o, c);
+        return o->alone == WF_PERF_CURVE ? finish_curve(o, c) : 0;
     if (!o->ntests)
         return complain(c, "which test? weft perf --help lists them");
     if (o->plot && o->size_last == o->size_first)
@@ -256,11 +420,8 @@ static int parse_finish(const struct wf_perf_options *o, struct wf_perf_complain
 
 int wf_perf_parse(int argc, char **argv, struct wf_perf_options *o, struct wf_perf_complaint *c)
 {
-    for (int i = 1; i < argc; i++) {
-        if (parse_flag(o, argv[i]))
-            continue;
+    for (int i = 1; i < argc; i++)
         if (argv[i][0] == '-' ? parse_option(o, argv, &i, c) : parse_test(o, argv[i], c))
             return -1;
-    }
     return o->help ? 0 : parse_finish(o, c);
 }

@@ -10,7 +10,7 @@
 void wf_perf_usage(void)
 {
     fputs("usage: weft run -n 2 -- weft perf TEST... [OPTIONS]\n"
-          "       weft perf limits | mem | reg | compare [--json]\n\n"
+          "       weft perf limits | mem | reg | compare | curve [OPTIONS]\n\n"
           "am_lat am_rate            active message: half a ping-pong; one way\n"
           "am_echo                   request and reply, the whole round trip\n"
           "put_lat get_lat           one operation after the other\n"
@@ -22,7 +22,8 @@ void wf_perf_usage(void)
           "limits                    what the machine itself can do\n"
           "mem                       memory of a start and of peers never talked to\n"
           "reg                       what cached registrations cost: hits and misses\n"
-          "compare                   Weft in turn with UCX, libfabric, Open MPI, MPICH\n\n"
+          "compare                   Weft in turn with UCX, libfabric, Open MPI, MPICH\n"
+          "curve                     the same at all sizes: weft perf curve --help\n\n"
           "  --size N|N:M   bytes, k and M allowed; N:M doubles from N up to M\n"
           "  --iters N      operations in each run; default: as many as fill 50 ms\n"
           "  --pairs N      limit (compare: the other) and test in turn, N times: ratios\n"

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #define PANEL_HEIGHT 420u
+#define TICS 9u
 #define LINEAR_SPREAD 30 /* ratio of values from which on the axis is logarithmic */
 
 /* Start gnuplot with [in] as its input and [out] as its output; -1 with errno: not possible. */
@@ -59,8 +61,8 @@ int wf_plot_check(const char *who, const char *file)
         bad = missing(who);
     }
     close(null);
-    if (bad)
-        return -1;
+    if (bad || !file)
+        return bad;
     fd = open(file, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) {
         fprintf(stderr, "%s %s: %s\n", who, file, strerror(errno));
@@ -118,6 +120,27 @@ static void write_bar_axes(FILE *to, const struct wf_plot *plot)
     fprintf(to, ")\nset xrange [-0.6:%g]\n", (double)plot->series[0].n - 0.4);
 }
 
+/* Powers of two, at most TICS. */
+static void write_byte_tics(FILE *to, const struct wf_plot *plot)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB"};
+    const struct wf_plot_series *s = &plot->series[0];
+    unsigned octaves = 0, step;
+    for (size_t i = 1; i < s->n; i++)
+        for (double x = s->x[i - 1]; x < s->x[i]; x *= 2)
+            octaves++;
+    step = octaves / TICS + 1;
+    fputs("set xtics (", to);
+    for (unsigned i = 0; s->n && i <= octaves; i += step) {
+        double x = ldexp(s->x[0], (int)i), shown = x;
+        unsigned unit = 0;
+        for (; shown >= 1024 && unit < 3; unit++)
+            shown /= 1024;
+        fprintf(to, "%s'%g %s' %.17g", i ? ", " : "", shown, units[unit], x);
+    }
+    fprintf(to, ")\nset xrange [%g:%g]\n", s->x[0] * 0.9, ldexp(s->x[0], (int)octaves) * 1.1);
+}
+
 static void write_axes(FILE *to, const struct wf_plot *plot)
 {
     fprintf(to, "set title '%s' noenhanced\nset xlabel '%s'\nset ylabel '%s'\n", plot->title,
@@ -129,9 +152,11 @@ static void write_axes(FILE *to, const struct wf_plot *plot)
     fputs("set yrange [0:*]\nset logscale x 2\nset format x '%.0b%B'\n", to);
     if (plot->y_unit || spread(plot) > LINEAR_SPREAD)
         fputs("set yrange [*:*]\nset logscale y 10\n", to);
-    if (plot->y_unit)
-        fprintf(to, "set format x '%%.0b %%BB'\nset format y '%%.0s %%c%s'\nset grid x y\n",
-                plot->y_unit);
+    if (plot->y_unit) {
+        fprintf(to, "set format y '%%.0s %%c%s'\nset grid x y\nset key inside %s vertical\n",
+                plot->y_unit, plot->key);
+        write_byte_tics(to, plot);
+    }
 }
 
 static void write_curves(FILE *to, const struct wf_plot *plot)
@@ -139,10 +164,14 @@ static void write_curves(FILE *to, const struct wf_plot *plot)
     static const char *const colors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                          "#e69f00", "#56b4e9", "#999999"};
     double width = 0.8 / (double)plot->count;
+    const char *before = "plot ";
     for (size_t s = 0; s < plot->count; s++) {
         const char *color = colors[s % (sizeof colors / sizeof *colors)];
         double shift = ((double)s - ((double)plot->count - 1) / 2) * width;
-        fputs(s ? ", " : "plot ", to);
+        if (plot->y_unit && !plot->series[s].n)
+            continue;
+        fputs(before, to);
+        before = ", ";
         if (plot->labels)
             /* From the line at 1 up or down. */
             fprintf(to,
@@ -150,7 +179,8 @@ static void write_curves(FILE *to, const struct wf_plot *plot)
                     "with boxxyerror",
                     s, shift, shift - width / 2, shift + width / 2);
         else
-            fprintf(to, "$d%zu using 1:2 with linespoints lw 2 pt 7 ps 0.5", s);
+            fprintf(to, "$d%zu using 1:2 with linespoints lw %d pt 7 ps 0.5", s,
+                    plot->y_unit && s == 0 ? 4 : 2);
         fprintf(to, " lc rgb '%s' title '%s'", color, plot->series[s].name);
     }
     fputc('\n', to);

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* `weft perf curve`: each test at each power of two, Weft in turn with each library that has a
+ * counterpart. What is measured is printed and written at once, so that an interrupted run keeps
+ * it. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "perf_curve.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "child.h"
+
+#define TRIES 2u /* of a point, before the library is left out */
+
+/* ---- signals ---- */
+
+static atomic_int caught; /* the signal */
+
+static void on_signal(int number)
+{
+    caught = number;
+    wf_child_stop();
+}
+
+/* A second one ends this process as usual. */
+static void catch_signals(void)
+{
+    struct sigaction a = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+}
+
+/* ---- libraries ---- */
+
+/* 0, or -1 if it was asked for and cannot be measured. */
+static int peer_add(struct wf_curve *c, const struct wf_rival *r)
+{
+    char why[256] = "";
+    if (!(r->overs & 1u << c->over)) {
+        if (c->o->all_peers)
+            return 0;
+        fprintf(stderr, WF_CURVE ": %s cannot be made to use %s\n", r->title,
+                wf_over_names[c->over]);
+        return -1;
+    }
+    if (wf_rival_at_all_sizes(r, why, sizeof why)) {
+        wf_curve_print_absent(c, r, why);
+        return c->o->all_peers ? 0 : -1;
+    }
+    c->peers[c->npeers++] = r;
+    return 0;
+}
+
+static int peers_find(struct wf_curve *c)
+{
+    for (size_t i = 0; i < wf_rivals_count && c->npeers < WF_CURVE_PEERS; i++)
+        if ((c->o->all_peers || c->o->peers & 1u << i) && peer_add(c, &wf_rivals[i]))
+            return -1;
+    return 0;
+}
+
+/* ---- one point ---- */
+
+/* What the line of progress says. */
+static void say(const struct wf_curve *c, const struct wf_curve_line *line, size_t size,
+                const char *beside, char *text, size_t room)
+{
+    char left[32];
+    double spent_s = (double)(wf_perf_now_ns() - c->start_ns) / 1e9;
+    double rest_s = wf_curve_rest_s(c, (unsigned)(line - c->lines), size);
+    if (c->done_s > 0)
+        rest_s *= spent_s / c->done_s;
+    snprintf(text, room, "%s %zu%s%s, about %s left", line->test->name, size,
+             *beside ? " beside " : "", beside, wf_curve_duration(rest_s, left));
+}
+
+static void point_add(struct wf_curve *c, struct wf_curve_point *p)
+{
+    for (unsigned i = 0; i < c->turns.n && p->runs < WF_PERF_PAIRS_MAX; i++)
+        c->times[p->runs++] = c->turns.time[i];
+}
+
+static const char *side_name(const struct wf_side *s)
+{
+    return s->rival ? s->rival->title : "Weft";
+}
+
+/* Run the sides in turn; once more if that fails. 0, or 1 + the side that failed, with the reason
+ * printed; 3: interrupted. */
+static int turns(struct wf_curve *c, const struct wf_side sides[2], const char *what)
+{
+    int failed = 0;
+    for (unsigned i = 0; i < TRIES; i++) {
+        failed = wf_turns_run(sides, c->pairs, what, &c->turns, c->why, sizeof c->why);
+        if (caught)
+            return 3;
+        if (!failed)
+            return 0;
+        fflush(stdout);
+        fprintf(stderr, WF_CURVE ": %s %zu: %s: %s\n", sides[0].contest->test,
+                sides[0].contest->size, side_name(&sides[failed - 1]), c->why);
+        c->failed |= !sides[failed - 1].rival;
+    }
+    return failed;
+}
+
+/* 0, or -1 if Weft failed or this was interrupted. */
+static int beside(struct wf_curve *c, struct wf_curve_line *line, struct wf_curve_point *p,
+                  unsigned i)
+{
+    const struct wf_rival *r = c->peers[i];
+    struct wf_contest t = {line->test->name,       p->size, 2, line->theirs[i]->figure, 0, c->over,
+                           line->theirs[i]->theirs};
+    const struct wf_side sides[2] = {
+        {.contest = &t, .transport = c->o->transport, .iters = c->o->iters},
+        {.rival = r, .contest = &t, .iters = wf_curve_iters(c, r, line->test, p->size)}};
+    struct wf_curve_beside *b = &p->beside[i];
+    char what[128];
+    int failed;
+    say(c, line, p->size, r->title, what, sizeof what);
+    failed = turns(c, sides, what);
+    if (failed == 2) {
+        wf_curve_print_left_out(c, line, i, p->size);
+        line->theirs[i] = NULL;
+    }
+    if (failed)
+        return failed == 2 ? 0 : -1;
+    point_add(c, p);
+    b->pairs = c->turns.n;
+    b->weft = wf_perf_spread(c->turns.a, c->turns.n);
+    b->other = wf_perf_spread(c->turns.b, c->turns.n);
+    b->ratio = wf_perf_spread(c->turns.ratio, c->turns.n);
+    c->missed += !wf_judge_met(&b->ratio);
+    c->besides++;
+    wf_curve_print_beside(c, line, p, i);
+    return 0;
+}
+
+static enum wf_figure figure_of(const struct wf_perf_test *t)
+{
+    return wf_curve_is_stream(t) ? WF_FIGURE_MEAN : WF_FIGURE_LAT;
+}
+
+static int weft_alone(struct wf_curve *c, struct wf_curve_line *line, struct wf_curve_point *p)
+{
+    struct wf_contest t = {line->test->name, p->size, 2, figure_of(line->test), 0, c->over, NULL};
+    const struct wf_side sides[2] = {
+        {.contest = &t, .transport = c->o->transport, .iters = c->o->iters}, {.contest = NULL}};
+    char what[128];
+    say(c, line, p->size, "", what, sizeof what);
+    if (turns(c, sides, what))
+        return -1;
+    point_add(c, p);
+    return 0;
+}
+
+/* 0, or -1 if this test is not to go on. */
+static int point(struct wf_curve *c, struct wf_curve_line *line, size_t size)
+{
+    struct wf_curve_point *p = &line->points[line->n];
+    int bad = 0;
+    p->size = size;
+    for (unsigned i = 0; !bad && i < c->npeers; i++)
+        if (line->theirs[i])
+            bad = beside(c, line, p, i);
+    if (!bad && !p->runs)
+        bad = weft_alone(c, line, p);
+    if (p->runs) {
+        p->weft = wf_perf_spread(c->times, p->runs);
+        line->n++;
+        c->points++;
+        wf_curve_print_point(c, line, p);
+    }
+    c->done_s += wf_curve_point_s(c, line, size);
+    return bad;
+}
+
+static void line_run(struct wf_curve *c, struct wf_curve_line *line)
+{
+    if (!line->first)
+        return;
+    wf_curve_print_test(c, line);
+    for (size_t size = line->first; size <= line->last; size *= 2)
+        if (point(c, line, size))
+            break;
+    if (line->n && wf_curve_draw(c))
+        c->failed = true;
+}
+
+/* ---- steps ---- */
+
+/* Measure both sizes again, in turn. */
+static void step(struct wf_curve *c, struct wf_curve_line *line, size_t smaller, size_t larger)
+{
+    enum wf_figure figure = figure_of(line->test);
+    struct wf_contest t[2] = {{line->test->name, smaller, 2, figure, 0, c->over, NULL},
+                              {line->test->name, larger, 2, figure, 0, c->over, NULL}};
+    struct wf_side sides[2];
+    struct wf_curve_step s = {.test = line->test, .smaller = smaller, .larger = larger};
+    char what[128];
+    for (int i = 0; i < 2; i++)
+        sides[i] =
+            (struct wf_side){.contest = &t[i], .transport = c->o->transport, .iters = c->o->iters};
+    snprintf(what, sizeof what, "%s: %zu in turn with %zu", line->test->name, smaller, larger);
+    if (turns(c, sides, what))
+        return;
+    s.ratio = wf_perf_spread(c->turns.ratio, c->turns.n);
+    if (!wf_judge_is_step(&s.ratio))
+        return;
+    c->steps[c->nsteps++] = s;
+    wf_curve_print_step(c, &s);
+}
+
+static void line_steps(struct wf_curve *c, struct wf_curve_line *line)
+{
+    struct wf_spread times[WF_CURVE_SIZES];
+    struct wf_step found[WF_CURVE_SIZES];
+    size_t n;
+    for (unsigned i = 0; i < line->n; i++)
+        times[i] = line->points[i].weft;
+    n = wf_judge_steps(times, line->n, found);
+    for (size_t i = 0; i < n && !caught; i++)
+        step(c, line, line->points[found[i].smaller].size, line->points[found[i].larger].size);
+}
+
+/* ---- all ---- */
+
+static int measure(struct wf_curve *c)
+{
+    wf_curve_print_head(c);
+    c->start_ns = wf_perf_now_ns();
+    for (unsigned i = 0; i < c->nlines && !caught; i++)
+        line_run(c, &c->lines[i]);
+    for (unsigned i = 0; i < c->nlines && !caught; i++)
+        line_steps(c, &c->lines[i]);
+    wf_curve_print_end(c, caught);
+    if (caught)
+        return 128 + caught;
+    return c->failed || (c->o->strict && (c->missed || c->nsteps));
+}
+
+int wf_perf_curve(const struct wf_perf_options *o)
+{
+    static struct wf_curve c;
+    int code = 1;
+    catch_signals();
+    c.o = o;
+    c.over = wf_over_of(o->transport);
+    c.pairs = o->pairs ? o->pairs : WF_PERF_CURVE_PAIRS;
+    if (wf_curve_out_open(&c) == 0 && peers_find(&c) == 0 && wf_curve_plan(&c) == 0)
+        code = measure(&c);
+    if (wf_curve_out_close(&c) && code == 0)
+        code = 1;
+    free(c.lines);
+    free(c.steps);
+    return code;
+}

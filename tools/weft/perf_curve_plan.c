@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which tests and sizes `weft perf curve` measures, and how long that takes. */
+#include "perf_curve.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN_NS 3e8 /* all runs of a library's program together, about as long as Weft's */
+/* The same, of large operations. UCX's program warms up with a tenth of its iterations only: with
+ * few of them, connecting and the growth of TCP's buffers would count. */
+#define ITERS_LEAST 60
+#define ITERS_MOST 2000000
+#define WEFT_START_S 0.15
+#define WEFT_RUN_S 0.35 /* warm-up and repetitions of weft perf, of 50 ms each */
+#define WEFT_RUNS 7     /* two of them warm up ... */
+#define WEFT_ITERS 10   /* ... and large operations are done so often in each */
+
+bool wf_curve_is_stream(const struct wf_perf_test *t)
+{
+    return strstr(t->name, "_rate") || strstr(t->name, "_bw");
+}
+
+/* ---- times ---- */
+
+/* A rough time of one operation, for numbers of iterations and for estimates. It is that of a
+ * library of middling speed on a machine of 2023; Soft-RoCE is ten times slower. */
+static double guess_ns(enum wf_over over, const struct wf_perf_test *t, size_t size)
+{
+    static const double lat_ns[] = {400, 12000, 3000}, stream_ns[] = {80, 1500, 800};
+    static const double byte_ns[] = {0.15, 0.35, 0.3};
+    return wf_curve_is_stream(t) ? stream_ns[over] + byte_ns[over] * (double)size
+                                 : 2 * (lat_ns[over] + byte_ns[over] * (double)size);
+}
+
+uint64_t wf_curve_iters(const struct wf_curve *c, const struct wf_rival *r,
+                        const struct wf_perf_test *t, size_t size)
+{
+    double all = RUN_NS / guess_ns(c->over, t, size);
+    if (c->o->iters)
+        return c->o->iters;
+    all = all < ITERS_LEAST ? ITERS_LEAST : all > ITERS_MOST ? ITERS_MOST : all;
+    return (uint64_t)(all / r->runs);
+}
+
+static double weft_s(const struct wf_curve *c, const struct wf_perf_test *t, size_t size)
+{
+    double each = guess_ns(c->over, t, size) / 1e9;
+    double least = WEFT_RUNS * each * (double)(c->o->iters ? c->o->iters : WEFT_ITERS);
+    return WEFT_START_S + (c->o->iters || least > WEFT_RUN_S ? least : WEFT_RUN_S);
+}
+
+static double rival_s(const struct wf_curve *c, const struct wf_rival *r,
+                      const struct wf_perf_test *t, size_t size)
+{
+    return r->start_s +
+           r->runs * (double)wf_curve_iters(c, r, t, size) * guess_ns(c->over, t, size) / 1e9;
+}
+
+double wf_curve_point_s(const struct wf_curve *c, const struct wf_curve_line *line, size_t size)
+{
+    double s = 0, own = weft_s(c, line->test, size);
+    for (unsigned i = 0; i < c->npeers; i++)
+        if (line->theirs[i])
+            s += c->pairs * (own + rival_s(c, c->peers[i], line->test, size));
+    return s > 0 ? s : c->pairs * own;
+}
+
+double wf_curve_rest_s(const struct wf_curve *c, unsigned line, size_t size)
+{
+    double s = 0;
+    for (; line < c->nlines; line++, size = 0)
+        for (size_t at = size ? size : c->lines[line].first; at && at <= c->lines[line].last;
+             at *= 2)
+            s += wf_curve_point_s(c, &c->lines[line], at);
+    return s;
+}
+
+const char *wf_curve_duration(double s, char text[32])
+{
+    unsigned minutes = (unsigned)(s / 60 + 0.5);
+    if (s < 90)
+        snprintf(text, 32, "%.0f s", s < 1 ? 1 : s);
+    else if (minutes < 60)
+        snprintf(text, 32, "%u min", minutes);
+    else
+        snprintf(text, 32, "%u h %u min", minutes / 60, minutes % 60);
+    return text;
+}
+
+/* ---- tests and sizes ---- */
+
+/* The largest active message; 0 if that cannot be found out, so that the tests report it. */
+static size_t am_most(void)
+{
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    size_t most = 0;
+    if (weft_ctx_open(NULL, &ctx) != WEFT_OK)
+        return 0;
+    if (weft_ep_open(ctx, NULL, &ep) == WEFT_OK) {
+        most = weft_am_max(ep);
+        (void)weft_ep_close(ep);
+    }
+    (void)weft_ctx_close(ctx);
+    return most;
+}
+
+static size_t power_at_least(size_t n)
+{
+    size_t p = 1;
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+static void line_sizes(const struct wf_curve *c, struct wf_curve_line *line, size_t am)
+{
+    const struct wf_perf_test *t = line->test;
+    bool is_am = !strncmp(t->name, "am_", 3);
+    line->first = power_at_least(c->o->from > t->size_min ? c->o->from : t->size_min);
+    line->last = c->o->to;
+    if (is_am && am && am < line->last)
+        line->last = am;
+    if (line->first > line->last)
+        line->first = 0;
+}
+
+/* Print once which sizes active messages leave out. */
+static void print_am(const struct wf_curve *c, size_t am)
+{
+    for (unsigned i = 0; am && am < c->o->to && i < c->nlines; i++)
+        if (c->lines[i].last == am) {
+            fprintf(stderr,
+                    WF_CURVE ": an active message carries at most %zu bytes (WEFT_AM_MAX): larger "
+                             "sizes of am_* are left out\n",
+                    am);
+            return;
+        }
+}
+
+/* Does an earlier test do the same, with another size by default? */
+static bool is_double(size_t i)
+{
+    for (size_t j = 0; j < i; j++)
+        if (wf_perf_tests[j].run == wf_perf_tests[i].run &&
+            wf_perf_tests[j].open == wf_perf_tests[i].open)
+            return true;
+    return false;
+}
+
+/* Those named, or else all that have several sizes. */
+static unsigned choose(const struct wf_perf_options *o, const struct wf_perf_test **tests)
+{
+    unsigned n = 0;
+    for (; n < o->ntests; n++)
+        tests[n] = o->tests[n];
+    for (size_t i = 0; !o->ntests && i < wf_perf_tests_count; i++)
+        if (wf_perf_tests[i].size && !wf_perf_tests[i].fixed && !is_double(i))
+            tests[n++] = &wf_perf_tests[i];
+    return n;
+}
+
+int wf_curve_plan(struct wf_curve *c)
+{
+    const struct wf_perf_test *tests[WF_PERF_TESTS_MAX];
+    size_t am = am_most();
+    c->nlines = choose(c->o, tests);
+    c->lines = calloc(c->nlines, sizeof *c->lines);
+    c->steps = calloc((size_t)c->nlines * WF_CURVE_SIZES, sizeof *c->steps);
+    if (!c->lines || !c->steps) {
+        fprintf(stderr, WF_CURVE ": no memory for the results\n");
+        return -1;
+    }
+    for (unsigned i = 0; i < c->nlines; i++) {
+        c->lines[i].test = tests[i];
+        line_sizes(c, &c->lines[i], am);
+        for (unsigned r = 0; r < c->npeers; r++) {
+            c->lines[i].theirs[r] = wf_rival_counterpart(c->peers[r], tests[i]->name, c->over);
+            c->lines[i].with[r] = c->lines[i].theirs[r] != NULL;
+        }
+    }
+    print_am(c, am);
+    return 0;
+}
