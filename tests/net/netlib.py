@@ -254,23 +254,29 @@ class Net:
         """Run a short command on a host; its output, or RuntimeError."""
         return _must(self._words(number, argv), stdin)
 
-    def mpirun(self, ranks, argv, env=None, options=()):
-        """The words and the environment to start a job with; to run on host 0.
-        ranks: how many on n1, n2, ...; ranks are numbered host by host."""
+    @staticmethod
+    def agent():
+        """A program that runs a command on a host, as ssh does; and the environment in which Open
+        MPI's mpirun, on host 0, can use it."""
         agent = f"{SHARED}/agent"
         if not os.path.exists(agent):
             with open(agent, "w", encoding="ascii") as f:
                 f.write(AGENT.format(shared=SHARED))
             os.chmod(agent, 0o755)
         os.makedirs(f"{SHARED}/tmp", exist_ok=True)
+        return agent, {"TMPDIR": f"{SHARED}/tmp", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+    def mpirun(self, ranks, argv, env=None, options=()):
+        """The words and the environment to start a job with; to run on host 0.
+        ranks: how many on n1, n2, ...; ranks are numbered host by host."""
+        agent, variables = self.agent()
         hosts = ",".join(f"n{i + 1}:{n}" for i, n in enumerate(ranks) if n)
         words = ["mpirun", "--mca", "plm_rsh_agent", agent, "--mca", "orte_keep_fqdn_hostnames",
                  "1", "--bind-to", "none", "--host", hosts, "-n", str(sum(ranks))]
         for name in env or {}:
             words += ["-x", name]
-        return ([*words, *options, *map(str, argv)],
-                {**os.environ, **(env or {}), "TMPDIR": f"{SHARED}/tmp",
-                 "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+        return ([*words, *options, *map(str, argv)], {**os.environ, **(env or {}), **variables})
 
     # ---- faults ----
 

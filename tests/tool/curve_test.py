@@ -85,7 +85,7 @@ FAKE = """#!{python}
 import socket, sys
 words = sys.argv[1:]
 port = int(words[words.index("-p") + 1])
-if "127.0.0.1" not in words:
+if "127.0.0.1" not in words and "localhost" not in words:
     socket.create_server(("127.0.0.1", port)).accept()
     sys.exit(0)
 size = int(words[words.index("-s") + 1])
@@ -125,6 +125,36 @@ def curve_judges():
         for size, strict in (("16", 0), ("32", 1)):
             code, out, err = run(*words, "--from", size, "--to", size, "--pairs", "1", "--strict", env=env)
             assert code == strict and ("MISSED" in out) == bool(strict), (code, out, err)
+
+
+AGENT = """#!/bin/sh
+echo "$*" >>"{log}"
+shift
+exec sh -c "$*"
+"""
+
+
+def curve_on_hosts():
+    """An agent starts the other library's programs, each on its host and core; mpirun starts Weft."""
+    if not shutil.which("mpirun.openmpi"):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        agent, log, lines = (os.path.join(folder, name) for name in ("agent", "log", "a.csv"))
+        for name, text in (("agent", AGENT.format(log=log)), ("ucx_perftest", FAKE.format(python=sys.executable))):
+            with open(os.path.join(folder, name), "w", encoding="ascii") as f:
+                f.write(text)
+            os.chmod(os.path.join(folder, name), 0o755)
+        code, out, err = run("perf", "curve", "msg_lat", "--transport", "tcp", "--hosts", "localhost,localhost",
+                             "--agent", agent, "--from", "16", "--to", "16", "--peers", "ucx", "--pairs", "1",
+                             "--iters", "20", "--csv", lines,
+                             env={**os.environ, "PATH": folder + ":" + os.environ["PATH"]})
+        assert code == 0 and "Between localhost and localhost" in out, (code, out, err)
+        assert [row["with"] for row in curve_rows(lines)] == ["ucx", ""], out
+        with open(log, encoding="ascii") as f:
+            called = [line for line in f.read().splitlines() if "ucx_perftest" in line]
+        assert len(called) == 2 and all("UCX_TLS=tcp" in line for line in called), called
+        assert "taskset -c 0" in called[0] and "taskset -c 1" in called[1], called
+        assert " localhost " not in called[0][10:] and " localhost " in called[1][10:], called
 
 
 def curve_is_consistent(besides):
@@ -176,4 +206,5 @@ def curve_ends_what_runs():
 IN_JOBS = [curve_writes_files, curve_judges, curve_keeps_what_is_measured, curve_ends_what_runs]
 
 if __name__ == "__main__":
-    harness.main([curve_help_fits_a_screen] + (IN_JOBS if JOBS else []))
+    harness.main([curve_help_fits_a_screen] + (IN_JOBS if JOBS else []) +
+                 ([curve_on_hosts] if JOBS and has_tcp() else []))

@@ -113,6 +113,8 @@ struct wf_perf_options {
     bool all_peers;                    /* all that are installed */
     const char *csv, *json_file, *svg; /* null: none */
     bool svg_folder, strict;
+    char host[2][128]; /* empty: this machine */
+    const char *agent; /* null: ssh */
 };
 
 /* Why a command line was refused. */

@@ -115,8 +115,13 @@ static int beside(struct wf_curve *c, struct wf_curve_line *line, struct wf_curv
                   unsigned i)
 {
     const struct wf_rival *r = c->peers[i];
-    struct wf_contest t = {line->test->name,       p->size, 2, line->theirs[i]->figure, 0, c->over,
-                           line->theirs[i]->theirs};
+    struct wf_contest t = {.test = line->test->name,
+                           .size = p->size,
+                           .ranks = 2,
+                           .figure = line->theirs[i]->figure,
+                           .over = c->over,
+                           .theirs = line->theirs[i]->theirs,
+                           .hosts = wf_curve_hosts(c)};
     const struct wf_side sides[2] = {
         {.contest = &t, .transport = c->o->transport, .iters = c->o->iters},
         {.rival = r, .contest = &t, .iters = wf_curve_iters(c, r, line->test, p->size)}};
@@ -147,9 +152,21 @@ static enum wf_figure figure_of(const struct wf_perf_test *t)
     return wf_curve_is_stream(t) ? WF_FIGURE_MEAN : WF_FIGURE_LAT;
 }
 
+/* Weft at one size. */
+static struct wf_contest own_contest(const struct wf_curve *c, const struct wf_perf_test *t,
+                                     size_t size)
+{
+    return (struct wf_contest){.test = t->name,
+                               .size = size,
+                               .ranks = 2,
+                               .figure = figure_of(t),
+                               .over = c->over,
+                               .hosts = wf_curve_hosts(c)};
+}
+
 static int weft_alone(struct wf_curve *c, struct wf_curve_line *line, struct wf_curve_point *p)
 {
-    struct wf_contest t = {line->test->name, p->size, 2, figure_of(line->test), 0, c->over, NULL};
+    struct wf_contest t = own_contest(c, line->test, p->size);
     const struct wf_side sides[2] = {
         {.contest = &t, .transport = c->o->transport, .iters = c->o->iters}, {.contest = NULL}};
     char what[128];
@@ -198,9 +215,8 @@ static void line_run(struct wf_curve *c, struct wf_curve_line *line)
 /* Measure both sizes again, in turn. */
 static void step(struct wf_curve *c, struct wf_curve_line *line, size_t smaller, size_t larger)
 {
-    enum wf_figure figure = figure_of(line->test);
-    struct wf_contest t[2] = {{line->test->name, smaller, 2, figure, 0, c->over, NULL},
-                              {line->test->name, larger, 2, figure, 0, c->over, NULL}};
+    struct wf_contest t[2] = {own_contest(c, line->test, smaller),
+                              own_contest(c, line->test, larger)};
     struct wf_side sides[2];
     struct wf_curve_step s = {.test = line->test, .smaller = smaller, .larger = larger};
     char what[128];
@@ -245,6 +261,19 @@ static int measure(struct wf_curve *c)
     return c->failed || (c->o->strict && (c->missed || c->nsteps));
 }
 
+/* 0, or -1 if nothing can start Weft on them. */
+static int hosts_find(struct wf_curve *c)
+{
+    if (!c->o->host[0][0])
+        return 0;
+    c->hosts = (struct wf_hosts){{c->o->host[0], c->o->host[1]}, c->o->agent ? c->o->agent : "ssh"};
+    if (wf_rival_mpirun())
+        return 0;
+    fprintf(stderr, WF_CURVE ": --hosts needs Open MPI's mpirun, which starts Weft there (Debian: "
+                             "apt install openmpi-bin)\n");
+    return -1;
+}
+
 int wf_perf_curve(const struct wf_perf_options *o)
 {
     static struct wf_curve c;
@@ -253,7 +282,8 @@ int wf_perf_curve(const struct wf_perf_options *o)
     c.o = o;
     c.over = wf_over_of(o->transport);
     c.pairs = o->pairs ? o->pairs : WF_PERF_CURVE_PAIRS;
-    if (wf_curve_out_open(&c) == 0 && peers_find(&c) == 0 && wf_curve_plan(&c) == 0)
+    if (hosts_find(&c) == 0 && wf_curve_out_open(&c) == 0 && peers_find(&c) == 0 &&
+        wf_curve_plan(&c) == 0)
         code = measure(&c);
     if (wf_curve_out_close(&c) && code == 0)
         code = 1;

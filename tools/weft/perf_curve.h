@@ -48,6 +48,7 @@ struct wf_curve {
     const struct wf_perf_options *o;
     enum wf_over over;
     unsigned pairs;
+    struct wf_hosts hosts; /* name[0] null: this machine */
     const struct wf_rival *peers[WF_CURVE_PEERS];
     unsigned npeers, nlines;
     struct wf_curve_line *lines;
@@ -63,6 +64,12 @@ struct wf_curve {
     struct wf_turns turns;           /* of what runs */
     double times[WF_PERF_PAIRS_MAX]; /* of Weft at the point that runs */
 };
+
+/* The two hosts, or null. */
+static inline const struct wf_hosts *wf_curve_hosts(const struct wf_curve *c)
+{
+    return c->hosts.name[0] ? &c->hosts : NULL;
+}
 
 /* ---- plan ---- */
 

@@ -11,7 +11,7 @@ void wf_perf_curve_usage(void)
 {
     fputs("usage: weft perf curve [TEST...] [OPTIONS]\n\n"
           "Runs each test of weft perf at each power of two, Weft in turn with each\n"
-          "library that is installed and has the like. Starts all programs itself.\n"
+          "library that is installed and has the like.\n"
           "A point is met if the median ratio of times, Weft's over the other's, is at\n"
           "most 1, or 1.05 if the middle half of the pairs has ratios on both sides of 1.\n\n"
           "  --from N --to N  sizes, with k and M; default: 1 and 64M\n"
@@ -23,6 +23,8 @@ void wf_perf_curve_usage(void)
           "  --json[=FILE]    objects, with the figure of each run; instead of the table,\n"
           "                   or in a file\n"
           "  --svg F.svg|DIR  draw a panel, or a file in DIR, for each test (by gnuplot)\n"
+          "  --hosts A,B      two hosts; Open MPI's mpirun starts Weft on them\n"
+          "  --agent PROGRAM  as ssh, the default: PROGRAM HOST COMMAND...\n"
           "  --strict         exit with 1 if a point is missed or a curve has a step\n\n"
           "Ctrl-C ends it; what was measured stays in the files.\n",
           stdout);
@@ -250,6 +252,8 @@ void wf_curve_print_head(const struct wf_curve *c)
     fprintf(stderr, "%s%u %s each: about %s; Ctrl-C ends it and keeps what is measured\n",
             c->npeers ? ", " : "", c->pairs, c->npeers ? "pairs" : "runs",
             wf_curve_duration(wf_curve_rest_s(c, 0, 0), text));
+    if (c->table && wf_curve_hosts(c))
+        printf("Between %s and %s. ", c->hosts.name[0], c->hosts.name[1]);
     if (c->table)
         printf("Over %s; medians of %u %s.%s\n", wf_over_names[c->over], c->pairs,
                c->npeers ? "pairs, in turn" : "runs",

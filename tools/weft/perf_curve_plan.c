@@ -12,9 +12,10 @@
 #define ITERS_LEAST 60
 #define ITERS_MOST 2000000
 #define WEFT_START_S 0.15
-#define WEFT_RUN_S 0.35 /* warm-up and repetitions of weft perf, of 50 ms each */
-#define WEFT_RUNS 7     /* two of them warm up ... */
-#define WEFT_ITERS 10   /* ... and large operations are done so often in each */
+#define HOSTS_START_S 1.0 /* more for each program that an agent starts */
+#define WEFT_RUN_S 0.35   /* warm-up and repetitions of weft perf, of 50 ms each */
+#define WEFT_RUNS 7       /* two of them warm up ... */
+#define WEFT_ITERS 10     /* ... and large operations are done so often in each */
 
 bool wf_curve_is_stream(const struct wf_perf_test *t)
 {
@@ -43,17 +44,22 @@ uint64_t wf_curve_iters(const struct wf_curve *c, const struct wf_rival *r,
     return (uint64_t)(all / r->runs);
 }
 
+static double start_s(const struct wf_curve *c, double here_s)
+{
+    return here_s + (wf_curve_hosts(c) ? HOSTS_START_S : 0);
+}
+
 static double weft_s(const struct wf_curve *c, const struct wf_perf_test *t, size_t size)
 {
     double each = guess_ns(c->over, t, size) / 1e9;
     double least = WEFT_RUNS * each * (double)(c->o->iters ? c->o->iters : WEFT_ITERS);
-    return WEFT_START_S + (c->o->iters || least > WEFT_RUN_S ? least : WEFT_RUN_S);
+    return start_s(c, WEFT_START_S) + (c->o->iters || least > WEFT_RUN_S ? least : WEFT_RUN_S);
 }
 
 static double rival_s(const struct wf_curve *c, const struct wf_rival *r,
                       const struct wf_perf_test *t, size_t size)
 {
-    return r->start_s +
+    return start_s(c, r->start_s) +
            r->runs * (double)wf_curve_iters(c, r, t, size) * guess_ns(c->over, t, size) / 1e9;
 }
 

@@ -3,13 +3,15 @@
  * rate, and prints few digits. lat is half a ping-pong; rate sends in one direction without
  * waiting, with receives posted ahead and one answer at the end. Uses nothing of Weft.
  *
- * usage: weft-perf-libfabric PROVIDER [tagged_]lat|[tagged_]rate SIZE ITERATIONS PORT [ADDRESS]
- * Without ADDRESS it receives, and listens on PORT of the loopback interface; over that connection
- * the two exchange their addresses. The sending side prints one JSON object. */
+ * usage: weft-perf-libfabric PROVIDER [tagged_]lat|[tagged_]rate SIZE ITERATIONS PORT
+ *                            listen|call ADDRESS
+ * The side that calls sends first, and prints one JSON object. Over the connection to PORT the two
+ * exchange their addresses; each side's is the one that it has on that connection. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -68,23 +70,52 @@ static void need(const char *what, long result)
 
 /* ---- exchanging addresses ---- */
 
-static int control_open(const char *port, const char *address)
+static void failed(const char *what)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
-    int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), peer = fd;
-    bool bad = fd < 0 || inet_pton(AF_INET, address ? address : "127.0.0.1", &at.sin_addr) != 1;
-    if (!bad && address) {
-        bad = connect(fd, (struct sockaddr *)&at, sizeof at);
-    } else if (!bad) {
-        bad = setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) ||
-              bind(fd, (struct sockaddr *)&at, sizeof at) || listen(fd, 1);
-        peer = bad ? -1 : accept(fd, NULL, NULL);
-    }
-    if (bad || peer < 0) {
-        perror("control connection");
+    perror(what);
+    exit(1);
+}
+
+static int control_listen(int fd, const struct addrinfo *at)
+{
+    int one = 1, peer;
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) ||
+        bind(fd, at->ai_addr, at->ai_addrlen) || listen(fd, 1))
+        failed("listening");
+    peer = accept(fd, NULL, NULL);
+    close(fd);
+    return peer;
+}
+
+static int control_open(const char *port, bool calls, const char *address)
+{
+    struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *at;
+    int fd, bad = getaddrinfo(address, port, &hints, &at);
+    if (bad) {
+        fprintf(stderr, "%s: %s\n", address, gai_strerror(bad));
         exit(1);
     }
-    return peer;
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || (calls && connect(fd, at->ai_addr, at->ai_addrlen)))
+        failed("connecting");
+    if (!calls)
+        fd = control_listen(fd, at);
+    if (fd < 0)
+        failed("accepting");
+    freeaddrinfo(at);
+    return fd;
+}
+
+/* This side's address, as text. */
+static const char *control_own(const struct pair *p)
+{
+    static char text[INET_ADDRSTRLEN];
+    struct sockaddr_in own;
+    socklen_t len = sizeof own;
+    if (getsockname(p->control, (struct sockaddr *)&own, &len) ||
+        !inet_ntop(AF_INET, &own.sin_addr, text, sizeof text))
+        failed("own address");
+    return text;
 }
 
 static void tell(const struct pair *p, const void *mine, void *theirs, size_t len)
@@ -99,7 +130,7 @@ static void tell(const struct pair *p, const void *mine, void *theirs, size_t le
 static void fabric_open(struct pair *p, const char *provider)
 {
     struct fi_info *hints = fi_allocinfo();
-    const char *node = strcmp(provider, "shm") ? "127.0.0.1" : NULL;
+    const char *node = strcmp(provider, "shm") ? control_own(p) : NULL;
     struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_CONTEXT, .size = 4 * WINDOW};
     struct fi_av_attr av = {.type = FI_AV_TABLE};
     hints->ep_attr->type = FI_EP_RDM;
@@ -285,19 +316,20 @@ int main(int argc, char **argv)
     double ns[RUNS];
     char byte = 0;
     bool is_lat = false;
-    if ((argc != 6 && argc != 7) || choose(&p, argv[2], &is_lat)) {
+    if (argc != 8 || choose(&p, argv[2], &is_lat) ||
+        (strcmp(argv[6], "listen") && strcmp(argv[6], "call"))) {
         fprintf(stderr,
-                "usage: %s PROVIDER [tagged_]lat|[tagged_]rate SIZE ITERATIONS PORT "
-                "[ADDRESS]\n",
+                "usage: %s PROVIDER [tagged_]lat|[tagged_]rate SIZE ITERATIONS PORT listen|call "
+                "ADDRESS\n",
                 argv[0]);
         return 2;
     }
-    p.sends = argc == 7;
+    p.sends = !strcmp(argv[6], "call");
     p.size = (size_t)atol(argv[3]);
     p.iters = (uint64_t)atol(argv[4]);
     if (memory_open(&p))
         return 2;
-    p.control = control_open(argv[5], argv[6]);
+    p.control = control_open(argv[5], p.sends, argv[7]);
     fabric_open(&p, argv[1]);
     fabric_meet(&p);
     refill(&p);

@@ -64,6 +64,26 @@ void wf_words_list(struct wf_words *w, const char *const *list)
         wf_words_add(w, *list);
 }
 
+void wf_words_mpirun(struct wf_words *w, const char *name, const char *const *options,
+                     const struct wf_hosts *hosts)
+{
+    char list[256];
+    wf_words_add(w, name);
+    if (geteuid() == 0)
+        wf_words_add(w, "--allow-run-as-root");
+    wf_words_list(w, options);
+    if (!hosts)
+        return;
+    snprintf(list, sizeof list, "%s:1,%s:1", hosts->name[0], hosts->name[1]);
+    wf_words_list(w, (const char *const[]){"--mca", "plm_rsh_agent", hosts->agent, "--mca",
+                                           "orte_keep_fqdn_hostnames", "1", "--host", list,
+                                           "--bind-to", "none", "-n", "2", NULL});
+    /* "Hosts" may share a machine, where mpirun would bind both ranks to the first core. */
+    wf_words_list(w, (const char *const[]){"sh", "-c",
+                                           "exec taskset -c \"$OMPI_COMM_WORLD_RANK\" \"$@\"", "sh",
+                                           NULL});
+}
+
 static int ended(struct wf_child *c, const char *program, char *why, size_t room)
 {
     int code = wf_child_finish(c, SECONDS);
@@ -94,7 +114,68 @@ int wf_launch(struct wf_words *w, struct wf_child *c, char *why, size_t room)
     return begin(c, w, -1, NULL, why, room) || ended(c, w->argv[0], why, room) ? -1 : 0;
 }
 
+/* ---- on another host ---- */
+
+/* A word for the shell that reads an agent's command. */
+static void add_quoted(struct wf_words *w, const char *text)
+{
+    char quoted[1024];
+    size_t n = 0;
+    if (!strpbrk(text, " \t\n'\"\\$`;&|<>()*?[]#~!{}")) {
+        wf_words_add(w, text);
+        return;
+    }
+    quoted[n++] = '\'';
+    for (; *text && n + 6 < sizeof quoted; text++)
+        if (*text == '\'')
+            n += (size_t)snprintf(quoted + n, sizeof quoted - n, "'\\''");
+        else
+            quoted[n++] = *text;
+    w->full |= *text != 0;
+    quoted[n++] = '\'';
+    quoted[n] = 0;
+    wf_words_add(w, quoted);
+}
+
+/* The command [w] with [env] on host [side], bound to the core of that number. It ends in time even
+ * if the agent leaves it behind. */
+static void remote(struct wf_words *to, const struct wf_hosts *hosts, unsigned side,
+                   const struct wf_words *w, const char *const *env)
+{
+    memset(to, 0, sizeof *to);
+    wf_words_list(to, (const char *const[]){hosts->agent, hosts->name[side], "timeout", NULL});
+    wf_words_number(to, SECONDS + 5);
+    wf_words_list(to, (const char *const[]){"taskset", "-c", NULL});
+    wf_words_number(to, side);
+    wf_words_add(to, "env");
+    for (; env && *env; env++)
+        add_quoted(to, *env);
+    for (unsigned i = 0; i < w->count; i++)
+        add_quoted(to, w->argv[i]);
+    to->full |= w->full;
+}
+
+/* Wait on the server's host until [port] listens. */
+static bool await_remote(const struct wf_hosts *hosts, unsigned port)
+{
+    static struct wf_child c;
+    struct wf_words w = {.used = 0};
+    char script[256], why[256];
+    snprintf(script, sizeof script,
+             "'for i in $(seq 500); do grep -qs \": [0-9A-F]*:%04X [0-9A-F]*:0000 0A\" "
+             "/proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.02; done; exit 1'",
+             port);
+    wf_words_list(&w,
+                  (const char *const[]){hosts->agent, hosts->name[0], "sh", "-c", script, NULL});
+    return wf_launch(&w, &c, why, sizeof why) == 0;
+}
+
 /* ---- a server and its client ---- */
+
+const char *wf_launch_address(const struct wf_hosts *hosts)
+{
+    return hosts ? hosts->name[0] : "127.0.0.1";
+}
 
 unsigned wf_launch_port(void)
 {
@@ -126,8 +207,10 @@ static bool listens(const char *table, unsigned port)
     return found;
 }
 
-static bool await_server(const struct wf_child *server, unsigned port)
+static bool await_server(const struct wf_child *server, const struct wf_hosts *hosts, unsigned port)
 {
+    if (hosts)
+        return await_remote(hosts, port);
     const struct timespec pause = {.tv_nsec = 2000000};
     for (unsigned ms = 0; ms < LISTEN_MS; ms += 2) {
         if (listens("/proc/net/tcp", port) || listens("/proc/net/tcp6", port))
@@ -139,21 +222,33 @@ static bool await_server(const struct wf_child *server, unsigned port)
     return false;
 }
 
+/* Start one of the two. */
+static int duel_begin(struct wf_duel *d, unsigned side, int cpu, char *why, size_t room)
+{
+    static struct wf_words far;
+    struct wf_child *child = side ? &d->c : &d->s;
+    const struct wf_words *w = side ? &d->client : &d->server;
+    if (!d->hosts)
+        return begin(child, w, cpu, d->env, why, room);
+    remote(&far, d->hosts, side, w, d->env);
+    return begin(child, &far, -1, NULL, why, room);
+}
+
 int wf_launch_duel(struct wf_duel *d, char *why, size_t room)
 {
-    int cpu[2], bad;
-    if (wf_perf_two_cores(cpu)) {
+    int cpu[2] = {-1, -1}, bad;
+    if (!d->hosts && wf_perf_two_cores(cpu)) {
         snprintf(why, room, "two cores are needed");
         return -1;
     }
-    if (begin(&d->s, &d->server, cpu[0], d->env, why, room))
+    if (duel_begin(d, 0, cpu[0], why, room))
         return -1;
-    if (!await_server(&d->s, d->port)) {
+    if (!await_server(&d->s, d->hosts, d->port)) {
         wf_child_finish(&d->s, 0);
         snprintf(why, room, "%s does not listen: %s", d->server.argv[0], wf_child_last_line(&d->s));
         return -1;
     }
-    if (begin(&d->c, &d->client, cpu[1], d->env, why, room)) {
+    if (duel_begin(d, 1, cpu[1], why, room)) {
         wf_child_finish(&d->s, 0);
         return -1;
     }

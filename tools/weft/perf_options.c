@@ -43,7 +43,9 @@ enum option {
     TO,
     PEERS,
     CSV,
-    SVG, /* up to here they take a value */
+    SVG,
+    HOSTS,
+    AGENT, /* up to here they take a value */
     CACHED,
     JSON,
     STRICT,
@@ -66,6 +68,8 @@ static const struct {
     [PEERS] = {"--peers", CURVE},
     [CSV] = {"--csv", CURVE},
     [SVG] = {"--svg", CURVE},
+    [HOSTS] = {"--hosts", CURVE},
+    [AGENT] = {"--agent", CURVE},
     [CACHED] = {"--cached", TESTS},
     [JSON] = {"--json", ALL},
     [STRICT] = {"--strict", CURVE},
@@ -208,6 +212,19 @@ static int parse_svg(struct wf_perf_options *o, const char *value, struct wf_per
     return 0;
 }
 
+/* Two names with a comma between. */
+static int parse_hosts(struct wf_perf_options *o, const char *value, struct wf_perf_complaint *c)
+{
+    size_t n = strcspn(value, ",");
+    const char *second = value[n] ? value + n + 1 : "";
+    if (!n || n >= sizeof o->host[0] || !*second || strchr(second, ',') ||
+        strlen(second) >= sizeof o->host[1])
+        return complain(c, "--hosts %s: give two names of hosts, such as alpha,beta", value);
+    snprintf(o->host[0], sizeof o->host[0], "%.*s", (int)n, value);
+    snprintf(o->host[1], sizeof o->host[1], "%s", second);
+    return 0;
+}
+
 static int parse_count(struct wf_perf_options *o, enum option which, const char *value,
                        struct wf_perf_complaint *c)
 {
@@ -239,6 +256,8 @@ static int parse_valued(struct wf_perf_options *o, enum option which, const char
     case PEERS: return parse_peers(o, value, c);
     case CSV: o->csv = value; return 0;
     case SVG: return parse_svg(o, value, c);
+    case HOSTS: return parse_hosts(o, value, c);
+    case AGENT: o->agent = value; return 0;
     default: return parse_count(o, which, value, c);
     }
 }
@@ -363,6 +382,10 @@ static int finish_curve(struct wf_perf_options *o, struct wf_perf_complaint *c)
     if (o->to < o->from)
         return complain(c, "--from %zu --to %zu: the first must not be larger than the second",
                         o->from, o->to);
+    if (o->host[0][0] && (!o->transport || !strcmp(o->transport, "shm")))
+        return complain(c, "--hosts: hosts share no memory: give --transport tcp or rdma");
+    if (o->agent && !o->host[0][0])
+        return complain(c, "--agent %s: runs commands on hosts: give --hosts", o->agent);
     for (unsigned i = 0; i < o->ntests; i++) {
         const struct wf_perf_test *t = o->tests[i];
         if (!t->size || t->fixed)

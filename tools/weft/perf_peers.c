@@ -65,11 +65,14 @@ int wf_weft_run(const struct wf_contest *t, const char *transport, uint64_t iter
 {
     static struct wf_child c;
     struct wf_words w = {.used = 0};
-    wf_words_add(&w, wf_launch_self());
-    wf_words_list(&w, (const char *const[]){"run", "-n", NULL});
-    wf_words_number(&w, t->ranks);
-    wf_words_list(&w,
-                  (const char *const[]){"--", wf_launch_self(), "perf", t->test, "--json", NULL});
+    if (t->hosts) {
+        wf_words_mpirun(&w, wf_rival_mpirun(), (const char *const[]){NULL}, t->hosts);
+    } else {
+        wf_words_list(&w, (const char *const[]){wf_launch_self(), "run", "-n", NULL});
+        wf_words_number(&w, t->ranks);
+        wf_words_add(&w, "--");
+    }
+    wf_words_list(&w, (const char *const[]){wf_launch_self(), "perf", t->test, "--json", NULL});
     if (t->size) {
         wf_words_add(&w, "--size");
         wf_words_number(&w, t->size);
@@ -146,11 +149,12 @@ static int ucx_run(const struct wf_rival *r, const struct wf_contest *t, uint64_
     static const char *const *const env[] = {sm, tcp, rdma};
     static struct wf_duel d;
     char port[16];
-    d = (struct wf_duel){.env = env[t->over], .port = wf_launch_port()};
+    d = (struct wf_duel){.env = env[t->over], .hosts = t->hosts, .port = wf_launch_port()};
     snprintf(port, sizeof port, "%u", d.port);
     wf_words_list(&d.server, (const char *const[]){r->launcher[0], "-p", port, NULL});
-    wf_words_list(&d.client, (const char *const[]){r->launcher[0], "-p", port, "127.0.0.1", "-f",
-                                                   "-v", "-s", NULL});
+    wf_words_list(&d.client,
+                  (const char *const[]){r->launcher[0], "-p", port, wf_launch_address(t->hosts),
+                                        "-f", "-v", "-s", NULL});
     wf_words_number(&d.client, t->size);
     wf_words_add(&d.client, "-n");
     wf_words_number(&d.client, iters);
@@ -230,7 +234,7 @@ static int perftest_run(const struct wf_rival *r, const struct wf_contest *t, ui
     static struct wf_duel d;
     char port[16];
     struct wf_words *const both[] = {&d.server, &d.client};
-    d = (struct wf_duel){.port = wf_launch_port()};
+    d = (struct wf_duel){.hosts = t->hosts, .port = wf_launch_port()};
     (void)r;
     snprintf(port, sizeof port, "%u", d.port);
     for (int i = 0; i < 2; i++) {
@@ -239,7 +243,7 @@ static int perftest_run(const struct wf_rival *r, const struct wf_contest *t, ui
         wf_words_add(both[i], "-n");
         wf_words_number(both[i], iters);
     }
-    wf_words_add(&d.client, "127.0.0.1");
+    wf_words_add(&d.client, wf_launch_address(t->hosts));
     if (wf_launch_duel(&d, why, room))
         return -1;
     return perftest_figure(d.c.text, t, v) ? unread(t->theirs, why, room) : 0;
@@ -312,7 +316,9 @@ static int fabric_own(const struct wf_rival *r, const struct wf_contest *t, uint
         wf_words_number(both[i], iters);
         wf_words_number(both[i], d->port);
     }
-    wf_words_add(&d->client, "127.0.0.1");
+    wf_words_list(&d->server,
+                  (const char *const[]){"listen", t->hosts ? "0.0.0.0" : "127.0.0.1", NULL});
+    wf_words_list(&d->client, (const char *const[]){"call", wf_launch_address(t->hosts), NULL});
     if (wf_launch_duel(d, why, room))
         return -1;
     return json_figure(d->c.text, t->figure, v) ? unread(r->helper, why, room) : 0;
@@ -324,7 +330,7 @@ static int fabric_run(const struct wf_rival *r, const struct wf_contest *t, uint
                       double *v, char *why, size_t room)
 {
     static struct wf_duel d;
-    d = (struct wf_duel){.port = wf_launch_port()};
+    d = (struct wf_duel){.hosts = t->hosts, .port = wf_launch_port()};
     return (strcmp(t->theirs, PINGPONG) ? fabric_own : fabric_pingpong)(r, t, iters, &d, v, why,
                                                                         room);
 }
@@ -367,29 +373,40 @@ static int mpi_there(const struct wf_rival *r, char *why, size_t room)
     return -1;
 }
 
+static void openmpi_words(const struct wf_rival *r, const struct wf_contest *t, struct wf_words *w)
+{
+    static const char *const tcp[] = {"--mca", "pml", "ob1", "--mca", "btl", "tcp,self", NULL};
+    static const char *const loopback[] = {"--mca", "btl_tcp_if_include", "lo", NULL};
+    static const char *const crowd[] = {"--oversubscribe", "--bind-to", "none", NULL};
+    static const char *const core[] = {"--bind-to", "core", NULL};
+    wf_words_mpirun(w, mpi_launcher(r), t->over == WF_OVER_TCP ? tcp : tcp + 6, t->hosts);
+    if (t->hosts)
+        return;
+    if (t->over == WF_OVER_TCP)
+        wf_words_list(w, loopback);
+    wf_words_list(w, t->ranks > 2 ? crowd : core);
+    wf_words_add(w, "-n");
+    wf_words_number(w, t->ranks);
+}
+
+static void mpich_words(const struct wf_rival *r, const struct wf_contest *t, struct wf_words *w)
+{
+    wf_words_add(w, mpi_launcher(r));
+    if (t->ranks == 2)
+        wf_words_list(w, (const char *const[]){"-bind-to", "core", NULL});
+    wf_words_add(w, "-n");
+    wf_words_number(w, t->ranks);
+}
+
 static int mpi_run(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters, double *v,
                    char *why, size_t room)
 {
     static struct wf_child c;
-    bool open_mpi = !strcmp(r->name, "openmpi"), crowd = t->ranks > 2;
     struct wf_words w = {.used = 0};
     char path[PATH_MAX];
     if (helper_path(r, path, sizeof path))
         return -1;
-    wf_words_add(&w, mpi_launcher(r));
-    if (open_mpi && geteuid() == 0)
-        wf_words_add(&w, "--allow-run-as-root");
-    if (open_mpi && t->over == WF_OVER_TCP)
-        wf_words_list(&w, (const char *const[]){"--mca", "pml", "ob1", "--mca", "btl", "tcp,self",
-                                                "--mca", "btl_tcp_if_include", "lo", NULL});
-    if (open_mpi)
-        wf_words_list(&w, crowd
-                              ? (const char *const[]){"--oversubscribe", "--bind-to", "none", NULL}
-                              : (const char *const[]){"--bind-to", "core", NULL});
-    else if (!crowd)
-        wf_words_list(&w, (const char *const[]){"-bind-to", "core", NULL});
-    wf_words_add(&w, "-n");
-    wf_words_number(&w, t->ranks);
+    (strcmp(r->name, "openmpi") ? mpich_words : openmpi_words)(r, t, &w);
     wf_words_list(&w, (const char *const[]){path, t->theirs, NULL});
     wf_words_number(&w, t->size);
     wf_words_number(&w, iters);
@@ -492,6 +509,14 @@ const struct wf_counterpart *wf_rival_counterpart(const struct wf_rival *r, cons
     for (size_t i = 0; r->overs & ON(over) && i < r->counterparts_count; i++)
         if (!strcmp(r->counterparts[i].test, test))
             return &r->counterparts[i];
+    return NULL;
+}
+
+const char *wf_rival_mpirun(void)
+{
+    for (size_t i = 0; i < wf_rivals_count; i++)
+        if (!strcmp(wf_rivals[i].name, "openmpi"))
+            return mpi_launcher(&wf_rivals[i]);
     return NULL;
 }
 

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "perf_launch.h"
+
 /* The transport: shared memory, TCP on the loopback interface, an RDMA device with itself. */
 enum wf_over { WF_OVER_SHM, WF_OVER_TCP, WF_OVER_RDMA };
 extern const char *const wf_over_names[];       /* as in --transport */
@@ -29,7 +31,8 @@ struct wf_contest {
     enum wf_figure figure;
     uint64_t iters; /* of the other library, in each run */
     enum wf_over over;
-    const char *theirs; /* the other library's test; null: that of its counterpart */
+    const char *theirs;           /* the other library's test; null: that of its counterpart */
+    const struct wf_hosts *hosts; /* null: all on this machine */
 };
 
 /* What another library has for one of Weft's tests, at any size. */
@@ -62,6 +65,8 @@ extern const size_t wf_rivals_count;
 /* What [r] has for a test over a transport, or null. */
 const struct wf_counterpart *wf_rival_counterpart(const struct wf_rival *r, const char *test,
                                                   enum wf_over over);
+/* Open MPI's launcher, which also starts Weft on hosts; null: not installed. */
+const char *wf_rival_mpirun(void);
 /* Is the program there that measures [r] at all sizes? 0, or -1 with the reason in why[]. */
 int wf_rival_at_all_sizes(const struct wf_rival *r, char *why, size_t room);
 
