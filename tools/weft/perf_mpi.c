@@ -25,22 +25,27 @@ struct test {
     unsigned char *out, *in;
 };
 
-static unsigned char *slot(const struct test *t, unsigned char *base, long i)
+/* The slot behind [at]; not by a division, which costs a tenth of a small message. */
+static inline unsigned char *next(const struct test *t, unsigned char *base, unsigned char *at)
 {
-    return base + (size_t)i % t->slots * t->stride;
+    at += t->stride;
+    return at == base + t->slots * t->stride ? base : at;
 }
 
 /* Half a ping-pong, ns. */
 static double lat(const struct test *t)
 {
     int n = (int)t->size;
+    unsigned char *out = t->out, *in = t->in;
     double start = MPI_Wtime();
     for (long i = 0; i < t->iters; i++) {
         if (t->rank == 1)
-            MPI_Recv(slot(t, t->in, i), n, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        MPI_Send(slot(t, t->out, i), n, MPI_BYTE, 1 - t->rank, 0, MPI_COMM_WORLD);
+            MPI_Recv(in, n, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Send(out, n, MPI_BYTE, 1 - t->rank, 0, MPI_COMM_WORLD);
         if (t->rank == 0)
-            MPI_Recv(slot(t, t->in, i), n, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Recv(in, n, MPI_BYTE, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        out = next(t, t->out, out);
+        in = next(t, t->in, in);
     }
     return (MPI_Wtime() - start) * 1e9 / (double)t->iters / 2;
 }
@@ -49,10 +54,14 @@ static double lat(const struct test *t)
 static double exchange(const struct test *t)
 {
     int n = (int)t->size, other = 1 - t->rank;
+    unsigned char *out = t->out, *in = t->in;
     double start = MPI_Wtime();
-    for (long i = 0; i < t->iters; i++)
-        MPI_Sendrecv(slot(t, t->out, i), n, MPI_BYTE, other, 0, slot(t, t->in, i), n, MPI_BYTE,
-                     other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    for (long i = 0; i < t->iters; i++) {
+        MPI_Sendrecv(out, n, MPI_BYTE, other, 0, in, n, MPI_BYTE, other, 0, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+        out = next(t, t->out, out);
+        in = next(t, t->in, in);
+    }
     return (MPI_Wtime() - start) * 1e9 / (double)t->iters;
 }
 
@@ -60,18 +69,21 @@ static double exchange(const struct test *t)
 static double stream(const struct test *t)
 {
     MPI_Request q[WINDOW];
-    int n = (int)t->size;
+    unsigned char *base = t->rank ? t->in : t->out, *at = base;
+    int n = (int)t->size, used = 0;
     int window = t->size < BIG ? WINDOW : t->window ? t->window : t->rank ? 1 : BIG_WINDOW;
     double start = MPI_Wtime();
     for (int i = 0; i < window; i++)
         q[i] = MPI_REQUEST_NULL;
     for (long i = 0; i < t->iters; i++) {
-        MPI_Request *r = &q[i % window];
+        MPI_Request *r = &q[used];
         MPI_Wait(r, MPI_STATUS_IGNORE);
         if (t->rank == 0)
-            MPI_Isend(slot(t, t->out, i), n, MPI_BYTE, 1, 0, MPI_COMM_WORLD, r);
+            MPI_Isend(at, n, MPI_BYTE, 1, 0, MPI_COMM_WORLD, r);
         else
-            MPI_Irecv(slot(t, t->in, i), n, MPI_BYTE, 0, 0, MPI_COMM_WORLD, r);
+            MPI_Irecv(at, n, MPI_BYTE, 0, 0, MPI_COMM_WORLD, r);
+        at = next(t, base, at);
+        used = used + 1 == window ? 0 : used + 1;
     }
     MPI_Waitall(window, q, MPI_STATUSES_IGNORE);
     if (t->rank == 1)
