@@ -127,6 +127,26 @@ def curve_judges():
             assert code == strict and ("MISSED" in out) == bool(strict), (code, out, err)
 
 
+def curve_beside_what_is_installed():
+    """Each counterpart runs, and prints what is understood."""
+    peers = [name for name, program in (("ucx", "ucx_perftest"), ("libfabric", "fi_pingpong"),
+                                        ("openmpi", "mpirun.openmpi")) if shutil.which(program)]
+    if os.cpu_count() < 2 or not peers:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        objects = os.path.join(folder, "a.json")
+        code, out, err = run("perf", "curve", "--from", "8", "--to", "8", "--pairs", "1", "--iters", "20", "--peers",
+                             ",".join(peers), "--json=" + objects, timeout=4 * harness.DEADLINE)
+        if "built without" in err:
+            return
+        assert code == 0 and not any("left_out" in o for o in curve_objects(objects)), (code, err)
+        found = {(o["with"], o["what"]) for o in curve_objects(objects) if "ratios" in o and o["test"] == "curve"}
+        for peer in peers:
+            assert (peer, "msg_lat") in found and (peer, "msg_rate") in found, found
+        assert "openmpi" not in peers or {("openmpi", t) for t in ("msg_sendrecv", "put_lat", "get_rate")} <= found
+        assert ("libfabric" in peers) == ("libfabric has no counterpart of am_echo, put_lat" in err), err
+
+
 AGENT = """#!/bin/sh
 echo "$*" >>"{log}"
 shift
@@ -203,7 +223,8 @@ def curve_ends_what_runs():
     assert job.returncode == 143 and "0 points" in err, (job.returncode, err)
 
 
-IN_JOBS = [curve_writes_files, curve_judges, curve_keeps_what_is_measured, curve_ends_what_runs]
+IN_JOBS = [curve_writes_files, curve_judges, curve_beside_what_is_installed,
+           curve_keeps_what_is_measured, curve_ends_what_runs]
 
 if __name__ == "__main__":
     harness.main([curve_help_fits_a_screen] + (IN_JOBS if JOBS else []) +

@@ -167,6 +167,21 @@ static unsigned choose(const struct wf_perf_options *o, const struct wf_perf_tes
     return n;
 }
 
+/* Print which tests a library does not have. */
+static void print_without(const struct wf_curve *c, unsigned peer)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < c->nlines; i++) {
+        if (c->lines[i].with[peer])
+            continue;
+        if (n == 0)
+            fprintf(stderr, WF_CURVE ": %s has no counterpart of", c->peers[peer]->title);
+        fprintf(stderr, "%s %s", n++ ? "," : "", c->lines[i].test->name);
+    }
+    if (n)
+        fputc('\n', stderr);
+}
+
 int wf_curve_plan(struct wf_curve *c)
 {
     const struct wf_perf_test *tests[WF_PERF_TESTS_MAX];
@@ -187,5 +202,7 @@ int wf_curve_plan(struct wf_curve *c)
         }
     }
     print_am(c, am);
+    for (unsigned r = 0; r < c->npeers; r++)
+        print_without(c, r);
     return 0;
 }

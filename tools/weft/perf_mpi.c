@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The program that `weft perf compare` runs with an MPI: Weft's tests, written for MPI. Built once
- * for each MPI that is found; uses nothing of Weft.
+/* The program that `weft perf compare` and `weft perf curve` run with an MPI: Weft's tests, written
+ * for MPI. Built once for each MPI that is found; uses nothing of Weft.
  *
- * usage: weft-perf-MPI lat|sendrecv|rate|bw|barrier SIZE ITERATIONS [WINDOW]
+ * usage: weft-perf-MPI TEST SIZE ITERATIONS [WINDOW]
+ * TEST: lat, sendrecv, rate, bw, barrier; put_lat, put, get_lat, get of one-sided communication.
  * WINDOW: large messages in flight at each side; by default two sends and one receive, as weft perf
  * has through shared memory. Rank 0 prints one JSON object. */
 #include <mpi.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +18,7 @@
 #define WINDOW 64
 #define BIG_WINDOW 2 /* sends; one receive at a time, as in weft perf */
 #define RUNS 5
+#define POLLS 16 /* of memory, between calls of the library */
 
 struct test {
     int rank, ranks;
@@ -23,6 +26,8 @@ struct test {
     long iters;
     int window; /* 0: the default */
     unsigned char *out, *in;
+    MPI_Win win; /* of one-sided tests: over in, of slots * stride bytes */
+    uint64_t turn;
 };
 
 /* The slot behind [at]; not by a division, which costs a tenth of a small message. */
@@ -33,7 +38,7 @@ static inline unsigned char *next(const struct test *t, unsigned char *base, uns
 }
 
 /* Half a ping-pong, ns. */
-static double lat(const struct test *t)
+static double lat(struct test *t)
 {
     int n = (int)t->size;
     unsigned char *out = t->out, *in = t->in;
@@ -51,7 +56,7 @@ static double lat(const struct test *t)
 }
 
 /* Both ranks send and receive at once: ns of an exchange. */
-static double exchange(const struct test *t)
+static double exchange(struct test *t)
 {
     int n = (int)t->size, other = 1 - t->rank;
     unsigned char *out = t->out, *in = t->in;
@@ -66,7 +71,7 @@ static double exchange(const struct test *t)
 }
 
 /* ns for each of many messages, with a window of them in flight and one answer at the end. */
-static double stream(const struct test *t)
+static double stream(struct test *t)
 {
     MPI_Request q[WINDOW];
     unsigned char *base = t->rank ? t->in : t->out, *at = base;
@@ -93,7 +98,80 @@ static double stream(const struct test *t)
     return (MPI_Wtime() - start) * 1e9 / (double)t->iters;
 }
 
-static double barrier(const struct test *t)
+/* ---- one-sided ---- */
+
+/* Wait until the last word of [at] is [turn]; with calls in which the library may progress. */
+static void await_word(const struct test *t, const unsigned char *at, uint64_t turn)
+{
+    const uint64_t *word = (const uint64_t *)(const void *)(at + t->size - 8);
+    for (unsigned polls = 1; __atomic_load_n(word, __ATOMIC_ACQUIRE) != turn; polls++) {
+        int any;
+        MPI_Win_sync(t->win);
+        if (polls % POLLS == 0)
+            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &any, MPI_STATUS_IGNORE);
+    }
+}
+
+/* Half a ping-pong of puts, each seen in memory, ns. SIZE: at least 8, a multiple of 8. */
+static double put_lat(struct test *t)
+{
+    int n = (int)t->size, other = 1 - t->rank;
+    unsigned char *in = t->in;
+    double start = MPI_Wtime();
+    for (long i = 0; i < t->iters; i++) {
+        t->turn++;
+        memcpy(t->out + t->size - 8, &t->turn, 8);
+        if (t->rank == 1)
+            await_word(t, in, t->turn);
+        MPI_Put(t->out, n, MPI_BYTE, other, in - t->in, n, MPI_BYTE, t->win);
+        MPI_Win_flush(other, t->win);
+        if (t->rank == 0)
+            await_word(t, in, t->turn);
+        in = next(t, t->in, in);
+    }
+    return (MPI_Wtime() - start) * 1e9 / (double)t->iters / 2;
+}
+
+/* ns for each of many puts or gets by rank 0, of which at most [window] are not flushed. */
+static double one_sided(const struct test *t, bool puts, int window)
+{
+    int n = (int)t->size, started = 0;
+    unsigned char *own = t->out;
+    double start = MPI_Wtime();
+    for (long i = 0; t->rank == 0 && i < t->iters; i++) {
+        if (puts)
+            MPI_Put(own, n, MPI_BYTE, 1, own - t->out, n, MPI_BYTE, t->win);
+        else
+            MPI_Get(own, n, MPI_BYTE, 1, own - t->out, n, MPI_BYTE, t->win);
+        own = next(t, t->out, own);
+        if (++started == window) {
+            MPI_Win_flush(1, t->win);
+            started = 0;
+        }
+    }
+    if (t->rank == 0)
+        MPI_Win_flush(1, t->win);
+    return (MPI_Wtime() - start) * 1e9 / (double)t->iters;
+}
+
+static double put(struct test *t)
+{
+    return one_sided(t, true, WINDOW);
+}
+
+static double get_lat(struct test *t)
+{
+    return one_sided(t, false, 1);
+}
+
+static double get(struct test *t)
+{
+    return one_sided(t, false, WINDOW);
+}
+
+/* ---- all ---- */
+
+static double barrier(struct test *t)
 {
     double start = MPI_Wtime();
     for (long i = 0; i < t->iters; i++)
@@ -107,64 +185,104 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static const struct kind {
+    const char *name;
+    double (*run)(struct test *t);
+    bool is_rate, is_one_sided;
+} kinds[] = {
+    {"lat", lat, false, false},         {"sendrecv", exchange, false, false},
+    {"rate", stream, true, false},      {"bw", stream, true, false},
+    {"barrier", barrier, false, false}, {"put_lat", put_lat, false, true},
+    {"put", put, true, true},           {"get_lat", get_lat, false, true},
+    {"get", get, true, true},
+};
+
+static const struct kind *kind_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(kinds[i].name, name))
+            return &kinds[i];
+    return NULL;
+}
+
 /* The median of some runs, after one that warms up. */
-static double median(const struct test *t, double (*run)(const struct test *))
+static double median(struct test *t, const struct kind *k)
 {
     double ns[RUNS];
-    run(t);
+    k->run(t);
     for (int i = 0; i < RUNS; i++) {
         MPI_Barrier(MPI_COMM_WORLD);
-        ns[i] = run(t);
+        ns[i] = k->run(t);
     }
+    MPI_Barrier(MPI_COMM_WORLD);
     qsort(ns, RUNS, sizeof ns[0], ascending);
     return ns[RUNS / 2];
 }
 
-static int measure(const struct test *t, const char *what)
+static void print(const struct test *t, const struct kind *k, double ns)
 {
-    double ns = median(t, !strcmp(what, "lat")        ? lat
-                          : !strcmp(what, "sendrecv") ? exchange
-                          : !strcmp(what, "barrier")  ? barrier
-                                                      : stream);
-    if (t->rank)
-        return 0;
-    printf("{\"test\":\"%s\",\"size\":%zu,\"iters\":%ld,\"mean_ns\":%.3f", what, t->size, t->iters,
-           ns);
-    if (!strcmp(what, "rate") || !strcmp(what, "bw"))
+    printf("{\"test\":\"%s\",\"size\":%zu,\"iters\":%ld,\"mean_ns\":%.3f", k->name, t->size,
+           t->iters, ns);
+    if (k->is_rate)
         printf(",\"rate_mps\":%.4f,\"gbs\":%.4f}\n", 1e3 / ns, (double)t->size / ns);
     else
         printf(",\"lat_ns\":%.1f}\n", ns);
-    return 0;
+}
+
+static void measure(struct test *t, const struct kind *k)
+{
+    size_t len = t->slots * t->stride;
+    double ns;
+    t->out = malloc(len);
+    if (k->is_one_sided) {
+        MPI_Win_allocate((MPI_Aint)len, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &t->in, &t->win);
+        MPI_Win_lock_all(MPI_MODE_NOCHECK, t->win);
+    } else {
+        t->in = malloc(len);
+    }
+    if (!t->out || !t->in)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    memset(t->out, 1, len); /* touched: a page that was never written is the zero page */
+    memset(t->in, 0, len);
+    MPI_Barrier(MPI_COMM_WORLD);
+    ns = median(t, k);
+    if (t->rank == 0)
+        print(t, k, ns);
+    if (k->is_one_sided) {
+        MPI_Win_unlock_all(t->win);
+        MPI_Win_free(&t->win);
+    } else {
+        free(t->in);
+    }
+    free(t->out);
+}
+
+/* Does the test suit its size and the number of ranks? */
+static bool suits(const struct test *t, const struct kind *k)
+{
+    bool pair = t->ranks == 2 || k->run == barrier;
+    bool words = k->run != put_lat || (t->size >= 8 && t->size % 8 == 0);
+    return t->iters > 0 && t->window >= 0 && t->window <= WINDOW && pair && words;
 }
 
 int main(int argc, char **argv)
 {
-    bool fits = argc == 4 || argc == 5;
+    bool fits = argc == 4 || argc == 5, bad;
     struct test t = {.iters = fits ? atol(argv[3]) : 0, .window = argc == 5 ? atoi(argv[4]) : 0};
-    int code = 2;
+    const struct kind *k = fits ? kind_of(argv[1]) : NULL;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &t.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &t.ranks);
     t.size = fits ? (size_t)atol(argv[2]) : 0;
     t.stride = (t.size + 7) / 8 * 8 + !t.size;
     t.slots = t.stride < WALK ? WALK / t.stride : 1;
-    if (t.window > WINDOW || t.window < 0)
-        t.iters = 0;
-    else if (t.slots < (size_t)t.window) /* each message in flight has a slot of its own */
+    if (t.slots < (size_t)t.window) /* each message in flight has a slot of its own */
         t.slots = (size_t)t.window;
-    t.out = malloc(t.slots * t.stride);
-    t.in = malloc(t.slots * t.stride);
-    if (t.out && t.in) { /* touch them: a page that was never written is the zero page */
-        memset(t.out, 1, t.slots * t.stride);
-        memset(t.in, 2, t.slots * t.stride);
-    }
-    if (t.iters > 0 && t.out && t.in && (t.ranks == 2 || !strcmp(argv[1], "barrier")))
-        code = measure(&t, argv[1]);
+    bad = !k || !suits(&t, k);
+    if (!bad)
+        measure(&t, k);
     else if (t.rank == 0)
-        fprintf(stderr, "usage: %s lat|sendrecv|rate|bw|barrier SIZE ITERATIONS [WINDOW]\n",
-                argv[0]);
-    free(t.out);
-    free(t.in);
+        fprintf(stderr, "usage: %s TEST SIZE ITERATIONS [WINDOW]\n", argv[0]);
     MPI_Finalize();
-    return code;
+    return bad ? 2 : 0;
 }

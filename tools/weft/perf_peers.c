@@ -373,17 +373,20 @@ static int mpi_there(const struct wf_rival *r, char *why, size_t room)
     return -1;
 }
 
+/* Over TCP one-sided communication goes by messages: its other ways use shared memory here. */
 static void openmpi_words(const struct wf_rival *r, const struct wf_contest *t, struct wf_words *w)
 {
-    static const char *const tcp[] = {"--mca", "pml", "ob1", "--mca", "btl", "tcp,self", NULL};
+    static const char *const none[] = {NULL};
+    static const char *const tcp[] = {"--mca",    "pml",   "ob1", "--mca", "btl",
+                                      "tcp,self", "--mca", "osc", "pt2pt", NULL};
     static const char *const loopback[] = {"--mca", "btl_tcp_if_include", "lo", NULL};
     static const char *const crowd[] = {"--oversubscribe", "--bind-to", "none", NULL};
     static const char *const core[] = {"--bind-to", "core", NULL};
-    wf_words_mpirun(w, mpi_launcher(r), t->over == WF_OVER_TCP ? tcp : tcp + 6, t->hosts);
+    bool is_tcp = t->over == WF_OVER_TCP;
+    wf_words_mpirun(w, mpi_launcher(r), is_tcp ? tcp : none, t->hosts);
     if (t->hosts)
         return;
-    if (t->over == WF_OVER_TCP)
-        wf_words_list(w, loopback);
+    wf_words_list(w, is_tcp ? loopback : none);
     wf_words_list(w, t->ranks > 2 ? crowd : core);
     wf_words_add(w, "-n");
     wf_words_number(w, t->ranks);
@@ -420,6 +423,9 @@ static int mpi_run(const struct wf_rival *r, const struct wf_contest *t, uint64_
 static const struct wf_counterpart mpi_counterparts[] = {
     {"msg_lat", "lat", WF_FIGURE_MEAN},     {"msg_sendrecv", "sendrecv", WF_FIGURE_MEAN},
     {"msg_rate", "rate", WF_FIGURE_MEAN},   {"msg_bw", "bw", WF_FIGURE_MEAN},
+    {"put_lat", "put_lat", WF_FIGURE_MEAN}, {"put_rate", "put", WF_FIGURE_MEAN},
+    {"put_bw", "put", WF_FIGURE_MEAN},      {"get_lat", "get_lat", WF_FIGURE_MEAN},
+    {"get_rate", "get", WF_FIGURE_MEAN},    {"get_bw", "get", WF_FIGURE_MEAN},
     {"barrier", "barrier", WF_FIGURE_MEAN},
 };
 
