@@ -144,7 +144,7 @@ def curve_beside_what_is_installed():
         for peer in peers:
             assert (peer, "msg_lat") in found and (peer, "msg_rate") in found, found
         assert "openmpi" not in peers or {("openmpi", t) for t in ("msg_sendrecv", "put_lat", "get_rate")} <= found
-        assert ("libfabric" in peers) == ("libfabric has no counterpart of am_echo, put_lat" in err), err
+        assert ("libfabric" in peers) == ("libfabric has no counterpart of am_echo, msg_sendrecv\n" in err), err
 
 
 AGENT = """#!/bin/sh

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* libfabric's messages for `weft perf compare` and `weft perf curve`, since fi_pingpong measures no
- * rate, and prints few digits. lat is half a ping-pong; rate sends in one direction without
- * waiting, with receives posted ahead and one answer at the end. Uses nothing of Weft.
+/* libfabric's side of `weft perf compare` and `weft perf curve`, since fi_pingpong measures no
+ * rate, and prints few digits. Uses nothing of Weft.
  *
- * usage: weft-perf-libfabric PROVIDER [tagged_]lat|[tagged_]rate SIZE ITERATIONS PORT
- *                            listen|call ADDRESS
- * The side that calls sends first, and prints one JSON object. Over the connection to PORT the two
- * exchange their addresses; each side's is the one that it has on that connection. */
+ * usage: weft-perf-libfabric PROVIDER TEST SIZE ITERATIONS PORT listen|call ADDRESS
+ * The side that calls begins, and prints one JSON object. Over the connection to PORT the two
+ * exchange their addresses; each side's is the one that it has on that connection. TEST is:
+ *   lat, rate                half a ping-pong of messages; messages in one direction without
+ * waiting, with receives posted ahead and one answer at the end tagged_lat, tagged_rate  the same
+ * with tagged messages put_lat                  half a ping-pong of writes, each seen in memory
+ *   put, get_lat, get        writes or reads in one direction; get_lat: one after the other */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <rdma/fabric.h>
@@ -18,6 +21,7 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,7 +39,23 @@
 #define NAME_MAX_BYTES 256
 #define PATIENCE_NS 60000000000
 
+struct pair;
+
+struct kind {
+    const char *name;
+    void (*run)(struct pair *p);
+    uint64_t caps;
+    unsigned parts;      /* of which the time of an iteration is divided by */
+    bool tagged, serves; /* serves: the side that listens only progresses */
+};
+
+/* Where the other side's region is. */
+struct place {
+    uint64_t at, key;
+};
+
 struct pair {
+    const struct kind *kind;
     bool sends, tagged;
     size_t size;
     uint64_t iters, window;
@@ -51,6 +71,9 @@ struct pair {
     uint64_t posted, came;  /* receives, and their completions */
     uint64_t taken;         /* messages that the test has waited for */
     uint64_t started, left; /* sends that complete, and their completions */
+    void *desc;             /* of out */
+    struct place far;       /* as in, at the other side */
+    uint64_t turn;
 };
 
 static uint64_t now_ns(void)
@@ -134,8 +157,11 @@ static void fabric_open(struct pair *p, const char *provider)
     struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_CONTEXT, .size = 4 * WINDOW};
     struct fi_av_attr av = {.type = FI_AV_TABLE};
     hints->ep_attr->type = FI_EP_RDM;
-    hints->caps = p->tagged ? FI_TAGGED : FI_MSG;
+    hints->caps = p->kind->caps;
     hints->mode = FI_CONTEXT;
+    if (p->kind->caps & FI_RMA)
+        hints->domain_attr->mr_mode =
+            FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->domain_attr->threading = FI_THREAD_DOMAIN;
     hints->fabric_attr->prov_name = strdup(provider);
     need("fi_getinfo",
@@ -159,6 +185,21 @@ static void fabric_meet(struct pair *p)
     tell(p, mine, theirs, sizeof mine);
     if (fi_av_insert(p->av, theirs, 1, &p->peer, 0, NULL) != 1)
         need("fi_av_insert", -FI_EINVAL);
+}
+
+/* Register the memory, and exchange where it is. */
+static void region_meet(struct pair *p)
+{
+    size_t len = p->window * p->size;
+    struct fid_mr *in, *out;
+    struct place own;
+    need("fi_mr_reg",
+         fi_mr_reg(p->domain, p->in, len, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 1, 0, &in, NULL));
+    need("fi_mr_reg", fi_mr_reg(p->domain, p->out, len, FI_READ | FI_WRITE, 0, 2, 0, &out, NULL));
+    own.at = p->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)p->in : 0;
+    own.key = fi_mr_key(in);
+    p->desc = fi_mr_desc(out);
+    tell(p, &own, &p->far, sizeof own);
 }
 
 /* ---- messages ---- */
@@ -272,14 +313,142 @@ static void lat(struct pair *p)
     }
 }
 
-/* ns for each message. */
-static double run(struct pair *p, bool is_lat)
+/* ---- writes and reads ---- */
+
+static ssize_t try_write(struct pair *p, unsigned char *own, uint64_t at, struct fi_context *c,
+                         bool last)
 {
-    uint64_t start = now_ns();
-    (is_lat ? lat : rate)(p);
+    struct iovec iov = {.iov_base = own, .iov_len = p->size};
+    struct fi_rma_iov far = {.addr = at, .len = p->size, .key = p->far.key};
+    struct fi_msg_rma msg = {.msg_iov = &iov,
+                             .desc = &p->desc,
+                             .iov_count = 1,
+                             .addr = p->peer,
+                             .rma_iov = &far,
+                             .rma_iov_count = 1,
+                             .context = c};
+    return last ? fi_writemsg(p->ep, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE)
+                : fi_write(p->ep, own, p->size, p->desc, p->peer, at, p->far.key, c);
+}
+
+/* Start writing slot [i], or reading it. [last]: of writes, complete when the target has it; those
+ * before have been delivered then, since both providers keep their order. */
+static void start(struct pair *p, uint64_t i, bool writes, bool last)
+{
+    size_t offset = i % p->window * p->size;
+    struct fi_context *c = &out_context[p->started % p->window];
+    uint64_t since_ns = 0, at = p->far.at + offset;
+    unsigned char *own = p->out + offset;
+    ssize_t r;
+    while (p->started - p->left >= p->window)
+        progress(p, &since_ns);
+    while ((r = writes ? try_write(p, own, at, c, last)
+                       : fi_read(p->ep, own, p->size, p->desc, p->peer, at, p->far.key, c)) ==
+           -FI_EAGAIN)
+        progress(p, &since_ns);
+    need(writes ? "fi_write" : "fi_read", r);
+    p->started++;
+}
+
+static void put_stream(struct pair *p)
+{
+    for (uint64_t i = 0; i < p->iters; i++)
+        start(p, i, true, i + 1 == p->iters);
     await_sends(p);
-    refill(p);
-    return (double)(now_ns() - start) / (double)p->iters / (is_lat ? 2 : 1);
+}
+
+static void get_stream(struct pair *p)
+{
+    for (uint64_t i = 0; i < p->iters; i++)
+        start(p, i, false, false);
+    await_sends(p);
+}
+
+static void get_lat(struct pair *p)
+{
+    for (uint64_t i = 0; i < p->iters; i++) {
+        start(p, i, false, false);
+        await_sends(p);
+    }
+}
+
+/* A write that nobody waits for at this side, if its size allows. */
+static void put_quickly(struct pair *p, uint64_t i)
+{
+    size_t offset = i % p->window * p->size;
+    uint64_t since_ns = 0;
+    ssize_t r;
+    if (p->size > p->info->tx_attr->inject_size) {
+        start(p, i, true, false);
+        return;
+    }
+    while ((r = fi_inject_write(p->ep, p->out + offset, p->size, p->peer, p->far.at + offset,
+                                p->far.key)) == -FI_EAGAIN)
+        progress(p, &since_ns);
+    need("fi_inject_write", r);
+}
+
+/* The last word of each write is the number of its turn. */
+static void put_lat(struct pair *p)
+{
+    for (uint64_t i = 0; i < p->iters; i++) {
+        size_t last = i % p->window * p->size + p->size - 8;
+        const uint64_t *word = (const uint64_t *)(const void *)(p->in + last);
+        uint64_t since_ns = 0;
+        p->turn++;
+        memcpy(p->out + last, &p->turn, 8);
+        if (p->sends)
+            put_quickly(p, i);
+        while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != p->turn)
+            progress(p, &since_ns);
+        if (!p->sends)
+            put_quickly(p, i);
+    }
+}
+
+/* Progress until the other side says that it is done. */
+static void serve(struct pair *p)
+{
+    struct fi_cq_entry unused;
+    char byte;
+    ssize_t n;
+    while ((n = recv(p->control, &byte, 1, MSG_DONTWAIT)) < 0 && errno == EAGAIN)
+        for (unsigned i = 0; i < 1000; i++)
+            (void)!fi_cq_read(p->cq, &unused, 1);
+    need("serving", n == 1 ? 0 : -FI_ENOTCONN);
+}
+
+/* ---- all ---- */
+
+static const struct kind kinds[] = {
+    {"lat", lat, FI_MSG, 2, false, false},
+    {"rate", rate, FI_MSG, 1, false, false},
+    {"tagged_lat", lat, FI_TAGGED, 2, true, false},
+    {"tagged_rate", rate, FI_TAGGED, 1, true, false},
+    {"put_lat", put_lat, FI_RMA, 2, false, false},
+    {"put", put_stream, FI_RMA, 1, false, true},
+    {"get_lat", get_lat, FI_RMA, 1, false, true},
+    {"get", get_stream, FI_RMA, 1, false, true},
+};
+
+/* ns for each operation. */
+static double run(struct pair *p)
+{
+    uint64_t start_ns = now_ns();
+    double ns;
+    char byte = 0;
+    if (p->kind->serves && !p->sends) {
+        serve(p);
+        return 0;
+    }
+    p->kind->run(p);
+    await_sends(p);
+    if (!(p->kind->caps & FI_RMA))
+        refill(p);
+    ns = (double)(now_ns() - start_ns) / (double)p->iters / p->kind->parts;
+    if (p->kind->serves)
+        need("ending", send(p->control, &byte, 1, MSG_NOSIGNAL) == 1 ? 0 : -FI_ENOTCONN);
+    return ns;
 }
 
 static int ascending(const void *a, const void *b)
@@ -288,26 +457,42 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* 0, or -1 if there is no such test. */
-static int choose(struct pair *p, const char *test, bool *is_lat)
+static const struct kind *kind_of(const char *name)
 {
-    p->tagged = !strncmp(test, "tagged_", 7);
-    test += p->tagged ? 7 : 0;
-    *is_lat = !strcmp(test, "lat");
-    return *is_lat || !strcmp(test, "rate") ? 0 : -1;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(kinds[i].name, name))
+            return &kinds[i];
+    return NULL;
 }
 
 static int memory_open(struct pair *p)
 {
     size_t fit = p->size ? WINDOW_BYTES / p->size : 0;
+    bool words = p->kind->run != put_lat || (p->size >= 8 && p->size % 8 == 0);
+    size_t out_len;
     p->window = fit > WINDOW ? WINDOW : fit < WINDOW_LEAST ? WINDOW_LEAST : fit;
-    p->out = malloc(p->size);
+    out_len = p->kind->caps & FI_RMA ? p->window * p->size : p->size;
+    p->out = malloc(out_len);
     p->in = malloc(p->window * p->size);
-    if (!p->size || !p->iters || !p->out || !p->in)
+    if (!p->size || !p->iters || !words || !p->out || !p->in)
         return -1;
-    memset(p->out, 1, p->size); /* touched: a page that was never written is the zero page */
+    memset(p->out, 1, out_len); /* touched: a page that was never written is the zero page */
     memset(p->in, 2, p->window * p->size);
     return 0;
+}
+
+/* Connect, and prepare what the test needs. */
+static void meet(struct pair *p, char **argv)
+{
+    char byte = 0;
+    p->control = control_open(argv[5], p->sends, argv[7]);
+    fabric_open(p, argv[1]);
+    fabric_meet(p);
+    if (p->kind->caps & FI_RMA)
+        region_meet(p);
+    else
+        refill(p);
+    tell(p, &byte, &byte, 1);
 }
 
 int main(int argc, char **argv)
@@ -315,28 +500,22 @@ int main(int argc, char **argv)
     static struct pair p;
     double ns[RUNS];
     char byte = 0;
-    bool is_lat = false;
-    if (argc != 8 || choose(&p, argv[2], &is_lat) ||
-        (strcmp(argv[6], "listen") && strcmp(argv[6], "call"))) {
-        fprintf(stderr,
-                "usage: %s PROVIDER [tagged_]lat|[tagged_]rate SIZE ITERATIONS PORT listen|call "
-                "ADDRESS\n",
+    p.kind = argc == 8 ? kind_of(argv[2]) : NULL;
+    if (!p.kind || (strcmp(argv[6], "listen") && strcmp(argv[6], "call"))) {
+        fprintf(stderr, "usage: %s PROVIDER TEST SIZE ITERATIONS PORT listen|call ADDRESS\n",
                 argv[0]);
         return 2;
     }
+    p.tagged = p.kind->tagged;
     p.sends = !strcmp(argv[6], "call");
     p.size = (size_t)atol(argv[3]);
     p.iters = (uint64_t)atol(argv[4]);
     if (memory_open(&p))
         return 2;
-    p.control = control_open(argv[5], p.sends, argv[7]);
-    fabric_open(&p, argv[1]);
-    fabric_meet(&p);
-    refill(&p);
-    tell(&p, &byte, &byte, 1);
-    run(&p, is_lat); /* connects, and warms up */
+    meet(&p, argv);
+    run(&p); /* connects, and warms up */
     for (int i = 0; i < RUNS; i++)
-        ns[i] = run(&p, is_lat);
+        ns[i] = run(&p);
     qsort(ns, RUNS, sizeof ns[0], ascending);
     if (p.sends)
         printf("{\"test\":\"%s\",\"size\":%zu,\"mean_ns\":%.3f,\"rate_mps\":%.4f}\n", argv[2],

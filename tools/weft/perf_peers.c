@@ -338,7 +338,10 @@ static int fabric_run(const struct wf_rival *r, const struct wf_contest *t, uint
 static const struct wf_counterpart fabric_counterparts[] = {
     {"am_lat", "lat", WF_FIGURE_MEAN},         {"am_rate", "rate", WF_FIGURE_MEAN},
     {"msg_lat", "tagged_lat", WF_FIGURE_MEAN}, {"msg_rate", "tagged_rate", WF_FIGURE_MEAN},
-    {"msg_bw", "tagged_rate", WF_FIGURE_MEAN},
+    {"msg_bw", "tagged_rate", WF_FIGURE_MEAN}, {"put_lat", "put_lat", WF_FIGURE_MEAN},
+    {"put_rate", "put", WF_FIGURE_MEAN},       {"put_bw", "put", WF_FIGURE_MEAN},
+    {"get_lat", "get_lat", WF_FIGURE_MEAN},    {"get_rate", "get", WF_FIGURE_MEAN},
+    {"get_bw", "get", WF_FIGURE_MEAN},
 };
 
 static const struct wf_contest fabric_contests[] = {
