@@ -138,6 +138,13 @@ def mean_is_of_the_whole_time(row):
         assert row["mean_ns"] == row["lat_ns"], row
 
 
+def perf_one_place_again_and_again():
+    for test in ("am_rate", "put_rate", "get_rate", "msg_lat", "msg_rate", "msg_sendrecv"):
+        for transport in ("shm", "tcp") if TCP else ("shm",):
+            (row,) = rows(pair("perf", test, "--cached", "--transport", transport, "--iters", "100", "--json"))
+            assert row["test"] == test and row["mean_ns"] > 0, row
+
+
 def perf_several_tests():
     found = rows(pair("perf", "am_echo", "barrier", "put_lat", "--iters", "40", "--json"))
     assert [row["test"] for row in found] == ["am_echo", "barrier", "put_lat"], found
@@ -452,8 +459,9 @@ def stats_that_lie():
 
 ALONE = [help_fits_a_screen, wrong_words_are_answered, perf_memory, perf_registrations, explains,
          perf_compares_with_what_is_there, stats_of_no_job, stats_that_lie]
-IN_JOBS = [perf_tests, perf_several_tests, perf_sweeps, perf_limits_in_pairs, perf_many_ranks, perf_draws,
-           perf_says_how_far_it_is, stats_of_a_running_job, perf_tests_by_transport]
+IN_JOBS = [perf_tests, perf_one_place_again_and_again, perf_several_tests, perf_sweeps, perf_limits_in_pairs,
+           perf_many_ranks, perf_draws, perf_says_how_far_it_is, stats_of_a_running_job,
+           perf_tests_by_transport]
 OVER_TCP = [perf_sweeps_over_tcp, perf_limits_over_tcp, perf_counts_bytes_on_the_network]
 OVER_RDMA = [rdma_ports, resources_for_so_many_peers]
 ON_DEVICE = [perf_tests_on_device, explains_on_device]

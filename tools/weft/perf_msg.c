@@ -54,9 +54,10 @@ static int msg_layout(struct wf_perf *p, struct wf_perf_msgs *m)
      * posted before the previous message has arrived. */
     if (m->big && p->is_net && p->slots < FAR_RECVS)
         p->slots = FAR_RECVS;
-    m->recvs = !m->big     ? p->slots < WINDOW ? (unsigned)p->slots : WINDOW
-               : p->is_net ? FAR_RECVS
-                           : 1;
+    /* With --cached all receives share a slot: each pass would leave the same data anyway. */
+    m->recvs = m->big                               ? p->is_net ? FAR_RECVS : 1
+               : p->o->cached || p->slots >= WINDOW ? WINDOW
+                                                    : (unsigned)p->slots;
     p->local_len = m->big ? p->stride + SHIFTS * LINE : p->slots * p->stride;
     m->in_len = p->slots * p->stride;
     p->local = malloc(p->local_len);
