@@ -121,6 +121,7 @@ static int beside(struct wf_curve *c, struct wf_curve_line *line, struct wf_curv
                            .figure = line->theirs[i]->figure,
                            .over = c->over,
                            .theirs = line->theirs[i]->theirs,
+                           .cached = true,
                            .hosts = wf_curve_hosts(c)};
     const struct wf_side sides[2] = {
         {.contest = &t, .transport = c->o->transport, .iters = c->o->iters},
@@ -161,6 +162,7 @@ static struct wf_contest own_contest(const struct wf_curve *c, const struct wf_p
                                .ranks = 2,
                                .figure = figure_of(t),
                                .over = c->over,
+                               .cached = true,
                                .hosts = wf_curve_hosts(c)};
 }
 

@@ -8,7 +8,8 @@
  *   lat, rate                half a ping-pong of messages; messages in one direction without
  * waiting, with receives posted ahead and one answer at the end tagged_lat, tagged_rate  the same
  * with tagged messages put_lat                  half a ping-pong of writes, each seen in memory
- *   put, get_lat, get        writes or reads in one direction; get_lat: one after the other */
+ *   put, get_lat, get        writes or reads in one direction; get_lat: one after the other
+ * All use one place at each side again and again, as fi_pingpong does. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -32,8 +33,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WINDOW 256                     /* messages in flight; 64 to 512 make no difference */
-#define WINDOW_BYTES ((size_t)4 << 20) /* fewer of large messages, but ... */
+#define WINDOW 256                     /* operations in flight; 64 to 512 make no difference */
+#define WINDOW_BYTES ((size_t)4 << 20) /* fewer of large ones, but ... */
 #define WINDOW_LEAST 4                 /* ... at least so many */
 #define RUNS 5
 #define NAME_MAX_BYTES 256
@@ -190,12 +191,12 @@ static void fabric_meet(struct pair *p)
 /* Register the memory, and exchange where it is. */
 static void region_meet(struct pair *p)
 {
-    size_t len = p->window * p->size;
     struct fid_mr *in, *out;
     struct place own;
+    need("fi_mr_reg", fi_mr_reg(p->domain, p->in, p->size, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 1,
+                                0, &in, NULL));
     need("fi_mr_reg",
-         fi_mr_reg(p->domain, p->in, len, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 1, 0, &in, NULL));
-    need("fi_mr_reg", fi_mr_reg(p->domain, p->out, len, FI_READ | FI_WRITE, 0, 2, 0, &out, NULL));
+         fi_mr_reg(p->domain, p->out, p->size, FI_READ | FI_WRITE, 0, 2, 0, &out, NULL));
     own.at = p->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)p->in : 0;
     own.key = fi_mr_key(in);
     p->desc = fi_mr_desc(out);
@@ -230,12 +231,11 @@ static void refill(struct pair *p)
 {
     for (; p->posted < p->came + p->window; p->posted++) {
         uint64_t since_ns = 0, i = p->posted % p->window;
-        unsigned char *to = p->in + i * p->size;
         ssize_t r;
-        while ((r = p->tagged
-                        ? fi_trecv(p->ep, to, p->size, NULL, FI_ADDR_UNSPEC, 0, 0, &in_context[i])
-                        : fi_recv(p->ep, to, p->size, NULL, FI_ADDR_UNSPEC, &in_context[i])) ==
-               -FI_EAGAIN)
+        while ((r = p->tagged ? fi_trecv(p->ep, p->in, p->size, NULL, FI_ADDR_UNSPEC, 0, 0,
+                                         &in_context[i])
+                              : fi_recv(p->ep, p->in, p->size, NULL, FI_ADDR_UNSPEC,
+                                        &in_context[i])) == -FI_EAGAIN)
             progress(p, &since_ns);
         need("posting a receive", r);
     }
@@ -315,11 +315,10 @@ static void lat(struct pair *p)
 
 /* ---- writes and reads ---- */
 
-static ssize_t try_write(struct pair *p, unsigned char *own, uint64_t at, struct fi_context *c,
-                         bool last)
+static ssize_t try_write(struct pair *p, struct fi_context *c, bool last)
 {
-    struct iovec iov = {.iov_base = own, .iov_len = p->size};
-    struct fi_rma_iov far = {.addr = at, .len = p->size, .key = p->far.key};
+    struct iovec iov = {.iov_base = p->out, .iov_len = p->size};
+    struct fi_rma_iov far = {.addr = p->far.at, .len = p->size, .key = p->far.key};
     struct fi_msg_rma msg = {.msg_iov = &iov,
                              .desc = &p->desc,
                              .iov_count = 1,
@@ -328,23 +327,21 @@ static ssize_t try_write(struct pair *p, unsigned char *own, uint64_t at, struct
                              .rma_iov_count = 1,
                              .context = c};
     return last ? fi_writemsg(p->ep, &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE)
-                : fi_write(p->ep, own, p->size, p->desc, p->peer, at, p->far.key, c);
+                : fi_write(p->ep, p->out, p->size, p->desc, p->peer, p->far.at, p->far.key, c);
 }
 
-/* Start writing slot [i], or reading it. [last]: of writes, complete when the target has it; those
- * before have been delivered then, since both providers keep their order. */
-static void start(struct pair *p, uint64_t i, bool writes, bool last)
+/* Start a write, or a read. [last]: of writes, complete when the target has it; those before have
+ * been delivered then, since both providers keep their order. */
+static void start(struct pair *p, bool writes, bool last)
 {
-    size_t offset = i % p->window * p->size;
     struct fi_context *c = &out_context[p->started % p->window];
-    uint64_t since_ns = 0, at = p->far.at + offset;
-    unsigned char *own = p->out + offset;
+    uint64_t since_ns = 0;
     ssize_t r;
     while (p->started - p->left >= p->window)
         progress(p, &since_ns);
-    while ((r = writes ? try_write(p, own, at, c, last)
-                       : fi_read(p->ep, own, p->size, p->desc, p->peer, at, p->far.key, c)) ==
-           -FI_EAGAIN)
+    while ((r = writes ? try_write(p, c, last)
+                       : fi_read(p->ep, p->out, p->size, p->desc, p->peer, p->far.at, p->far.key,
+                                 c)) == -FI_EAGAIN)
         progress(p, &since_ns);
     need(writes ? "fi_write" : "fi_read", r);
     p->started++;
@@ -353,56 +350,57 @@ static void start(struct pair *p, uint64_t i, bool writes, bool last)
 static void put_stream(struct pair *p)
 {
     for (uint64_t i = 0; i < p->iters; i++)
-        start(p, i, true, i + 1 == p->iters);
+        start(p, true, i + 1 == p->iters);
     await_sends(p);
 }
 
 static void get_stream(struct pair *p)
 {
     for (uint64_t i = 0; i < p->iters; i++)
-        start(p, i, false, false);
+        start(p, false, false);
     await_sends(p);
 }
 
 static void get_lat(struct pair *p)
 {
     for (uint64_t i = 0; i < p->iters; i++) {
-        start(p, i, false, false);
+        start(p, false, false);
         await_sends(p);
     }
 }
 
 /* A write that nobody waits for at this side, if its size allows. */
-static void put_quickly(struct pair *p, uint64_t i)
+static void put_quickly(struct pair *p)
 {
-    size_t offset = i % p->window * p->size;
     uint64_t since_ns = 0;
     ssize_t r;
     if (p->size > p->info->tx_attr->inject_size) {
-        start(p, i, true, false);
+        start(p, true, false);
         return;
     }
-    while ((r = fi_inject_write(p->ep, p->out + offset, p->size, p->peer, p->far.at + offset,
-                                p->far.key)) == -FI_EAGAIN)
+    while ((r = fi_inject_write(p->ep, p->out, p->size, p->peer, p->far.at, p->far.key)) ==
+           -FI_EAGAIN)
         progress(p, &since_ns);
     need("fi_inject_write", r);
 }
 
-/* The last word of each write is the number of its turn. */
+/* The last word of each write is the number of its turn. This side writes it after it has seen the
+ * other side's turn: then its own write before has been delivered, so that the memory is its own
+ * again. */
 static void put_lat(struct pair *p)
 {
-    for (uint64_t i = 0; i < p->iters; i++) {
-        size_t last = i % p->window * p->size + p->size - 8;
-        const uint64_t *word = (const uint64_t *)(const void *)(p->in + last);
+    const uint64_t *word = (const uint64_t *)(const void *)(p->in + p->size - 8);
+    for (uint64_t i = 0; i < 2 * p->iters; i++) {
         uint64_t since_ns = 0;
-        p->turn++;
-        memcpy(p->out + last, &p->turn, 8);
-        if (p->sends)
-            put_quickly(p, i);
-        while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != p->turn)
-            progress(p, &since_ns);
-        if (!p->sends)
-            put_quickly(p, i);
+        bool own = (i % 2 == 0) == p->sends;
+        p->turn += i % 2 == 0;
+        if (own) {
+            memcpy(p->out + p->size - 8, &p->turn, 8);
+            put_quickly(p);
+        } else {
+            while (__atomic_load_n(word, __ATOMIC_ACQUIRE) != p->turn)
+                progress(p, &since_ns);
+        }
     }
 }
 
@@ -469,15 +467,13 @@ static int memory_open(struct pair *p)
 {
     size_t fit = p->size ? WINDOW_BYTES / p->size : 0;
     bool words = p->kind->run != put_lat || (p->size >= 8 && p->size % 8 == 0);
-    size_t out_len;
     p->window = fit > WINDOW ? WINDOW : fit < WINDOW_LEAST ? WINDOW_LEAST : fit;
-    out_len = p->kind->caps & FI_RMA ? p->window * p->size : p->size;
-    p->out = malloc(out_len);
-    p->in = malloc(p->window * p->size);
+    p->out = malloc(p->size);
+    p->in = malloc(p->size);
     if (!p->size || !p->iters || !words || !p->out || !p->in)
         return -1;
-    memset(p->out, 1, out_len); /* touched: a page that was never written is the zero page */
-    memset(p->in, 2, p->window * p->size);
+    memset(p->out, 1, p->size); /* touched: a page that was never written is the zero page */
+    memset(p->in, 2, p->size);
     return 0;
 }
 

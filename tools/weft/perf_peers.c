@@ -79,6 +79,8 @@ int wf_weft_run(const struct wf_contest *t, const char *transport, uint64_t iter
     }
     if (transport)
         wf_words_list(&w, (const char *const[]){"--transport", transport, NULL});
+    if (t->cached)
+        wf_words_add(&w, "--cached");
     if (iters) {
         wf_words_add(&w, "--iters");
         wf_words_number(&w, iters);
@@ -416,8 +418,9 @@ static int mpi_run(const struct wf_rival *r, const struct wf_contest *t, uint64_
     wf_words_list(&w, (const char *const[]){path, t->theirs, NULL});
     wf_words_number(&w, t->size);
     wf_words_number(&w, iters);
-    if (t->over == WF_OVER_TCP)
-        wf_words_number(&w, TCP_WINDOW);
+    wf_words_number(&w, t->over == WF_OVER_TCP ? TCP_WINDOW : 0);
+    if (t->cached)
+        wf_words_add(&w, "cached");
     if (wf_launch(&w, &c, why, room))
         return -1;
     return json_figure(c.text, t->figure, v) ? unread(r->helper, why, room) : 0;

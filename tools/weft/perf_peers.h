@@ -33,6 +33,7 @@ struct wf_contest {
     enum wf_over over;
     const char *theirs;           /* the other library's test; null: that of its counterpart */
     const struct wf_hosts *hosts; /* null: all on this machine */
+    bool cached;                  /* one place again and again, as most libraries' programs do */
 };
 
 /* What another library has for one of Weft's tests, at any size. */
