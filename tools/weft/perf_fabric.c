@@ -5,10 +5,16 @@
  * usage: weft-perf-libfabric PROVIDER TEST SIZE ITERATIONS PORT listen|call ADDRESS
  * The side that calls begins, and prints one JSON object. Over the connection to PORT the two
  * exchange their addresses; each side's is the one that it has on that connection. TEST is:
- *   lat, rate                half a ping-pong of messages; messages in one direction without
- * waiting, with receives posted ahead and one answer at the end tagged_lat, tagged_rate  the same
- * with tagged messages put_lat                  half a ping-pong of writes, each seen in memory
- *   put, get_lat, get        writes or reads in one direction; get_lat: one after the other
+ *
+ *     lat          half a ping-pong of messages
+ *     rate         messages in one direction without waiting, with receives posted ahead and one
+ *                  answer at the end
+ *     tagged_lat   lat, with tagged messages
+ *     tagged_rate  rate, with tagged messages
+ *     put_lat      half a ping-pong of writes, each seen in memory
+ *     put, get     writes, reads in one direction
+ *     get_lat      reads, one after the other
+ *
  * All use one place at each side again and again, as fi_pingpong does. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -69,11 +75,12 @@ struct pair {
     struct fid_cq *cq;
     fi_addr_t peer;
     unsigned char *out, *in;
-    uint64_t posted, came;  /* receives, and their completions */
-    uint64_t taken;         /* messages that the test has waited for */
-    uint64_t started, left; /* sends that complete, and their completions */
-    void *desc;             /* of out */
-    struct place far;       /* as in, at the other side */
+    uint64_t posted, came;     /* receives, and their completions */
+    uint64_t taken;            /* messages that the test has waited for */
+    uint64_t started, left;    /* sends that complete, and their completions */
+    struct fid_mr *regions[2]; /* of in and out; null without reads and writes */
+    void *desc;                /* of out */
+    struct place far;          /* as in, at the other side */
     uint64_t turn;
 };
 
@@ -191,16 +198,35 @@ static void fabric_meet(struct pair *p)
 /* Register the memory, and exchange where it is. */
 static void region_meet(struct pair *p)
 {
-    struct fid_mr *in, *out;
+    struct fid_mr **in = &p->regions[0], **out = &p->regions[1];
     struct place own;
-    need("fi_mr_reg", fi_mr_reg(p->domain, p->in, p->size, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 1,
-                                0, &in, NULL));
     need("fi_mr_reg",
-         fi_mr_reg(p->domain, p->out, p->size, FI_READ | FI_WRITE, 0, 2, 0, &out, NULL));
+         fi_mr_reg(p->domain, p->in, p->size, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 1, 0, in, NULL));
+    need("fi_mr_reg",
+         fi_mr_reg(p->domain, p->out, p->size, FI_READ | FI_WRITE, 0, 2, 0, out, NULL));
     own.at = p->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)p->in : 0;
-    own.key = fi_mr_key(in);
-    p->desc = fi_mr_desc(out);
+    own.key = fi_mr_key(*in);
+    p->desc = fi_mr_desc(*out);
     tell(p, &own, &p->far, sizeof own);
+}
+
+static void object_close(struct fid *object)
+{
+    if (object)
+        need("fi_close", fi_close(object));
+}
+
+/* Close all, each after what uses it: the provider for shared memory removes its file only then. */
+static void fabric_close(struct pair *p)
+{
+    object_close(&p->ep->fid);
+    for (unsigned i = 0; i < 2; i++)
+        object_close(p->regions[i] ? &p->regions[i]->fid : NULL);
+    object_close(&p->av->fid);
+    object_close(&p->cq->fid);
+    object_close(&p->domain->fid);
+    object_close(&p->fabric->fid);
+    fi_freeinfo(p->info);
 }
 
 /* ---- messages ---- */
@@ -517,5 +543,6 @@ int main(int argc, char **argv)
         printf("{\"test\":\"%s\",\"size\":%zu,\"mean_ns\":%.3f,\"rate_mps\":%.4f}\n", argv[2],
                p.size, ns[RUNS / 2], 1e3 / ns[RUNS / 2]);
     tell(&p, &byte, &byte, 1);
+    fabric_close(&p);
     return 0;
 }
