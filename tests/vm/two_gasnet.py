@@ -36,7 +36,9 @@ while data := line.recv(65536):
     sys.stdout.flush()
 """
 ENVIRONMENT = {**rules_test.ENVIRONMENT, "WEFT_TRANSPORTS": "loop,shm,rdma", "WEFT_RDMA_DEVICE": "rxe0",
-               "WEFT_TCP_INTERFACES": "10.77.0.0/24"}
+               "WEFT_TCP_INTERFACES": "10.77.0.0/24",
+               # Four ranks share two emulated processors: without this a busy rank is taken for dead.
+               "WEFT_PEER_TIMEOUT": f"{SECONDS // 2}s"}
 
 
 def serve():
