@@ -37,7 +37,7 @@ while data := line.recv(65536):
 """
 ENVIRONMENT = {**rules_test.ENVIRONMENT, "WEFT_TRANSPORTS": "loop,shm,rdma", "WEFT_RDMA_DEVICE": "rxe0",
                "WEFT_TCP_INTERFACES": "10.77.0.0/24",
-               # Four ranks share two emulated processors: without this a busy rank is taken for dead.
+               # On a busy host ranks on emulated processors are silent for longer than the default.
                "WEFT_PEER_TIMEOUT": "120s"}
 
 

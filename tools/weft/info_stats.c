@@ -26,33 +26,22 @@ struct request {
     unsigned shown, denied;
 };
 
-static void print_string(const char *s)
-{
-    putchar('"');
-    for (; *s; s++)
-        if ((unsigned char)*s < 0x20 || *s == '"' || *s == '\\')
-            printf("\\u%04x", (unsigned char)*s);
-        else
-            putchar(*s);
-    putchar('"');
-}
-
 static void print_json(const struct wf_process_stats *s)
 {
     const char *name = s->names;
     printf("{\"pid\":%d,\"command\":", (int)s->pid);
-    print_string(s->command);
+    wf_json_string(stdout, s->command);
     if (s->job[0]) {
         fputs(",\"job\":", stdout);
-        print_string(s->job);
+        wf_json_string(stdout, s->job);
         printf(",\"rank\":%d", s->rank);
     }
     fputs(",\"version\":", stdout);
-    print_string(s->version);
+    wf_json_string(stdout, s->version);
     printf(",\"contexts\":%u,\"endpoints\":%u,\"counters\":{", s->contexts, s->endpoints);
     for (unsigned i = 0; i < s->counters; i++, name += strlen(name) + 1) {
         fputs(i ? "," : "", stdout);
-        print_string(name);
+        wf_json_string(stdout, name);
         printf(":%" PRIu64, s->value[i]);
     }
     fputs("}}\n", stdout);

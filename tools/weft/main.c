@@ -64,6 +64,17 @@ static unsigned distance(const char *a, const char *b)
     return d[la][lb];
 }
 
+void wf_json_string(FILE *to, const char *text)
+{
+    putc('"', to);
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == '"' || *text == '\\')
+            fprintf(to, "\\u%04x", (unsigned char)*text);
+        else
+            putc(*text, to);
+    putc('"', to);
+}
+
 const char *wf_tool_nearest(const char *word, const char *const *names)
 {
     const char *best = NULL;

@@ -59,7 +59,7 @@ struct wf_curve {
     bool table;               /* on stdout */
     bool failed;              /* Weft, or a file, did */
     char why[512];            /* a run failed */
-    double done_s;            /* estimated for what is measured */
+    double done_s;            /* the estimates of the measured points, together */
     uint64_t start_ns;
     struct wf_turns turns;           /* of what runs */
     double times[WF_PERF_PAIRS_MAX]; /* of Weft at the point that runs */
@@ -101,8 +101,7 @@ void wf_curve_print_test(const struct wf_curve *c, const struct wf_curve_line *l
 /* Peer [i] is left out of a test from [size] on, for the reason in c->why. */
 void wf_curve_print_left_out(struct wf_curve *c, const struct wf_curve_line *line, unsigned i,
                              size_t size);
-/* What is measured beside peer [i], of which the values are in c->turns. i == c->npeers: Weft
- * alone. */
+/* The pairs with peer [i], whose values are in c->turns. */
 void wf_curve_print_beside(struct wf_curve *c, const struct wf_curve_line *line,
                            const struct wf_curve_point *p, unsigned i);
 /* A whole point: a line of the table, lines of the CSV file. */
@@ -110,7 +109,7 @@ void wf_curve_print_point(struct wf_curve *c, const struct wf_curve_line *line,
                           const struct wf_curve_point *p);
 void wf_curve_print_step(struct wf_curve *c, const struct wf_curve_step *s);
 void wf_curve_print_end(struct wf_curve *c, bool interrupted);
-/* Draw what is measured. 0, or -1 with the cause printed. */
+/* Draw the measured points. 0, or -1 with the cause printed. */
 int wf_curve_draw(const struct wf_curve *c);
 
 #endif

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tool.h"
+
 void wf_perf_curve_usage(void)
 {
     fputs("usage: weft perf curve [TEST...] [OPTIONS]\n\n"
@@ -95,20 +97,6 @@ int wf_curve_out_close(struct wf_curve *c)
 }
 
 /* ---- JSON and CSV ---- */
-
-/* A string in quotes. */
-static void json_text(FILE *to, const char *text)
-{
-    putc('"', to);
-    for (; *text; text++)
-        if (*text == '"' || *text == '\\')
-            fprintf(to, "\\%c", *text);
-        else if ((unsigned char)*text < ' ')
-            fprintf(to, "\\u%04x", (unsigned)*text);
-        else
-            putc(*text, to);
-    putc('"', to);
-}
 
 static void json_spread(FILE *to, const char *name, const char *unit, const struct wf_spread *s)
 {
@@ -199,7 +187,7 @@ void wf_curve_print_absent(struct wf_curve *c, const struct wf_rival *r, const c
     if (!c->json)
         return;
     fprintf(c->json, "{\"test\":\"curve\",\"with\":\"%s\",\"installed\":false,\"why\":", r->name);
-    json_text(c->json, why);
+    wf_json_string(c->json, why);
     fprintf(c->json, ",\"packages\":\"%s\"", r->package);
     json_end(c);
 }
@@ -213,7 +201,7 @@ void wf_curve_print_left_out(struct wf_curve *c, const struct wf_curve_line *lin
         return;
     json_begin(c, line, size, c->peers[i]->name);
     fputs(",\"left_out\":", c->json);
-    json_text(c->json, c->why);
+    wf_json_string(c->json, c->why);
     json_end(c);
 }
 

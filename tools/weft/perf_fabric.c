@@ -430,7 +430,7 @@ static void put_lat(struct pair *p)
     }
 }
 
-/* Progress until the other side says that it is done. */
+/* Progress until the other side has sent the byte that ends the run. */
 static void serve(struct pair *p)
 {
     struct fi_cq_entry unused;

@@ -26,7 +26,7 @@ static int complain(struct wf_perf_complaint *c, const char *format, ...)
     return -1;
 }
 
-/* What has an option: the tests between ranks, or a subcommand. */
+/* The commands that take an option: the tests between ranks, and subcommands. */
 #define OF(alone) (1u << (alone))
 #define TESTS OF(0)
 #define COMPARE OF(WF_PERF_COMPARE)

@@ -3,6 +3,8 @@
 #ifndef WEFT_TOOL_H
 #define WEFT_TOOL_H
 
+#include <stdio.h>
+
 /* Exit code of a command line that was not understood. */
 #define WF_TOOL_USAGE 2
 
@@ -14,5 +16,7 @@ int wf_tool_explain(int argc, char **argv);
 
 /* The name in the null-terminated [names] that [word] is probably a misspelling of, or null. */
 const char *wf_tool_nearest(const char *word, const char *const *names);
+/* Print [text] as a string of JSON. */
+void wf_json_string(FILE *to, const char *text);
 
 #endif
