@@ -123,6 +123,10 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier(struct weft_job *job);
 enum weft_barrier_flags {
     WEFT_BARRIER_ANONYMOUS = 1, /* matches any name */
     WEFT_BARRIER_MISMATCH = 2,  /* every rank gets WEFT_EMISMATCH */
+    /* When the barrier ends, the handlers have run of all requests (active messages) that the other
+     * ranks of the node sent before they notified. The sender and the receiver must give DELIVER.
+     * Other messages may be handled, too. Without the flag a barrier promises nothing for them. */
+    WEFT_BARRIER_DELIVER = 4,
 };
 
 /* A barrier in two steps, with a name on which all ranks must agree. Between the steps a rank may
@@ -138,7 +142,8 @@ enum weft_barrier_flags {
  * except with WEFT_BARRIER=leaders, where only the lowest rank forwards. So a rank in wait may have
  * to wait until such a call is made. It does not wait for calls of other ranks that have notified,
  * or of ranks for which the barrier has ended.
- * Returns  notify: OK | EBUSY (this rank has notified already) | EINVAL | ...
+ * Returns  notify: OK | EBUSY (this rank has notified already) | AGAIN (with DELIVER: the process
+ *          of a peer has not accepted a connection yet; poll, then call again) | EINVAL | ...
  *          try: as wait, or AGAIN (not all ranks have notified). Polls once. Every eighth try also
  *          looks for what ends the barrier early
  *          wait: OK | EMISMATCH | EINVAL (not notified; unknown flags; other name or flags than in

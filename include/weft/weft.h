@@ -270,19 +270,6 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void
  *          ECONTEXT (inside a handler) | EFORKED */
 WEFT_API int weft_ep_poll(struct weft_ep *ep);
 
-/* Find out whether the processes of this node have accepted the connections on which [ep] sends.
- * A thread of Weft's accepts connections, while its program need not poll.
- * Returns  OK | AGAIN (poll, then call again) | EINVAL | ECONTEXT | EFORKED
- * Blocks   never. Runs no handlers. */
-WEFT_API WEFT_MUST_USE enum weft_status weft_ep_settled(struct weft_ep *ep);
-
-/* Deliver all requests that peers which share memory with this process sent before some event that
- * the caller has seen, such as the end of a barrier. Each sender must have called weft_ep_settled
- * after its last request and before the event, until it returned OK. Later requests, replies, and
- * what came by other ways may be delivered, too. Polls at most as often as the longest connection
- * needs, and not at all if nothing has arrived. Returns as weft_ep_poll. */
-WEFT_API int weft_ep_drain(struct weft_ep *ep);
-
 /* Poll until an event was handled or [timeout_ns] has passed. A negative [timeout_ns] means no
  * limit; then the call also returns when a peer is lost. An event that another thread handled does
  * not end the wait ("progress"). The call spins while cores are idle, yields when ranks outnumber
@@ -385,9 +372,9 @@ WEFT_API enum weft_status weft_peer_status(const struct weft_peer *peer);
 /* Find out whether the messages that were sent to [peer] have left this process, so that they
  * arrive although this process may not poll again. The call first passes as many messages to the
  * kernel or the NIC as they accept. Within a node messages leave at once (weft_am_request,
- * "Leaves"), and the call returns OK once the peer's process has accepted the connection
- * (weft_ep_settled). If a connection breaks later, messages that the peer has not acknowledged
- * need polls again.
+ * "Leaves"), and the call returns OK once the peer's process has accepted the connection. (A
+ * thread of Weft's accepts connections, while its program need not poll.) If a connection breaks
+ * later, messages that the peer has not acknowledged need polls again.
  * Returns  OK | AGAIN (poll, then call again: the connection is being made, or there is no room) |
  *          what weft_peer_status returns | EINVAL | ECONTEXT | EFORKED
  * Blocks   never. Runs no handlers. */

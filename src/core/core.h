@@ -245,6 +245,26 @@ static inline enum weft_status wf_ep_left(struct weft_ep *ep, enum weft_status s
     return status;
 }
 
+/* Have the processes of this node accepted the connections on which [ep] sends? A thread of Weft's
+ * accepts connections; the peers need not poll for that. */
+static inline bool wf_ep_is_settled(const struct weft_ep *ep)
+{
+    return !ep->arrivals || ep->arrivals->transport->is_settled(ep->arrivals);
+}
+
+/* Returns 0 if no request has arrived from peers that share memory with this process; otherwise how
+ * many polls deliver what has arrived. */
+static inline unsigned wf_ep_has_arrived(const struct weft_ep *ep)
+{
+    return ep->arrivals ? ep->arrivals->transport->has_arrived(ep->arrivals) : 0;
+}
+
+/* Deliver all requests that peers which share memory with this process sent before an event that
+ * the caller has seen, if wf_ep_is_settled was true at each sender between its last request and the
+ * event. Later requests, replies, and what came by other ways may be delivered, too. The caller
+ * holds the endpoint's lock. Returns as weft_ep_poll. */
+int wf_ep_drain(struct weft_ep *ep);
+
 static inline enum weft_status wf_ctx_check(const struct weft_ctx *ctx)
 {
     if (!ctx)

@@ -300,17 +300,12 @@ int weft_ep_poll(struct weft_ep *ep)
     return events;
 }
 
-static inline unsigned has_arrived(const struct weft_ep *ep)
-{
-    return ep->arrivals ? ep->arrivals->transport->has_arrived(ep->arrivals) : 0;
-}
-
 /* The first two polls may open connections, so the number of polls that suffice may grow then. */
-static __attribute__((noinline)) int drain(struct weft_ep *ep)
+int wf_ep_drain(struct weft_ep *ep)
 {
     unsigned most = 1, now;
     int events = 0;
-    for (unsigned polls = 0; polls < most && (now = has_arrived(ep)); polls++) {
+    for (unsigned polls = 0; polls < most && (now = wf_ep_has_arrived(ep)); polls++) {
         int n = weft_ep_poll(ep);
         if (n < 0)
             return n;
@@ -318,28 +313,6 @@ static __attribute__((noinline)) int drain(struct weft_ep *ep)
         if (polls < 2)
             most = WF_MAX(most, polls + now + 1);
     }
-    return events;
-}
-
-enum weft_status weft_ep_settled(struct weft_ep *ep)
-{
-    enum weft_status status = wf_ep_enter(ep);
-    if (__builtin_expect(status != WEFT_OK, 0))
-        return status;
-    if (ep->arrivals && !ep->arrivals->transport->is_settled(ep->arrivals))
-        status = WEFT_AGAIN;
-    return wf_ep_left(ep, status);
-}
-
-int weft_ep_drain(struct weft_ep *ep)
-{
-    enum weft_status status = wf_ep_enter(ep);
-    int events = 0;
-    if (__builtin_expect(status != WEFT_OK, 0))
-        return status;
-    if (__builtin_expect(has_arrived(ep), 0))
-        events = drain(ep);
-    wf_ep_leave(ep);
     return events;
 }
 

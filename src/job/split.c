@@ -23,7 +23,7 @@
 #include "core/core.h"
 #include "job/job.h"
 
-#define FLAGS (WEFT_BARRIER_ANONYMOUS | WEFT_BARRIER_MISMATCH)
+#define FLAGS (WEFT_BARRIER_ANONYMOUS | WEFT_BARRIER_MISMATCH | WEFT_BARRIER_DELIVER)
 /* weft_job_barrier_try checks once in this many calls whether the barrier must end early. */
 #define LOOK_EVERY 8
 /* How often the first try after a notice loads the counter before it polls: about as long as a
@@ -141,6 +141,8 @@ enum weft_status weft_job_barrier_notify(struct weft_job *job, uint32_t name, un
         s = WEFT_EBUSY;
     if (!s)
         s = job->broken;
+    if (!s && (flags & WEFT_BARRIER_DELIVER) && !wf_ep_is_settled(job->ep))
+        s = WEFT_AGAIN;
     if (s)
         return s;
     wf_job_hold(job);
@@ -198,6 +200,8 @@ static uint64_t verdict(const struct weft_job *job)
 static enum weft_status conclude(struct weft_job *job)
 {
     uint64_t vote = verdict(job);
+    if ((job->split.flags & WEFT_BARRIER_DELIVER) && WEFT_UNLIKELY(wf_ep_has_arrived(job->ep)))
+        (void)wf_ep_drain(job->ep);
     job->split.agreed = vote;
     job->notified = false;
     job->passed = job->barriers;

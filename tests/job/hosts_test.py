@@ -91,7 +91,7 @@ def test_everything():
             n = sum(ranks)
             out, _, _ = expect(net, ranks,
                                [MEMBER, "open", "barrier", "gather", "memory", "handler-check",
-                                "fork-check", "close-busy", "split-misuse", "names=7", "storm=200",
+                                "fork-check", "close-busy", "split-misuse", "deliver", "names=7", "storm=200",
                                 "say=done", "close"])
             assert out.count("done") == n, out
             assert len(set(re.findall(r"mismatches (\d+)", out))) == 1, out

@@ -74,7 +74,7 @@ def test_names():
     """Named, anonymous and mismatched barriers: the same verdict at every rank,
     the one that follows from what all said."""
     for seed, n in enumerate(sizes()):
-        out = expect(start(n, "open", "split-misuse", f"names={seed + 1}", "close"), 0)
+        out = expect(start(n, "open", "split-misuse", "deliver", f"names={seed + 1}", "close"), 0)
         counts = set(re.findall(r"mismatches (\d+)", out))
         assert len(counts) == 1 and (n == 1 or int(counts.pop()) > 100), out
 

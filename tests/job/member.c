@@ -11,23 +11,31 @@
  *   post-receive post-send    of one long message, rank 0 to rank 1
  *   sent received             it was
  *   share                     memory of two ranks, for the next three
- *   unflushed                 rank 0 puts to rank 1, which need not poll, and asks for no
- * completion close-unflushed           close while that put is under way: EBUSY flushed it has
- * arrived beside                    20 barriers that one rank enters only when another, which waits
- * in it, has sent it a message from a second thread close-owned               closing what the job
- * owns is refused, and changes nothing gather                    allgathers of many sizes, contents
- * checked gather-of=N               an allgather of N bytes; prints its status meet-memory
- * weft_job_mem_alloc; prints its status alive                     after a collective failed: all
- * others do, a message to the next rank arrives, and the job closes memory weft_job_mem_alloc,
- * every rank puts to every other storm=N                   N barriers with a check that nobody is
- * ahead notify=N wait-all=N try=N  the steps of a barrier named N; try until it is not AGAIN; the
- * last two print what is not OK names=SEED                2000 barriers of both kinds with random
- * names (500 of more than 4 ranks), verdicts checked split-misuse              the steps in the
- * wrong order, with wrong arguments split-until-broken        split-phase barriers until one fails
+ *   unflushed                 rank 0 puts to rank 1, which need not poll
+ *   close-unflushed           close while that put is under way: EBUSY
+ *   flushed                   it has arrived
+ *   beside                    20 barriers: a rank enters only after a message that
+ *                             another rank, which waits inside, sends by a thread
+ *   close-owned               closing what the job owns is refused
+ *   gather                    allgathers of many sizes, contents checked
+ *   gather-of=N               an allgather of N bytes; prints its status
+ *   meet-memory               weft_job_mem_alloc; prints its status
+ *   alive                     after a collective failed: all others fail, too, a
+ *                             message to the next rank arrives, the job closes
+ *   memory                    weft_job_mem_alloc; every rank puts to every other
+ *   storm=N                   N barriers with a check that no rank is ahead
+ *   notify=N wait-all=N try=N steps of a barrier named N; try until it is not AGAIN;
+ *                             the last two print what is not OK
+ *   names=SEED                2000 barriers of both kinds with random names (500
+ *                             of more than 4 ranks), verdicts checked
+ *   split-misuse              the steps in the wrong order, with wrong arguments
+ *   deliver                   barriers that deliver requests
+ *   split-until-broken        split-phase barriers until one fails
  *   until-broken              barriers until one fails; prints its status
  *   say=TEXT                  prints RANK/SIZE TEXT
- *   where                     prints "at RANK of SIZE, LOCAL_RANK of LOCAL_SIZE", then the
- * transport to each rank, by rank ready=FD                  writes one byte to descriptor FD
+ *   where                     prints "at RANK of SIZE, LOCAL_RANK of LOCAL_SIZE",
+ *                             then the transport to each rank
+ *   ready=FD                  writes one byte to descriptor FD
  *   wait=FD                   reads one byte from descriptor FD
  *   exit=N                    exits with code N at once
  *   kill=N                    kills itself with signal N
@@ -579,6 +587,53 @@ static void do_names(uint64_t seed)
     say("mismatches %u", mismatches);
 }
 
+/* ---- WEFT_BARRIER_DELIVER ---- */
+
+#define DELIVER_TURNS 50
+#define DELIVER_EACH 37 /* requests to each rank; more than a poll delivers */
+
+static unsigned delivered[DELIVER_TURNS]; /* by the turn in which they were sent */
+
+static void on_deliver(const struct weft_am *am)
+{
+    check(am->nargs == 1 && am->args[0] < DELIVER_TURNS, "what a request says of its turn");
+    delivered[am->args[0]]++;
+}
+
+/* Returns how many other ranks share memory with this rank. */
+static unsigned mates(void)
+{
+    unsigned n = 0;
+    for (unsigned r = 0; r < weft_job_size(job); r++) {
+        struct weft_path path;
+        check(weft_path_of(weft_job_peer(job, r), WEFT_OP_AM, NULL, 8, &path) == WEFT_OK, "path");
+        n += !strcmp(path.transport, "shm");
+    }
+    return n;
+}
+
+/* Fails when: a barrier with DELIVER ends before all handlers of its node's requests have run. */
+static void do_deliver(void)
+{
+    const unsigned flags = WEFT_BARRIER_DELIVER, least = DELIVER_EACH * mates();
+    check(weft_am_register(weft_job_ep(job), 4, on_deliver, NULL) == WEFT_OK, "register");
+    check(weft_job_barrier(job) == WEFT_OK, "barrier");
+    for (uint32_t turn = 0; turn < DELIVER_TURNS; turn++) {
+        enum weft_status s;
+        for (unsigned i = 0; i < DELIVER_EACH; i++)
+            for (unsigned r = 0; r < weft_job_size(job); r++)
+                while (weft_am_request(weft_job_peer(job, r), 4, &turn, 1, NULL, 0, 0) ==
+                       WEFT_AGAIN)
+                    (void)weft_ep_poll(weft_job_ep(job));
+        while ((s = weft_job_barrier_notify(job, turn, flags)) == WEFT_AGAIN)
+            (void)weft_ep_wait(weft_job_ep(job), 100000);
+        check(s == WEFT_OK, "notify");
+        s = turn & 1 ? weft_job_barrier_wait(job, turn, flags) : try_until_done(turn, flags);
+        check(s == WEFT_OK, "the end of the barrier");
+        check(delivered[turn] >= least, "requests before the barrier");
+    }
+}
+
 /* Everybody's notice reaches this rank, and nobody's verdict comes early. */
 static void do_split_misuse(void)
 {
@@ -589,7 +644,7 @@ static void do_split_misuse(void)
     check(weft_job_barrier_name(job, NULL) == WEFT_EINVAL, "a name without a place for it");
     check(weft_job_barrier_wait(job, 1, 0) == WEFT_EINVAL, "wait without notify");
     check(weft_job_barrier_try(job, 1, 0) == WEFT_EINVAL, "try without notify");
-    check(weft_job_barrier_notify(job, 1, 4) == WEFT_EINVAL, "notify with an unknown flag");
+    check(weft_job_barrier_notify(job, 1, 8) == WEFT_EINVAL, "notify with an unknown flag");
     check(weft_job_barrier_notify(NULL, 1, 0) == WEFT_EINVAL, "notify without a job");
     check(weft_job_barrier_notify(job, 1, 0) == WEFT_OK, "notify");
     check(weft_job_barrier_notify(job, 1, 0) == WEFT_EBUSY, "notify twice");
@@ -597,7 +652,7 @@ static void do_split_misuse(void)
     check(weft_job_barrier_wait(job, 2, 0) == WEFT_EINVAL, "wait with another name");
     check(weft_job_barrier_try(job, 1, WEFT_BARRIER_ANONYMOUS) == WEFT_EINVAL,
           "try with other flags");
-    check(weft_job_barrier_wait(job, 1, 4) == WEFT_EINVAL, "wait with an unknown flag");
+    check(weft_job_barrier_wait(job, 1, 8) == WEFT_EINVAL, "wait with an unknown flag");
     check(weft_job_barrier(job) == WEFT_EINVAL, "a barrier in between");
     check(weft_job_allgather(job, &byte, 1, all) == WEFT_EINVAL, "a gather in between");
     check(weft_job_barrier_wait(job, 1, 0) == WEFT_OK, "wait");
@@ -795,6 +850,7 @@ static void do_word(const char *word)
         {"handler-check", do_handler_check},
         {"cpus", do_cpus},
         {"split-misuse", do_split_misuse},
+        {"deliver", do_deliver},
         {"split-until-broken", do_split_until_broken},
         {"daemon", do_daemon},
     };

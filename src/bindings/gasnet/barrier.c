@@ -38,24 +38,25 @@ static void check(const char *what, int flags, bool notified)
                       what);
 }
 
+/* Programs rely on DELIVER, as they can with GASNet. */
 static unsigned weft_flags(int flags)
 {
-    return (flags & GASNET_BARRIERFLAG_MISMATCH)    ? WEFT_BARRIER_MISMATCH
-           : (flags & GASNET_BARRIERFLAG_ANONYMOUS) ? WEFT_BARRIER_ANONYMOUS
-                                                    : 0;
+    return WEFT_BARRIER_DELIVER | ((flags & GASNET_BARRIERFLAG_MISMATCH)    ? WEFT_BARRIER_MISMATCH
+                                   : (flags & GASNET_BARRIERFLAG_ANONYMOUS) ? WEFT_BARRIER_ANONYMOUS
+                                                                            : 0);
 }
 
 static void notify(int id, int flags)
 {
     enum weft_status s;
-    while (WEFT_UNLIKELY(weft_ep_settled(gasnetw_binding.ep) == WEFT_AGAIN))
-        if (!gasnetw_turn()) /* a thread of another process accepts, and needs a core */
-            sched_yield();
     barrier.name = (uint32_t)id;
     barrier.flags = weft_flags(flags);
     gasnetw_trace_barrier("notify", id, flags);
     atomic_store_explicit(&barrier.status, WEFT_AGAIN, memory_order_relaxed);
-    s = weft_job_barrier_notify(gasnetw_binding.job, barrier.name, barrier.flags);
+    while ((s = weft_job_barrier_notify(gasnetw_binding.job, barrier.name, barrier.flags)) ==
+           WEFT_AGAIN)
+        if (!gasnetw_turn()) /* a thread of another process accepts, and needs a core */
+            sched_yield();
     if (WEFT_UNLIKELY(s != WEFT_OK))
         gasnetw_fatal("gasnet_barrier_notify: %s", weft_status_text(s));
     atomic_store_explicit(&barrier.notified, true, memory_order_release);
@@ -63,14 +64,11 @@ static void notify(int id, int flags)
 
 #define LAST_POLLS 16 /* most polls at a barrier's end across a network */
 
-/* Programs rely on this, as they can with GASNet: the handlers of requests that nodes which share
- * memory sent before the barrier have run when it ends. Across a network, what has arrived is
- * handled; nothing is promised. */
-static void deliver_arrived(void)
+/* Run handlers that gasnet_attach has kept, and send replies that handlers have queued. Across a
+ * network, handle what has arrived; nothing is promised. */
+static void finish_handlers(void)
 {
-    if (weft_ep_drain(gasnetw_binding.ep) > 0 ||
-        atomic_load_explicit(&gasnetw_early, memory_order_relaxed))
-        (void)gasnetw_after_poll();
+    (void)gasnetw_after_poll();
     for (unsigned i = 0; gasnetw_binding.across && i < LAST_POLLS && gasnetw_turn() > 0; i++)
         ;
 }
@@ -78,10 +76,15 @@ static void deliver_arrived(void)
 /* End the barrier, whose status is [s]. Returns the result of the caller's wait or try. */
 static int conclude(enum weft_status s, int id, int flags)
 {
-    barrier.named = weft_job_barrier_name(gasnetw_binding.job, &barrier.agreed) == WEFT_OK;
+    if (s == WEFT_OK && !(barrier.flags & WEFT_BARRIER_ANONYMOUS)) { /* then all agreed on it */
+        barrier.named = true;
+        barrier.agreed = barrier.name;
+    } else {
+        barrier.named = weft_job_barrier_name(gasnetw_binding.job, &barrier.agreed) == WEFT_OK;
+    }
     if (s != WEFT_OK && s != WEFT_EMISMATCH)
         gasnetw_fatal("gasnet_barrier_wait: %s", weft_status_text(s));
-    deliver_arrived();
+    finish_handlers();
     atomic_store_explicit(&barrier.notified, false, memory_order_release);
     gasnetw_trace_barrier("end", id, flags);
     if (s || (flags & GASNET_BARRIERFLAG_MISMATCH) ||
