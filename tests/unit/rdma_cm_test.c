@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "config/config.h"
 #include "transport/rdma/cm.h"
+#include "transport/rdma/rail.h"
 
 #define CREDITS 4u
 #define QP 17u

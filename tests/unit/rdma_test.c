@@ -20,7 +20,7 @@
 #include "mem/staging.h"
 #include "mem/maps.h"
 #include "transport/net/channel.h"
-#include "transport/rdma/qp_link.h"
+#include "transport/rdma/rail.h"
 #include "transport/transport.h"
 
 #define RW (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "mem/staging.h"
-#include "transport/rdma/qp_link.h"
+#include "transport/rdma/rail.h"
 #include "transport/rdma/reg.h"
 
 const struct wf_hca_ops *wf_rdma_hca_ops(void)

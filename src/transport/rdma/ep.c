@@ -13,7 +13,7 @@
 #include "config/config.h"
 #include "mem/staging.h"
 #include "transport/rdma/cm.h"
-#include "transport/rdma/qp_link.h"
+#include "transport/rdma/rail.h"
 
 #define RECEIVES_BATCH 16u
 #define RECEIVES_LEAST 64u

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "transport/rdma/cm.h"
-#include "transport/rdma/qp_link.h"
+#include "transport/rdma/rail.h"
 
 /* ---- sending ---- */
 

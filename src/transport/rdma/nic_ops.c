@@ -2,7 +2,7 @@
 /* Puts, gets and atomics that the NICs execute. */
 #include "mem/staging.h"
 #include "transport/net/channel.h"
-#include "transport/rdma/qp_link.h"
+#include "transport/rdma/rail.h"
 
 /* bytes of one part of a long put or get, which is posted in parts if there are several rails */
 #define NIC_OP_PART 262144u

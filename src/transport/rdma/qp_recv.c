@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "transport/rdma/qp_link.h"
+#include "transport/rdma/rail.h"
 
 void wf_qp_receive_post(struct qp_link *l, uint32_t b)
 {

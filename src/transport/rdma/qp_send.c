@@ -8,7 +8,7 @@
 
 #include "config/config.h"
 #include "mem/lent.h"
-#include "transport/rdma/qp_link.h"
+#include "transport/rdma/rail.h"
 
 /* ---- requests ---- */
 

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "config/config.h"
-#include "transport/rdma/qp_link.h"
+#include "transport/rdma/rail.h"
 
 /* 10 s, the time until another link is tried; doubled after each attempt, at most RETRIES times */
 #define RETRY_NS ((uint64_t)10000000000)

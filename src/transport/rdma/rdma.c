@@ -2,7 +2,7 @@
 /* The RDMA transport. Its channels (net/) use queue pairs (qp_link.h), or sockets where no queue
  * pair is available. */
 #include "transport/net/net.h"
-#include "transport/rdma/qp_link.h"
+#include "transport/rdma/rail.h"
 #include "transport/rdma/report.h"
 
 #define LOOK_EVERY 512 /* number of polls between two checks for rare events */

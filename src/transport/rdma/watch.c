@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "config/config.h"
 #include "transport/rdma/cm.h"
-#include "transport/rdma/qp_link.h"
+#include "transport/rdma/rail.h"
 
 /* Limit for the calls of wf_qp_completions_take in one check. This number of calls empties a
  * completion queue of default size. */

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/fd.h"
 #include "base/process.h"
-#include "transport/shm/shm.h"
+#include "transport/shm/service.h"
 
 /* How many ring connections one client may have: enough for 64 endpoints with the default of
  * WEFT_SHM_RINGS, 64. Each connection takes one descriptor and two mappings in this process. */

@@ -20,7 +20,7 @@
 
 #include "base/rand.h"
 #include "config/config.h"
-#include "transport/shm/shm.h"
+#include "transport/shm/service.h"
 #include "transport/shm/sleep.h"
 
 /* While at most this many connections are polled (hot), none becomes cold. */

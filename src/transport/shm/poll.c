@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/rand.h"
-#include "transport/shm/shm.h"
+#include "transport/shm/service.h"
 #include "transport/shm/sleep.h"
 
 /* A poll sweeps if the low bits of t->turn are 0: every 1,024th poll. A sweep does the work that

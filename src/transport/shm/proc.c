@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "transport/shm/shm.h"
+#include "transport/shm/service.h"
 
 static bool is_self(const struct shm_ctx *ctx, const struct wf_process_id *id)
 {

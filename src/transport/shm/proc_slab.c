@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "config/config.h"
-#include "transport/shm/shm.h"
+#include "transport/shm/service.h"
 
 static void slab_free(struct shm_slab *slab)
 {

@@ -14,7 +14,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "transport/shm/shm.h"
+#include "transport/shm/service.h"
 
 #define ROUND 32
 /* Milliseconds until the next try after a failure for lack of descriptors or memory. */

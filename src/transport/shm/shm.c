@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "config/config.h"
-#include "transport/shm/shm.h"
+#include "transport/shm/service.h"
 #include "transport/shm/sleep.h"
 
 /* ---- fork: a child drops its view of other processes' memory ---- */

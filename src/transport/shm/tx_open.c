@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/probe.h"
 #include "config/config.h"
-#include "transport/shm/shm.h"
+#include "transport/shm/service.h"
 #include "transport/shm/sleep.h"
 
 void wf_shm_tx_fail(struct shm_tx *tx, enum weft_status why)
