@@ -144,8 +144,9 @@ enum weft_barrier_flags {
  * or of ranks for which the barrier has ended.
  * Returns  notify: OK | EBUSY (this rank has notified already) | AGAIN (with DELIVER: the process
  *          of a peer has not accepted a connection yet; poll, then call again) | EINVAL | ...
- *          try: as wait, or AGAIN (not all ranks have notified). Polls once. Every eighth try also
- *          looks for what ends the barrier early
+ *          try: as wait, or AGAIN (not all ranks have notified). Then it has polled once, and every
+ *          eighth try also looks for what ends the barrier early. If all ranks are on one node and
+ *          have a core each, the first try looks 64 times for their notices before it polls
  *          wait: OK | EMISMATCH | EINVAL (not notified; unknown flags; other name or flags than in
  *          notify) | as weft_job_barrier */
 WEFT_API WEFT_MUST_USE enum weft_status weft_job_barrier_notify(struct weft_job *job, uint32_t name,

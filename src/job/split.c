@@ -26,11 +26,10 @@
 #define FLAGS (WEFT_BARRIER_ANONYMOUS | WEFT_BARRIER_MISMATCH | WEFT_BARRIER_DELIVER)
 /* weft_job_barrier_try checks once in this many calls whether the barrier must end early. */
 #define LOOK_EVERY 8
-/* How often the first try after a notice loads the counter before it polls: about as long as a
- * cache line takes from one core to another. Ranks that notify together then end the barrier
- * without a poll, which would keep a rank from seeing the last notice. (Measured on two cores of an
- * AMD EPYC with gasnet_barrier_notify and _wait: 127 ns per barrier with these loads, 150 ns
- * without.) */
+/* How often the first try after a notice loads the counter before it polls. Ranks that notify
+ * together see each other's notices one transfer of a cache line later. A poll would keep a rank
+ * from looking at that time. (Measured on two cores of an AMD EPYC with gasnet_barrier_notify and
+ * _wait: 127 ns per barrier with these loads, 150 ns without.) */
 #define FIRST_SPINS 64
 /* weft_job_barrier_wait polls once in this many barriers, so a rank that never waits polls. */
 #define POLL_EVERY 16

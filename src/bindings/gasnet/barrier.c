@@ -38,12 +38,14 @@ static void check(const char *what, int flags, bool notified)
                       what);
 }
 
-/* Programs rely on DELIVER, as they can with GASNet. */
+/* DELIVER, since programs rely on it, as they can with GASNet. */
 static unsigned weft_flags(int flags)
 {
-    return WEFT_BARRIER_DELIVER | ((flags & GASNET_BARRIERFLAG_MISMATCH)    ? WEFT_BARRIER_MISMATCH
-                                   : (flags & GASNET_BARRIERFLAG_ANONYMOUS) ? WEFT_BARRIER_ANONYMOUS
-                                                                            : 0);
+    if (flags & GASNET_BARRIERFLAG_MISMATCH)
+        return WEFT_BARRIER_DELIVER | WEFT_BARRIER_MISMATCH;
+    if (flags & GASNET_BARRIERFLAG_ANONYMOUS)
+        return WEFT_BARRIER_DELIVER | WEFT_BARRIER_ANONYMOUS;
+    return WEFT_BARRIER_DELIVER;
 }
 
 static void notify(int id, int flags)
