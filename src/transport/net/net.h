@@ -410,6 +410,9 @@ enum weft_status wf_net_arm(struct wf_tep *tep);
 void wf_net_disarm(struct wf_tep *tep);
 
 void wf_net_flush_all(struct net_ep *ep);
+/* The same for channels that have more to send than an acknowledgement. An acknowledgement alone
+ * waits for the next poll, because the program may send a message before. */
+void wf_net_flush_data(struct net_ep *ep);
 void wf_net_grave_empty(struct net_ep *ep);
 void wf_net_shuffle_deliver(struct net_ep *ep);
 
@@ -428,7 +431,7 @@ static inline void wf_net_poll_end(struct net_ep *ep)
     if (__builtin_expect(ep->shuffle != NULL, 0))
         wf_net_shuffle_deliver(ep);
     if (!wf_list_empty(&ep->dirty))
-        wf_net_flush_all(ep);
+        wf_net_flush_data(ep);
     if (!wf_list_empty(&ep->grave))
         wf_net_grave_empty(ep);
 }

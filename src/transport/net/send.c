@@ -504,6 +504,21 @@ void wf_net_flush_soon(struct net_chan *chan)
         wf_net_dirty(chan);
 }
 
+void wf_net_flush_data(struct net_ep *ep)
+{
+    struct wf_list round;
+    wf_list_take(&round, &ep->dirty);
+    while (!wf_list_empty(&round)) {
+        struct net_chan *chan = wf_container_of(round.next, struct net_chan, dirty);
+        if (wf_net_has_unsent(chan)) {
+            wf_net_flush(chan);
+        } else {
+            wf_list_remove(&chan->dirty);
+            wf_net_dirty(chan);
+        }
+    }
+}
+
 /* Flush each dirty channel once. A channel that becomes dirty again meanwhile waits for the next
  * call. */
 void wf_net_flush_all(struct net_ep *ep)
