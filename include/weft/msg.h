@@ -5,15 +5,19 @@
  * tag's bits that must be equal (0: any tag). Messages sent through one peer handle match in the
  * order in which they were sent. Receives match in the order in which they were posted.
  *
- * Memory: a message that arrives before its receive is kept, without limit. So a receiver that
- * polls but posts no receives needs more memory for each short message. The log warns when the
- * messages of an endpoint take 256 MiB, and each time that the amount has doubled. If senders may
- * run ahead without end, a program can make them wait for an answer from time to time. Or it can
- * set WEFT_MSG_EAGER lower: longer messages stay in the memory of their sender, whose operations
- * then wait.
+ * Memory: a message that arrives before its receive is kept. The kept messages that came through
+ * one peer handle of a sender take at most 1 MiB. If all kept messages of an endpoint take
+ * WEFT_MSG_KEEP bytes, a sender that asks gets no more room. Each message counts with its length
+ * and 128 bytes. Without room, messages stay in the memory of their sender until a receive matches
+ * them, and their operations are PENDING; a send without op returns AGAIN. So a program must be
+ * able to receive while its sends are PENDING or return AGAIN.
  *
- * A short message (up to WEFT_MSG_EAGER bytes) is copied on its way, and the sender may reuse its
- * source at once. A longer message stays in place until a receive matches it. Within a node the
+ * A message in parts can be probed, claimed and received when its first part has arrived. If its
+ * sender is lost before the last part, the receive completes with WEFT_EPEER, and a message that no
+ * receive has matched is gone.
+ *
+ * A short message (up to WEFT_MSG_EAGER bytes) is copied on its way, in parts if it is longer than
+ * weft_am_max. A longer message stays in place until a receive matches it. Within a node the
  * receiver then copies the message once, straight from the sender's buffer. If the system does not
  * allow that, the message travels in pieces. Across a network the sockets move it from the sender's
  * buffer to the receiver's buffer. The sender polls until its op completes.
@@ -34,12 +38,14 @@ extern "C" {
 /* Send [len] bytes to [peer] as one message.
  *   tag  any 64 bits
  *   buf  [len] bytes, any memory and any length; must stay valid and unchanged while PENDING
- *   op   provided by the caller; may be NULL for messages of up to WEFT_MSG_EAGER bytes
+ *   op   provided by the caller; may be NULL for messages of up to WEFT_MSG_EAGER and weft_am_max
+ *        bytes
  * Returns  OK (sent, source reusable; op->status is OK, too) | PENDING (op completes when the
- *          source may be reused) | AGAIN (only if op is NULL: no room, nothing was begun:
- *          weft_ep_wait, then call again) | EINVAL (also: op is NULL and [len] is above
- *          WEFT_MSG_EAGER) | ENOMEM | what weft_peer_status returns | EUNREACH | ELIMIT (1,048,575
- *          operations are under way) | ESYSTEM | ECONTEXT | EFORKED
+ *          source may be reused) | AGAIN (only if op is NULL: no room, here or for kept
+ *          messages at the receiver; nothing was begun: weft_ep_wait, then call again) |
+ *          EINVAL (also: op is NULL and [len] is above WEFT_MSG_EAGER or weft_am_max) | ENOMEM |
+ *          what weft_peer_status returns | EUNREACH | ELIMIT (1,048,575 operations are under way) |
+ *          ESYSTEM | ECONTEXT | EFORKED
  * Order    messages match in the order of the sends through this peer handle.
  * Blocks   never. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag,

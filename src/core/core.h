@@ -140,9 +140,11 @@ struct weft_ep {
     struct wf_token late_token; /* the token of a late reply while its handler runs */
     unsigned late_due;          /* detached requests whose reply was not sent yet */
     bool failed_logged, late_logged;
-    /* bytes of memory of the tagged messages that no receive has matched yet */
+    /* charges of the tagged messages that no receive has matched yet (msg_credit.h) */
     uint64_t kept_bytes;
-    unsigned kept_warned; /* number of warnings logged about kept_bytes */
+    uint32_t parts_max;    /* constant: bytes of the longest tagged message that is sent in parts */
+    uint32_t credit_start; /* where the credit of the peer opened last began to count */
+    unsigned parts_kept;   /* messages that no receive has matched, and whose parts are arriving */
 };
 
 /* Stand-ins for closed objects. With WEFT_DEBUG=handles, a closed handle points to one of these as
@@ -151,6 +153,12 @@ struct weft_ep {
 extern struct weft_ctx wf_closed_ctx;
 extern struct weft_ep wf_closed_ep;
 extern struct weft_peer wf_closed_peer;
+
+/* A handle's credit for tagged messages: msg_credit.h. */
+struct wf_msg_credit {
+    int32_t left;
+    uint32_t end, quiet, asked;
+};
 
 struct weft_peer {
     struct weft_ep *ep;
@@ -167,6 +175,7 @@ struct weft_peer {
     /* why an access to the peer's memory was refused, possibly before peer_down is called */
     enum weft_status refused;
     unsigned remotes;
+    struct wf_msg_credit credit;
     /* true if Weft itself opened this peer, to answer a sender (struct wf_sender) */
     bool is_reply_peer;
     /* true if the transport reports the loss of this peer even while nothing is sent to it

@@ -36,7 +36,7 @@ enum wf_ctl_bulk { WF_CTL_BULK_NONE, WF_CTL_BULK_REGION, WF_CTL_BULK_GET, WF_CTL
 /* The handlers in ctl.def. */
 void wf_msg_on_msg(const struct weft_am *am);
 void wf_msg_on_offer(const struct weft_am *am);
-void wf_msg_on_offer_answer(const struct weft_am *am);
+void wf_msg_on_answer(const struct weft_am *am);
 void wf_msg_on_done(const struct weft_am *am);
 void wf_msg_on_fetch(const struct weft_am *am);
 void wf_msg_on_piece(const struct weft_am *am);
@@ -83,6 +83,18 @@ static inline enum weft_status wf_ctl_request(struct weft_peer *peer, enum wf_ct
 {
     return peer->transport->request_ordered(wf_peer_tpeer(peer), WF_AM_WHAT(handler, nargs), args,
                                             data, len, reply_max);
+}
+
+/* Like wf_ctl_request. If [more] is true, the caller will send another one to [peer], so this one
+ * may wait for it. */
+static inline enum weft_status wf_ctl_request_part(struct weft_peer *peer, enum wf_ctl handler,
+                                                   const uint32_t *args, unsigned nargs,
+                                                   const void *data, size_t len, size_t reply_max,
+                                                   bool more)
+{
+    return peer->transport->request_ordered(wf_peer_tpeer(peer),
+                                            WF_AM_WHAT(handler, nargs) | (more ? WF_AM_MORE : 0),
+                                            args, data, len, reply_max);
 }
 
 /* Send a control message without payload. It may overtake other messages to [peer], and other

@@ -15,7 +15,7 @@
 #include "core/bulk.h"
 #include "core/ctl.h"
 #include "core/later.h"
-#include "core/msg.h"
+#include "core/msg_parts.h"
 #include "core/put_ring.h"
 #include "core/region.h"
 #include "core/rma.h"
@@ -37,15 +37,23 @@ static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
         ep->peer_down(ep, peer, why, ep->arg);
 }
 
-static void conn_down(void *owner, void *conn)
+static void conn_down(void *owner, void **conn)
 {
+    struct wf_sender *sender = *conn;
     (void)owner;
-    wf_sender_unref(conn);
+    wf_msg_parts_down(sender, conn, WEFT_EPEER);
+    wf_sender_unref(sender);
 }
 
-const struct wf_tep_events wf_ep_events = {wf_am_deliver,    peer_down,        conn_down,
-                                           wf_bulk_hold,     wf_bulk_unhold,   wf_rma_nic_op_done,
-                                           wf_put_ring_done, wf_put_ring_lost, wf_remote_answered};
+static bool is_unfinished(void *owner, struct wf_tpeer *tpeer)
+{
+    (void)owner;
+    return wf_msg_is_unfinished(wf_container_of(tpeer, struct weft_peer, tpeer));
+}
+
+const struct wf_tep_events wf_ep_events = {
+    wf_am_deliver,      peer_down,        conn_down,        wf_bulk_hold,  wf_bulk_unhold,
+    wf_rma_nic_op_done, wf_put_ring_done, wf_put_ring_lost, is_unfinished, wf_remote_answered};
 
 enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
 {
@@ -184,6 +192,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->fork_gen = ctx->fork_gen;
     ep->am_max = (uint32_t)wf_config()->am_max;
     ep->eager_max = (uint32_t)WF_MIN(wf_config()->msg_eager, ep->am_max);
+    ep->parts_max = (uint32_t)wf_config()->msg_eager;
     ep->local = ctx->domain.mode & WEFT_MR_LOCAL;
     ep->counted = params && params->flags & WEFT_EP_RMA_EVENT;
     ep->auth = params && params->auth_key_size

@@ -84,6 +84,12 @@ void wf_flow_down(struct weft_peer *peer, enum weft_status why)
 
 /* ---- sending ---- */
 
+void wf_flow_stall(struct wf_flow *flow)
+{
+    if (wf_list_empty(&flow->stalled))
+        wf_list_append(&flow->peer->ep->stalled, &flow->stalled);
+}
+
 void wf_req_queue(struct wf_req *req)
 {
     struct wf_flow *flow = req->peer->flow;
@@ -91,8 +97,7 @@ void wf_req_queue(struct wf_req *req)
         wf_list_append(&flow->queue, &req->queued);
     if (flow->put_ring)
         flow->put_ring->room = 0; /* later short puts must not overtake [req] */
-    if (wf_list_empty(&flow->stalled))
-        wf_list_append(&req->ep->stalled, &flow->stalled);
+    wf_flow_stall(flow);
 }
 
 static enum weft_status req_start(struct wf_req *req, enum weft_status (*first)(struct wf_req *),
@@ -152,19 +157,41 @@ static enum weft_status push(struct wf_req *req)
     }
 }
 
+void wf_flow_refuse(struct wf_flow *flow)
+{
+    flow->refused = true;
+    flow->peer->ep->retry = true;
+    wf_flow_stall(flow);
+}
+
+/* Returns 1 if the program may now repeat a send that was refused for lack of credit. Only a poll
+ * calls this: the program must get the event. */
+static int refusal_ended(struct wf_flow *flow)
+{
+    if (!flow->refused || wf_now_ns() < flow->credit_ns)
+        return 0;
+    flow->refused = false;
+    return 1;
+}
+
 /* Send what is queued in [flow] as long as there is room. Returns how many requests made
  * progress. */
 static int flow_push(struct wf_flow *flow)
 {
     int events = 0;
-    bool all = true;
-    if (flow->retry_ns && wf_now_ns() < flow->retry_ns)
+    bool all = !flow->refused;
+    flow->peer->ep->retry |= flow->refused;
+    if (flow->retry_ns && wf_now_ns() < flow->retry_ns) {
+        flow->peer->ep->retry = true;
         return 0;
+    }
     flow->retry_ns = 0;
     if (flow->put_ring && flow->put_ring->done != flow->put_ring->lost) {
-        events = wf_put_ring_redo(flow->put_ring);
-        all = flow->put_ring->done == flow->put_ring->lost;
-        flow->peer->ep->retry |= !all;
+        bool redone;
+        events += wf_put_ring_redo(flow->put_ring);
+        redone = flow->put_ring->done == flow->put_ring->lost;
+        flow->peer->ep->retry |= !redone;
+        all &= redone;
     }
     while (!wf_list_empty(&flow->queue)) {
         struct wf_req *req = wf_container_of(flow->queue.next, struct wf_req, queued);
@@ -196,7 +223,8 @@ void wf_flow_push(struct weft_peer *peer)
         (void)flow_push(peer->flow);
 }
 
-int wf_flows_progress(struct weft_ep *ep)
+/* [polls] is true in weft_ep_poll, which returns the events to the program. */
+static int progress(struct weft_ep *ep, bool polls)
 {
     struct wf_list flows, *it;
     int events = 0;
@@ -207,14 +235,23 @@ int wf_flows_progress(struct weft_ep *ep)
     }
     /* Push each stalled flow once. There is only one round, because the end of a request may start
      * another request, and rounds could go on without end. */
+    ep->retry = false;
     wf_list_take(&flows, &ep->stalled);
     while ((it = wf_list_pop(&flows))) {
+        struct wf_flow *flow = wf_container_of(it, struct wf_flow, stalled);
         wf_list_append(&ep->stalled, it);
-        events += flow_push(wf_container_of(it, struct wf_flow, stalled));
+        if (polls)
+            events += refusal_ended(flow);
+        events += flow_push(flow);
     }
     if (ep->senders.sweep)
         wf_senders_sweep(ep);
     return events;
+}
+
+int wf_flows_progress(struct weft_ep *ep)
+{
+    return progress(ep, true);
 }
 
 bool wf_flows_settle(struct weft_ep *ep)
@@ -225,9 +262,7 @@ bool wf_flows_settle(struct weft_ep *ep)
     if (wf_list_empty(&ep->stalled))
         return true;
     ep->busy = true;
-    events = wf_flows_progress(ep);
+    events = progress(ep, false);
     ep->busy = false;
-    if (wf_list_empty(&ep->stalled))
-        ep->retry = false;
     return !events && !ep->retry;
 }

@@ -29,6 +29,11 @@ struct wf_flow {
     unsigned nreqs;
     /* no push before this time, because the last push lacked descriptors or memory; 0: any time */
     uint64_t retry_ns;
+    /* a message without weft_op was refused for lack of credit: no question before this time, and
+     * how long the pause after the next one is (msg_credit.h) */
+    uint64_t credit_ns, credit_pause_ns;
+    /* the next poll after credit_ns counts an event, with which the program tries again */
+    bool refused;
     /* first failure of an operation without weft_op; the next flush reports it */
     enum weft_status failure;
     /* true if the kernel refused to copy between the two processes: messages carry the bytes */
@@ -38,6 +43,8 @@ struct wf_flow {
 /* Returns the flow of [peer], after making it if there is none. Returns NULL if there is no
  * memory. */
 struct wf_flow *wf_flow_of(struct weft_peer *peer);
+/* Let each poll push [flow], until nothing is left to send. */
+void wf_flow_stall(struct wf_flow *flow);
 bool wf_flow_busy(const struct weft_peer *peer);
 void wf_flow_close(struct weft_peer *peer);
 /* End all operations of [peer] with the status [why]. */
@@ -56,6 +63,9 @@ enum weft_status wf_req_start(struct wf_req *req, enum weft_status (*push)(struc
 enum weft_status wf_req_continue(struct wf_req *req, enum weft_status (*push)(struct wf_req *));
 /* Append [req] to its flow's queue, because it has something to send. */
 void wf_req_queue(struct wf_req *req);
+/* A send without weft_op was refused for lack of credit. The first poll after flow->credit_ns
+ * counts an event. */
+void wf_flow_refuse(struct wf_flow *flow);
 /* Delay the next push of the flow of [req] for a while, because no event will announce that a push
  * can succeed. Returns AGAIN. */
 enum weft_status wf_req_retry(struct wf_req *req);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "core/ctl.h"
 #include "core/mr_local.h"
+#include "core/msg_parts.h"
 #include "core/msg_recv.h"
 
 /* ---- sending ---- */
@@ -30,6 +31,36 @@ static inline bool flow_idle(const struct weft_peer *peer)
     return !peer->flow || wf_list_empty(&peer->flow->queue);
 }
 
+/* Send a message that has to wait for room. The caller has entered the endpoint. */
+__attribute__((noinline)) static enum weft_status
+send_later(struct weft_peer *peer, uint64_t tag, const void *buf, size_t len, struct weft_op *op)
+{
+    struct iovec one = {(void *)(uintptr_t)buf, len};
+    return wf_ep_left(peer->ep, wf_op_result(op, wf_msg_send_later(peer, tag, &one, 1, len, op)));
+}
+
+/* Send a message for which weft_msg_send has no short way. The caller has entered the endpoint. */
+__attribute__((noinline)) static enum weft_status
+send_slow(struct weft_peer *peer, uint64_t tag, const void *buf, size_t len, struct weft_op *op)
+{
+    struct weft_ep *ep = peer->ep;
+    enum weft_status status = (len && !buf) || len > SIZE_MAX / 2 ? WEFT_EINVAL : WEFT_OK;
+    if (status == WEFT_OK)
+        status = wf_local_one(ep, op, buf, len, WEFT_SEND);
+    if (status != WEFT_OK)
+        return wf_ep_left(ep, status);
+    if (len <= ep->eager_max && flow_idle(peer)) {
+        enum wf_credit credit = wf_msg_credit(peer, len);
+        if (credit == WF_CREDIT_QUIET || credit == WF_CREDIT_ASK)
+            status = wf_msg_whole_send(peer, tag, buf, len, credit);
+        else
+            status = op ? WEFT_AGAIN : wf_msg_credit_refuse(peer);
+        if (status != WEFT_AGAIN || !op)
+            return wf_ep_left(ep, wf_op_result(op, status));
+    }
+    return send_later(peer, tag, buf, len, op);
+}
+
 enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void *buf, size_t len,
                                struct weft_op *op)
 {
@@ -37,26 +68,22 @@ enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void 
     enum weft_status status = wf_ep_enter(ep);
     if (__builtin_expect(status != WEFT_OK, 0))
         return status;
-    if (__builtin_expect((len && !buf) || len > SIZE_MAX / 2, 0)) {
-        status = WEFT_EINVAL;
-    } else if (__builtin_expect(ep->local, 0) &&
-               (status = wf_local_one(ep, op, buf, len, WEFT_SEND)) != WEFT_OK) {
-        return wf_ep_left(ep, status);
-    } else if (len <= ep->eager_max && flow_idle(peer)) {
-        uint32_t args[2] = {WF_LO(tag), WF_HI(tag)};
+    if (__builtin_expect(len <= ep->eager_max && (buf || !len) && !ep->local && flow_idle(peer) &&
+                             wf_msg_credit_left(&peer->credit, len) >= 0,
+                         1)) {
+        const uint32_t args[2] = {WF_LO(tag), WF_HI(tag)};
+        wf_msg_credit_charge(&peer->credit, len, false);
         status = wf_ctl_request(peer, WF_CTL_MSG, args, 2, buf, len, 0);
         if (__builtin_expect(status == WEFT_OK, 1)) {
-            wf_ep_count(ep, WF_STAT_MSG_EAGER, 1);
-            wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
-        } else if (status == WEFT_AGAIN && op) {
-            struct iovec one = {(void *)(uintptr_t)buf, len};
-            status = wf_msg_send_later(peer, tag, &one, 1, len, op);
+            wf_msg_eager_count(ep, len, WF_STAT_MSG_EAGER);
+            return wf_ep_left(ep, wf_op_result(op, status));
         }
-    } else {
-        struct iovec one = {(void *)(uintptr_t)buf, len};
-        status = wf_msg_send_later(peer, tag, &one, 1, len, op);
+        wf_msg_credit_uncharge(&peer->credit, len);
+        if (status == WEFT_AGAIN && op)
+            return send_later(peer, tag, buf, len, op);
+        return wf_ep_left(ep, status);
     }
-    return wf_ep_left(ep, wf_op_result(op, status));
+    return send_slow(peer, tag, buf, len, op);
 }
 
 /* ---- receiving ---- */
@@ -76,6 +103,19 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
                              m->len,    m->id,
                              m->nfrom,  (const struct wf_offer_range *)(const void *)m->data};
     struct wf_iov mem = {.v = iov, .n = count};
+    if (m->lost || m->parts) {
+        status = m->lost ? WEFT_EPEER : wf_msg_parts_take(ep, m, iov, count, room, op);
+        if (status == WEFT_ENOMEM)
+            return status;
+        if (m->lost) {
+            wf_msg_op_fill(op, m->sender, m->match.tag, m->len);
+            op->status = status;
+        }
+        if (matching)
+            wf_match_msg_remove(ep->match, &m->match);
+        wf_msg_kept_free(m);
+        return status;
+    }
     if (!m->offer) {
         status = wf_msg_whole_take(ep, &mem, room, m->data, m->len);
         wf_msg_op_fill(op, m->sender, m->match.tag, m->len);
@@ -239,6 +279,7 @@ enum weft_status weft_msg_claim(struct weft_ep *ep, struct weft_peer *peer, uint
     if (found) {
         *msg = wf_container_of(found, struct weft_msg, match);
         wf_match_msg_remove(ep->match, found);
+        (*msg)->claimed = true;
         ep->claimed++;
         info_fill(info, *msg);
     }
@@ -281,8 +322,8 @@ enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op)
         wf_msg_recv_end(r, WEFT_ECANCELED);
     } else {
         const struct wf_req *req = op->entry_;
-        status = req && req->ep == ep && req->op == op && req->kind == WF_REQ_COPY ? WEFT_EBUSY
-                                                                                   : WEFT_EINVAL;
+        bool arrives = req && (req->kind == WF_REQ_COPY || req->kind == WF_REQ_PARTS);
+        status = arrives && req->ep == ep && req->op == op ? WEFT_EBUSY : WEFT_EINVAL;
     }
     return wf_ep_left(ep, status);
 }
@@ -309,7 +350,7 @@ void wf_msg_sender_down(struct wf_sender *sender, enum weft_status why)
 
 bool wf_msg_busy(const struct weft_ep *ep)
 {
-    return ep->reqs.used || ep->claimed;
+    return ep->reqs.used > ep->parts_kept || ep->claimed;
 }
 
 void wf_msg_close(struct weft_ep *ep)
@@ -320,7 +361,7 @@ void wf_msg_close(struct weft_ep *ep)
     posted_end(ep, NULL, WEFT_ECANCELED);
     while ((m = wf_match_msg_any(ep->match, NULL))) {
         wf_match_msg_remove(ep->match, m);
-        wf_msg_kept_free(wf_container_of(m, struct weft_msg, match));
+        wf_msg_kept_drop(wf_container_of(m, struct weft_msg, match));
     }
     wf_match_free(ep->match);
     ep->match = NULL;

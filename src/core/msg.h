@@ -12,10 +12,18 @@
 #define WF_CORE_MSG_H
 
 #include "core/core.h"
+#include "core/msg_credit.h"
 
-/* Numbers of arguments: of an OFFER, of the messages that report the end of an OFFER (OFFER ANSWER
- * and DONE), of a FETCH, and of a PIECE. */
-enum { WF_OFFER_ARGS = 6, WF_OFFER_END_ARGS = 3, WF_FETCH_ARGS = 6, WF_PIECE_ARGS = 4 };
+/* Numbers of arguments: of a MSG ANSWER to a MSG, of an OFFER, of the MSG ANSWER to an OFFER, of a
+ * DONE, of a FETCH, and of a PIECE. */
+enum {
+    WF_CREDIT_ARGS = 3,
+    WF_OFFER_ARGS = 6,
+    WF_OFFER_ANSWER_ARGS = 4,
+    WF_OFFER_END_ARGS = 3,
+    WF_FETCH_ARGS = 6,
+    WF_PIECE_ARGS = 4
+};
 
 /* Wire format: one contiguous part of an offered (long) message in the memory of its sender. */
 struct wf_offer_range {
@@ -31,6 +39,38 @@ enum weft_status wf_msg_recv_push(struct wf_req *req);
  * several buffers, or has to wait for room. Returns what weft_msg_sendv returns. */
 enum weft_status wf_msg_send_later(struct weft_peer *peer, uint64_t tag, const struct iovec *iov,
                                    unsigned count, size_t len, struct weft_op *op);
+
+static inline void wf_msg_eager_count(struct weft_ep *ep, size_t len, enum wf_stat stat)
+{
+    wf_ep_count(ep, stat, 1);
+    wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
+}
+/* A message was sent at once to [peer]: charge it, and count it in [stat]. [asks]: it is a question
+ * for credit. */
+static inline void wf_msg_eager_sent(struct weft_peer *peer, size_t len, bool asks,
+                                     enum wf_stat stat)
+{
+    wf_msg_credit_charge(&peer->credit, len, asks);
+    wf_msg_eager_count(peer->ep, len, stat);
+}
+/* The name of a handle in questions for credit. If two handles of one address had one name, they
+ * could get each other's answers. */
+static inline uint32_t wf_msg_credit_name(const struct weft_peer *peer)
+{
+    return (uint32_t)((uintptr_t)peer >> 4);
+}
+/* Returns the credit for a message of [len] bytes to [peer]. If [peer] is lost: QUIET, so that the
+ * transport is asked, which reports the loss. */
+static inline enum wf_credit wf_msg_credit(const struct weft_peer *peer, size_t len)
+{
+    return peer->status == WEFT_OK ? wf_msg_credit_for(&peer->credit, len) : WF_CREDIT_QUIET;
+}
+/* Send a whole message at once, with [credit], which is QUIET or ASK. */
+enum weft_status wf_msg_whole_send(struct weft_peer *peer, uint64_t tag, const void *data,
+                                   size_t len, enum wf_credit credit);
+/* There is no credit for a message to [peer] without weft_op. Returns AGAIN, and sees to it that an
+ * event follows, or returns why not. */
+enum weft_status wf_msg_credit_refuse(struct weft_peer *peer);
 
 /* Find the receive that asked for a PIECE, a part of a long message. [args] are the arguments of
  * the PIECE, [token] is the transport's record of it. Returns NULL if no receive waits for the

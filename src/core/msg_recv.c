@@ -7,11 +7,9 @@
 #include "base/log.h"
 #include "core/bulk.h"
 #include "core/ctl.h"
+#include "core/msg_parts.h"
 #include "core/path.h"
 
-/* A warning is logged when the messages that no receive has matched take this many bytes at an
- * endpoint, and again each time the bytes have doubled. */
-#define KEPT_WARN_BYTES ((uint64_t)256 << 20)
 #define FETCH_WINDOW                                                                               \
     8 /* FETCHes under way per receive; each reserves room for a long reply, and room is scarce */
 
@@ -184,7 +182,7 @@ enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer
 
 /* ---- messages that no receive has matched ---- */
 
-static struct weft_msg *kept_new(struct wf_sender *sender, uint64_t tag, size_t bytes)
+struct weft_msg *wf_msg_kept_new(struct wf_sender *sender, uint64_t tag, size_t bytes)
 {
     struct weft_msg *m = malloc(sizeof *m + bytes);
     if (!m)
@@ -197,24 +195,11 @@ static struct weft_msg *kept_new(struct wf_sender *sender, uint64_t tag, size_t 
     return m;
 }
 
-static void kept_count(struct weft_ep *ep, const struct weft_msg *m)
-{
-    ep->kept_bytes += wf_msg_kept_size(m);
-    if (ep->kept_bytes < KEPT_WARN_BYTES << ep->kept_warned)
-        return;
-    ep->kept_warned++;
-    wf_warn(
-        "endpoint %u keeps %llu MiB of tagged messages that no receive has matched, and nothing "
-        "limits that: receive them, or set a lower WEFT_MSG_EAGER, with which they stay in their "
-        "senders' memory",
-        ep->address.ep, (unsigned long long)(ep->kept_bytes >> 20));
-}
-
-static bool keep(struct weft_ep *ep, struct wf_sender *sender, struct weft_msg *m)
+bool wf_msg_keep(struct weft_ep *ep, struct wf_sender *sender, struct weft_msg *m)
 {
     struct wf_match *match = wf_msg_match(ep);
-    if (m)
-        kept_count(ep, m);
+    if (m && !m->offer)
+        wf_msg_kept_charge(m, (int64_t)(m->len + WF_MSG_CHARGE));
     if (m && match) {
         wf_match_msg_add(match, &m->match);
         wf_ep_count(ep, WF_STAT_MSG_KEPT, 1);
@@ -222,48 +207,51 @@ static bool keep(struct weft_ep *ep, struct wf_sender *sender, struct weft_msg *
     }
     wf_error("no memory to keep a tagged message: its sender's messages are refused from here on");
     sender->down = WEFT_ENOMEM;
-    wf_msg_sender_down(sender, WEFT_ENOMEM);
     if (m)
-        wf_msg_kept_free(m);
+        wf_msg_kept_drop(m);
+    wf_msg_parts_down(sender, NULL, WEFT_ENOMEM);
+    wf_msg_sender_down(sender, WEFT_ENOMEM);
     return false;
+}
+
+void wf_msg_kept_drop(struct weft_msg *m)
+{
+    if (m->parts)
+        wf_msg_parts_drop(m);
+    wf_msg_kept_free(m);
 }
 
 /* ---- messages that arrive ---- */
 
-static inline struct wf_recv *posted_for(struct weft_ep *ep, const struct wf_sender *sender,
-                                         uint64_t tag)
+/* Answer a MSG that is a question for credit. Its last two arguments are repeated. A sender whose
+ * messages are refused gets credit: they take no memory. */
+static void credit_answer(const struct weft_am *am, const struct wf_sender *sender)
 {
-    struct wf_match_recv *r = ep->posted ? wf_match_recv_find(ep->match, sender, tag) : NULL;
-    return r ? wf_container_of(r, struct wf_recv, match) : NULL;
+    const uint32_t *question = am->args + am->nargs - 2;
+    uint32_t args[WF_CREDIT_ARGS] = {question[0], question[1], WF_MSG_WINDOW};
+    if (sender && !sender->down)
+        args[2] = wf_msg_credit_of(sender);
+    wf_ctl_reply(am, WF_CTL_MSG_ANSWER, args, WF_CREDIT_ARGS, NULL, 0);
 }
 
 static void msg_keep(struct weft_ep *ep, struct wf_sender *sender, uint64_t tag,
                      const struct weft_am *am)
 {
-    struct weft_msg *m = kept_new(sender, tag, am->len);
+    struct weft_msg *m = wf_msg_kept_new(sender, tag, am->len);
     if (m) {
         m->len = am->len;
         memcpy(m->data, am->data, am->len);
         wf_ep_count(ep, WF_STAT_COPIED_BYTES, am->len);
     }
-    (void)keep(ep, sender, m);
+    (void)wf_msg_keep(ep, sender, m);
 }
 
-void wf_msg_on_msg(const struct weft_am *am)
+static inline void whole(const struct weft_am *am, struct wf_sender *sender)
 {
     struct weft_ep *ep = am->ep;
-    struct wf_sender *sender = wf_sender_of(ep, am->token);
+    uint64_t tag = wf_word64(am->args);
+    struct wf_recv *r = wf_msg_posted_for(ep, sender, tag);
     enum weft_status status;
-    struct wf_recv *r;
-    uint64_t tag;
-    if (__builtin_expect(am->nargs != 2, 0)) {
-        wf_ctl_bad(am);
-        return;
-    }
-    if (__builtin_expect(!sender || sender->down, 0))
-        return;
-    tag = wf_word64(am->args);
-    r = posted_for(ep, sender, tag);
     if (!r) {
         msg_keep(ep, sender, tag, am);
         return;
@@ -272,6 +260,31 @@ void wf_msg_on_msg(const struct weft_am *am)
     status = wf_msg_whole_take(ep, &r->mem, r->room, am->data, am->len);
     wf_msg_unpost(r);
     wf_msg_recv_end(r, status);
+}
+
+/* Handle a MSG that is a part of a message, or a question, or broken, or from a sender whose
+ * messages are refused. */
+__attribute__((noinline)) static void on_odd(const struct weft_am *am, struct wf_sender *sender)
+{
+    unsigned asks = am->reply_max ? 2 : 0;
+    unsigned nargs = am->nargs > asks ? am->nargs - asks : 0;
+    if (nargs > 2)
+        wf_msg_on_part(am, nargs, sender);
+    else if (nargs == 2 && sender && !sender->down)
+        whole(am, sender);
+    else if (nargs == 0 || (nargs == 1 && (!asks || am->len || am->args[0])))
+        wf_ctl_bad(am);
+    if (asks && nargs)
+        credit_answer(am, sender);
+}
+
+void wf_msg_on_msg(const struct weft_am *am)
+{
+    struct wf_sender *sender = wf_sender_of(am->ep, am->token);
+    if (__builtin_expect(am->nargs != 2 || !sender || sender->down, 0))
+        on_odd(am, sender);
+    else
+        whole(am, sender);
 }
 
 /* Parse an OFFER. Its ranges are first copied to [from] and then checked, so that a malicious
@@ -297,10 +310,12 @@ static bool offer_parse(const struct weft_am *am, struct wf_msg_offer *o,
     return total == o->len || !o->nfrom;
 }
 
-static void offer_answer(const struct weft_am *am, uint64_t id, enum weft_status status)
+static void offer_answer(const struct weft_am *am, uint64_t id, struct wf_sender *sender,
+                         enum weft_status status)
 {
-    uint32_t args[WF_OFFER_END_ARGS] = {WF_LO(id), WF_HI(id), (uint32_t)status};
-    wf_ctl_reply(am, WF_CTL_OFFER_ANSWER, args, WF_OFFER_END_ARGS, NULL, 0);
+    uint32_t credit = sender && !sender->down ? wf_msg_credit_of(sender) : 0;
+    uint32_t args[WF_OFFER_ANSWER_ARGS] = {WF_LO(id), WF_HI(id), (uint32_t)status, credit};
+    wf_ctl_reply(am, WF_CTL_MSG_ANSWER, args, WF_OFFER_ANSWER_ARGS, NULL, 0);
 }
 
 void wf_msg_on_offer(const struct weft_am *am)
@@ -319,12 +334,12 @@ void wf_msg_on_offer(const struct weft_am *am)
     }
     o.sender = sender;
     if (!sender || sender->down) {
-        offer_answer(am, o.id, WEFT_ENOMEM);
+        offer_answer(am, o.id, sender, WEFT_ENOMEM);
         return;
     }
-    r = posted_for(ep, sender, o.tag);
+    r = wf_msg_posted_for(ep, sender, o.tag);
     if (!r) {
-        struct weft_msg *m = kept_new(sender, o.tag, o.nfrom * sizeof *from);
+        struct weft_msg *m = wf_msg_kept_new(sender, o.tag, o.nfrom * sizeof *from);
         if (m) {
             m->offer = true;
             m->len = o.len;
@@ -332,13 +347,13 @@ void wf_msg_on_offer(const struct weft_am *am)
             m->nfrom = (uint16_t)o.nfrom;
             memcpy(m->data, from, o.nfrom * sizeof *from);
         }
-        offer_answer(am, o.id, keep(ep, sender, m) ? WEFT_PENDING : WEFT_ENOMEM);
+        offer_answer(am, o.id, sender, wf_msg_keep(ep, sender, m) ? WEFT_PENDING : WEFT_ENOMEM);
         return;
     }
     op = r->op;
     wf_msg_unpost(r);
     status = wf_msg_copy_begin(ep, &o, &r->mem, r->room, op, &req);
-    offer_answer(am, o.id, status);
+    offer_answer(am, o.id, sender, status);
     if (!req) {
         wf_msg_op_fill(op, sender, o.tag, o.len);
         wf_msg_recv_end(r, status);

@@ -8,18 +8,23 @@
 
 #include "base/probe.h"
 #include "core/msg.h"
+#include "core/msg_credit.h"
 
 /* A message that no receive has matched. weft_msg_claim hands such a message to the application. */
 struct weft_msg {
     struct wf_match_msg match;
     struct wf_sender *sender;
     uint64_t len;
-    uint64_t id; /* for an offer: the id of the sender's request */
+    uint64_t id;          /* for an offer: the id of the sender's request */
+    struct wf_req *parts; /* not null as long as parts of the message are still to come */
     uint16_t nfrom;
-    bool offer;
+    bool offer, claimed;
+    bool lost; /* claimed, and its last parts will never come */
     /* the message's bytes; for an offer, struct wf_offer_range[nfrom] */
     _Alignas(16) uint8_t data[];
 };
+
+_Static_assert(sizeof(struct weft_msg) <= WF_MSG_CHARGE, "a kept message is charged");
 
 /* The contents of an OFFER, which announces a long tagged message. They have been checked. */
 struct wf_msg_offer {
@@ -83,19 +88,36 @@ static inline void wf_msg_recv_end(struct wf_recv *r, enum weft_status status)
     wf_op_end(ep, op, status);
 }
 
-/* [m] is a message that no receive has matched. Returns how many bytes of this process's memory it
- * takes. The bytes of a long (offered) message are still in the sender's memory. */
-static inline size_t wf_msg_kept_size(const struct weft_msg *m)
+/* Add [by] to what is charged for the messages that no receive has matched. An offer is free. */
+static inline void wf_msg_kept_charge(const struct weft_msg *m, int64_t by)
 {
-    return sizeof *m + (m->offer ? m->nfrom * sizeof(struct wf_offer_range) : (size_t)m->len);
+    m->sender->kept_bytes += (uint64_t)by;
+    m->sender->ep->kept_bytes += (uint64_t)by;
 }
 
 /* Free a message that no receive had matched. The caller has removed it from the matcher. */
 static inline void wf_msg_kept_free(struct weft_msg *m)
 {
-    m->sender->ep->kept_bytes -= wf_msg_kept_size(m);
+    if (!m->offer)
+        wf_msg_kept_charge(m, -(int64_t)(m->len + WF_MSG_CHARGE));
     wf_sender_unref(m->sender);
     free(m);
+}
+
+/* Returns a message that is to be kept, with room for [bytes] bytes, or NULL. */
+struct weft_msg *wf_msg_kept_new(struct wf_sender *sender, uint64_t tag, size_t bytes);
+/* Keep [m] until a receive matches it. If there is no memory, or [m] is NULL, frees it, refuses
+ * what [sender] sends from here on, and returns false. */
+bool wf_msg_keep(struct weft_ep *ep, struct wf_sender *sender, struct weft_msg *m);
+/* Free a message of which parts may still be to come. The caller has removed it from the matcher.
+ */
+void wf_msg_kept_drop(struct weft_msg *m);
+/* Returns the posted receive that a message matches, or NULL. */
+static inline struct wf_recv *wf_msg_posted_for(struct weft_ep *ep, const struct wf_sender *sender,
+                                                uint64_t tag)
+{
+    struct wf_match_recv *r = ep->posted ? wf_match_recv_find(ep->match, sender, tag) : NULL;
+    return r ? wf_container_of(r, struct wf_recv, match) : NULL;
 }
 
 /* Begin to copy the long message [o] into [mem], which holds [room] bytes. Stores the new request

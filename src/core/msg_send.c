@@ -4,14 +4,55 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/hook.h"
 #include "core/bulk.h"
 #include "core/ctl.h"
+#include "core/msg_credit.h"
+#include "core/msg_parts.h"
 #include "core/path.h"
 
-static enum weft_status push_whole(struct wf_req *req)
+#define CREDIT_PAUSE_NS 16000
+#define CREDIT_PAUSE_MAX_NS 16000000
+
+enum weft_status wf_msg_whole_send(struct weft_peer *peer, uint64_t tag, const void *data,
+                                   size_t len, enum wf_credit credit)
 {
-    uint32_t args[2] = {WF_LO(req->u.send.tag), WF_HI(req->u.send.tag)};
+    bool asks = credit == WF_CREDIT_ASK;
+    uint32_t args[4] = {WF_LO(tag), WF_HI(tag), wf_msg_credit_name(peer),
+                        wf_msg_credit_after(&peer->credit, len)};
+    enum weft_status status = wf_ctl_request(peer, WF_CTL_MSG, args, asks ? 4 : 2, data, len, asks);
+    if (status == WEFT_OK)
+        wf_msg_eager_sent(peer, len, asks, WF_STAT_MSG_EAGER);
+    return status;
+}
+
+enum weft_status wf_msg_credit_refuse(struct weft_peer *peer)
+{
+    const uint32_t args[3] = {0, wf_msg_credit_name(peer), wf_msg_credit_sent(&peer->credit)};
+    struct wf_flow *flow = wf_flow_of(peer);
+    uint64_t now = wf_now_ns();
+    enum weft_status status;
+    if (wf_msg_credit_is_asking(&peer->credit)) /* the answer is the event */
+        return WEFT_AGAIN;
+    if (!flow)
+        return WEFT_ENOMEM;
+    if (now >= flow->credit_ns) {
+        status = wf_ctl_request(peer, WF_CTL_MSG, args, 3, NULL, 0, 1);
+        if (status != WEFT_OK) /* AGAIN: room is the event */
+            return status;
+        wf_msg_credit_asked(&peer->credit);
+        flow->credit_pause_ns = WF_MIN(2 * flow->credit_pause_ns, (uint64_t)CREDIT_PAUSE_MAX_NS);
+        flow->credit_pause_ns = WF_MAX(flow->credit_pause_ns, (uint64_t)CREDIT_PAUSE_NS);
+        flow->credit_ns = now + flow->credit_pause_ns;
+        return WEFT_AGAIN;
+    }
+    wf_flow_refuse(flow);
+    return WEFT_AGAIN;
+}
+
+static enum weft_status push_whole(struct wf_req *req, enum wf_credit credit)
+{
     const void *data = req->mem.one.iov_base;
     if (req->mem.n > 1) {
         enum weft_status status = wf_scratch_need(req->ep);
@@ -20,7 +61,7 @@ static enum weft_status push_whole(struct wf_req *req)
         wf_iov_gather(req->ep->scratch, &req->mem, 0, req->len);
         data = req->ep->scratch;
     }
-    return wf_ctl_request(req->peer, WF_CTL_MSG, args, 2, data, req->len, 0);
+    return wf_msg_whole_send(req->peer, req->u.send.tag, data, req->len, credit);
 }
 
 static enum weft_status push_offer(struct wf_req *req)
@@ -41,24 +82,42 @@ static enum weft_status push_offer(struct wf_req *req)
         return status;
     WF_HOOK("msg.offered");
     req->unanswered++;
+    req->u.send.asked = wf_msg_credit_sent(&req->peer->credit);
+    wf_ep_count(req->ep, WF_STAT_MSG_RNDV, 1);
     return WEFT_PENDING;
+}
+
+static enum weft_status push_eager(struct wf_req *req)
+{
+    enum wf_credit credit = req->sent ? WF_CREDIT_QUIET : wf_msg_credit(req->peer, req->len);
+    if (credit == WF_CREDIT_WAIT)
+        return WEFT_AGAIN;
+    if (credit == WF_CREDIT_NONE && !req->op)
+        return wf_msg_credit_refuse(req->peer);
+    if (credit == WF_CREDIT_NONE) {
+        req->kind = WF_REQ_OFFER;
+        return push_offer(req);
+    }
+    return req->len <= req->ep->eager_max ? push_whole(req, credit)
+                                          : wf_msg_parts_push(req, credit);
 }
 
 enum weft_status wf_msg_send_push(struct wf_req *req)
 {
-    return req->kind == WF_REQ_SEND ? push_whole(req) : push_offer(req);
+    return req->kind == WF_REQ_SEND ? push_eager(req) : push_offer(req);
 }
 
 enum weft_status wf_msg_send_later(struct weft_peer *peer, uint64_t tag, const struct iovec *iov,
                                    unsigned count, size_t len, struct weft_op *op)
 {
     struct weft_ep *ep = peer->ep;
-    bool whole = wf_path_msg(peer, len) == WF_PATH_WHOLE;
+    enum wf_path path = wf_path_msg(peer, len);
+    bool eager = path == WF_PATH_WHOLE || path == WF_PATH_PARTS;
     enum weft_status status;
     struct wf_req *req;
-    if (!whole && !op)
+    if (path != WF_PATH_WHOLE && !op)
         return WEFT_EINVAL;
-    req = wf_req_new(ep, peer, whole ? WF_REQ_SEND : WF_REQ_OFFER, op, false, &status);
+    req = wf_req_new(ep, peer, eager ? WF_REQ_SEND : WF_REQ_OFFER, op, false, &status);
     if (!req)
         return status;
     req->u.send.tag = tag;
@@ -68,12 +127,7 @@ enum weft_status wf_msg_send_later(struct weft_peer *peer, uint64_t tag, const s
         wf_req_free(req);
         return status;
     }
-    status = wf_req_start(req, wf_msg_send_push);
-    if (status == WEFT_OK || status == WEFT_PENDING) {
-        wf_ep_count(ep, whole ? WF_STAT_MSG_EAGER : WF_STAT_MSG_RNDV, 1);
-        wf_ep_count(ep, WF_STAT_COPIED_BYTES, whole ? len : 0);
-    }
-    return status;
+    return wf_req_start(req, wf_msg_send_push);
 }
 
 /* ---- answers to an offer ---- */
@@ -94,12 +148,50 @@ static struct wf_req *offer_named(const struct weft_am *am, unsigned nargs)
     return am->nargs == nargs ? wf_req_find(am->ep, wf_word64(am->args), WF_REQ_OFFER) : NULL;
 }
 
-void wf_msg_on_offer_answer(const struct weft_am *am)
+/* Returns the handle that asked. Its address is that of the handle by which the answer is reported.
+ * Returns NULL if it was closed. */
+static struct weft_peer *asker_of(const struct wf_token *token, uint32_t name)
 {
-    struct wf_req *req = am->is_reply ? offer_named(am, WF_OFFER_END_ARGS) : NULL;
+    const struct wf_transport *transport = token->tep->transport;
+    struct wf_tpeer *tpeer = token->tpeer;
+    struct wf_address a;
+    uint32_t at = 0;
+    transport->address(tpeer, &a);
+    while (tpeer) {
+        struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
+        if (wf_msg_credit_name(peer) == name)
+            return peer;
+        tpeer = transport->find(token->tep, &a, &at);
+    }
+    return NULL;
+}
+
+/* Handle the answer to a MSG that was a question for credit. */
+static void on_credit(const struct weft_am *am)
+{
+    struct weft_peer *peer = asker_of(am->token, am->args[0]);
+    uint32_t end = peer ? peer->credit.end : 0;
+    if (!peer)
+        return;
+    wf_msg_credit_answered(&peer->credit, am->args[1], am->args[2], true);
+    if (peer->flow && peer->credit.end != end)
+        peer->flow->credit_pause_ns = 0;
+}
+
+void wf_msg_on_answer(const struct weft_am *am)
+{
+    const struct wf_token *token = am->token;
+    struct wf_req *req;
+    if (am->nargs == WF_CREDIT_ARGS) {
+        if (token->tpeer)
+            on_credit(am);
+        return;
+    }
+    req = offer_named(am, WF_OFFER_ANSWER_ARGS);
     if (!req || !is_from(req, am))
         return;
     req->unanswered = 0;
+    wf_msg_credit_answered(&req->peer->credit, req->u.send.asked, am->args[3], false);
     if ((int32_t)am->args[2] != WEFT_PENDING)
         wf_req_end(req, wf_status_of(am->args[2]));
 }

@@ -19,7 +19,9 @@ enum wf_path wf_path_offered(const struct weft_peer *peer)
 
 enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len)
 {
-    return len <= peer->ep->eager_max ? WF_PATH_WHOLE : wf_path_offered(peer);
+    if (len <= peer->ep->eager_max)
+        return WF_PATH_WHOLE;
+    return len <= peer->ep->parts_max ? WF_PATH_PARTS : wf_path_offered(peer);
 }
 
 static bool is_here(const struct wf_remote *r)
@@ -139,6 +141,10 @@ static const struct row msg_rows[] = {
     [WF_PATH_WHOLE] = {"eager",
                        "not longer than WEFT_MSG_EAGER: copied into a message, and out of "
                        "it into the receive's buffer",
+                       2},
+    [WF_PATH_PARTS] = {"parts",
+                       "longer than WEFT_AM_MAX, not longer than WEFT_MSG_EAGER: copied into "
+                       "messages that follow each other, and out of them into the receive's buffer",
                        2},
     [WF_PATH_PULL] = {"pull",
                       "longer than WEFT_MSG_EAGER: the receiver copies it once, from the "

@@ -11,8 +11,9 @@ enum wf_path {
     WF_PATH_INLINE, /* the region is mapped here: the application's inlined code copies */
     WF_PATH_HERE,   /* a region of this process: the library copies */
     WF_PATH_WHOLE,  /* one message carries all bytes */
+    WF_PATH_PARTS,  /* several messages carry the bytes, one after the other */
     WF_PATH_PULL,   /* the process that gets the bytes copies them once (process_vm_readv) */
-    WF_PATH_PIECES, /* several messages carry the bytes */
+    WF_PATH_PIECES, /* messages carry the bytes, each of which is asked for or answered */
     WF_PATH_BULK,   /* bulk messages: the transport moves the payload from memory to memory */
     WF_PATH_NIC,    /* the NICs move the bytes, without the region's owner */
     WF_PATH_NONE,   /* the atomic is not possible: neither the NIC nor the owner may do it */

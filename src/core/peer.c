@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/probe.h"
 #include "core/msg.h"
+#include "core/msg_credit.h"
 
 /* Returns true if transport [i] can reach [to]. Otherwise stores the reason in *why. */
 static bool is_reached(const struct weft_ep *ep, int i, const struct wf_address *to,
@@ -61,6 +62,7 @@ enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
         return WEFT_ENOMEM;
     peer->ep = ep;
     peer->transport = wf_transports[i];
+    wf_msg_credit_init(&peer->credit, ep->credit_start += 0x9e3779b1u);
     peer->caps = (uint8_t)(wf_transports[i]->caps & ~ep->ctx->tctx[i]->caps_off);
     status = peer->transport->peer_open(ep->tep[i], wf_peer_tpeer(peer), to, contact);
     if (status != WEFT_OK) {

@@ -73,17 +73,16 @@ void wf_put_ring_done(void *owner, struct wf_tpeer *tpeer, uint32_t n)
 
 void wf_put_ring_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused)
 {
-    struct weft_ep *ep = owner;
     struct wf_flow *flow = wf_container_of(tpeer, struct weft_peer, tpeer)->flow;
     struct wf_put_ring *p = flow->put_ring;
+    (void)owner;
     /* If the peer's NIC refused the region's key, the put is repeated by messages, and the owner's
      * answer contains the reason. */
     if (refused)
         wf_remote_no_nic(p->ring[p->lost % WF_PUT_RING_SIZE].remote);
     p->lost += n;
     p->room = 0;
-    if (wf_list_empty(&flow->stalled))
-        wf_list_append(&ep->stalled, &flow->stalled);
+    wf_flow_stall(flow);
 }
 
 int wf_put_ring_redo(struct wf_put_ring *p)

@@ -61,7 +61,7 @@ struct wf_req *wf_req_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_re
     struct wf_req_table *t = &ep->reqs;
     struct wf_req *req;
     uint64_t id;
-    bool bounded = kind != WF_REQ_COPY && kind != WF_REQ_LATE && !t->redo;
+    bool bounded = kind != WF_REQ_COPY && kind != WF_REQ_PARTS && kind != WF_REQ_LATE && !t->redo;
     *why = WEFT_OK;
     if (bounded && t->bounded >= wf_config()->ops)
         *why = WEFT_ELIMIT;

@@ -47,11 +47,12 @@ struct wf_remote;
 
 enum wf_req_kind {
     WF_REQ_FREE,
-    WF_REQ_SEND,  /* a whole tagged message that waits for room */
+    WF_REQ_SEND,  /* a tagged message, whole or in parts, that waits for room or an answer */
     WF_REQ_OFFER, /* a long tagged message, which its receiver copies */
     /* reports to the sender of a long tagged message that the receiver has copied it */
     WF_REQ_DONE,
-    WF_REQ_COPY, /* a receive that copies a long message from its sender */
+    WF_REQ_COPY,  /* a receive that copies a long message from its sender */
+    WF_REQ_PARTS, /* a message whose parts are arriving (msg_parts.c); has no peer */
     WF_REQ_PUT,
     WF_REQ_GET,
     WF_REQ_ATOMIC,
@@ -89,7 +90,8 @@ struct wf_recv {
 struct wf_req {
     /* item of flow->issued if a flush has to wait for the request; otherwise in no list */
     struct wf_list issued;
-    /* item of flow->queue, ep->copying (COPY), ep->opening (OPEN), the free list, or no list */
+    /* item of flow->queue, ep->copying (COPY), sender->parts (PARTS), ep->opening (OPEN), the free
+     * list, or no list */
     struct wf_list queued;
     struct wf_list on_loss; /* item of flow->on_loss; a FLUSH is in no list */
     struct weft_ep *ep;
@@ -105,12 +107,15 @@ struct wf_req {
     bool bounded;   /* counted in wf_req_table.bounded */
     int16_t status; /* first failure */
     uint32_t unanswered;
-    struct wf_iov mem;     /* the caller's memory */
-    uint64_t len;          /* bytes of the operation */
-    uint64_t sent, copied; /* bytes sent or asked for so far; bytes received so far (COPY) */
+    struct wf_iov mem; /* the caller's memory */
+    uint64_t len;      /* bytes of the operation */
+    /* bytes sent or asked for so far, or that have arrived (PARTS); bytes that were stored in [mem]
+     * so far (COPY, PARTS) */
+    uint64_t sent, copied;
     union {
         struct {
             uint64_t tag;
+            uint32_t asked; /* OFFER: the handle's credit.sent when it was sent */
         } send;
         struct {
             uint64_t tag, full; /* full: length that was sent */
@@ -118,6 +123,13 @@ struct wf_req {
             struct wf_iov from; /* buffers at addresses of the sender's process */
             uint64_t id;        /* of the sender's request */
         } copy;
+        struct {
+            uint64_t tag, full;       /* full: length that was sent */
+            struct wf_sender *sender; /* a counted reference */
+            void *const *conn;        /* the connection on which the parts come */
+            struct weft_msg *msg;     /* the kept message, if [op] is null */
+            uint32_t id;              /* low half of the id of the sender's request */
+        } parts;
         struct {
             uint64_t id; /* of the sender's request */
             int32_t status;
@@ -159,11 +171,12 @@ struct wf_req {
 #define WF_REQ_INDEX_BITS 24
 
 /* wf_config()->ops limits how many requests the application's operations have at a time: sends,
- * puts, gets, atomics, signals, long messages, flushes, and openings of regions. Three kinds of
+ * puts, gets, atomics, signals, long messages, flushes, and openings of regions. Four kinds of
  * requests do not count, and are made as long as there is memory:
  *  - A receive that a long message has matched (COPY, then DONE). Its DONE ends the sender's
  *    operation. If it counted, two endpoints whose tables are full of sends to each other could
  *    never end any of them.
+ *  - A message whose parts are arriving (PARTS). Its sender does not wait for it.
  *  - A detached request, one whose reply is sent after its handler has returned. It has its own
  *    limit (WEFT_LATE_REPLIES).
  *  - A put that is repeated by messages, because its NIC operation was lost. If it counted, a table

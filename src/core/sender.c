@@ -34,6 +34,7 @@ static struct wf_sender *add(struct weft_ep *ep, const struct wf_address *a,
     s->known.address = *a;
     s->contact = *contact;
     wf_list_init(&s->reply_item);
+    wf_list_init(&s->parts);
     if (wf_addr_table_add(&ep->senders.by_address, &s->known))
         return s;
     free(s);

@@ -65,9 +65,13 @@ struct wf_nic_memory {
     const struct wf_dmabuf *dmabuf; /* NULL if no dma-buf is behind the memory */
 };
 
+/* The parameter [what] of request and request_ordered. */
 #define WF_AM_WHAT(handler, nargs) ((unsigned)(handler) | (unsigned)(nargs) << 8)
 #define WF_AM_HANDLER(what) ((what)&0xff)
-#define WF_AM_NARGS(what) ((what) >> 8)
+#define WF_AM_NARGS(what) ((what) >> 8 & 0xff)
+/* Added to [what]: the caller sends another message to the same peer at once, or as soon as there
+ * is room. So the transport may delay this message in order to send both together. */
+#define WF_AM_MORE (1u << 16)
 
 /* An outgoing message, as transports pass it between their own functions. Fast paths do not use
  * this struct. args and data point to memory of the caller and are valid during the call. The
@@ -148,9 +152,9 @@ struct wf_tep_events {
     void (*deliver)(void *owner, struct weft_am *am);
     /* [tpeer] has become unreachable. Called at most once per peer. */
     void (*peer_down)(void *owner, struct wf_tpeer *tpeer, enum weft_status why);
-    /* The connection to which the core attached [conn] (struct wf_token) has ended. All its
-     * messages were delivered before. */
-    void (*conn_down)(void *owner, void *conn);
+    /* The connection to which the core attached *conn (struct wf_token) has ended. All its messages
+     * were delivered before. */
+    void (*conn_down)(void *owner, void **conn);
     /* Returns the address of the payload bytes of [bulk] from offset [at] on, or NULL if the memory
      * is gone. *n is the number of bytes that the transport wants; the core may reduce it, but not
      * to 0. After a non-NULL result, the transport calls bulk_unhold before any other function of
@@ -172,6 +176,9 @@ struct wf_tep_events {
      * Neither function is called after peer_down. */
     void (*put_done)(void *owner, struct wf_tpeer *tpeer, uint32_t n);
     void (*put_lost)(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused);
+    /* Returns true if the core has sent a part of a message to [tpeer] and will send the rest. The
+     * transport must not close the connection meanwhile in favour of another peer. */
+    bool (*is_unfinished)(void *owner, struct wf_tpeer *tpeer);
     /* The core may call remote_map again for the regions for which remote_map returned PENDING. */
     void (*mapped)(void *owner);
 };
@@ -306,7 +313,8 @@ struct wf_transport {
 
     /* Send an active message (rule 1). The first message to a peer opens the connection. The
      * parameters are those of weft_am_request, and were checked; [what] is WF_AM_WHAT(handler,
-     * nargs), which combines two parameters so that all six are passed in registers. */
+     * nargs), possibly with WF_AM_MORE; it combines parameters so that all six are passed in
+     * registers. */
     enum weft_status (*request)(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                 const void *data, size_t len, size_t reply_max);
     /* Like request, but the messages keep their order (rule 8). If a transport keeps the order of

@@ -200,6 +200,13 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(msg_two_handles)                                                                             \
     X(msg_other_handle)                                                                            \
     X(msg_own_handlers)                                                                            \
+    X(parts_late)                                                                                  \
+    X(parts_cut)                                                                                   \
+    X(flood_kept)                                                                                  \
+    X(flood_no_op)                                                                                 \
+    X(flood_refused)                                                                               \
+    X(flood_lost)                                                                                  \
+    X(flood_handles)                                                                               \
     X(op_contents)                                                                                 \
     X(op_atomics)                                                                                  \
     X(op_atomic_sum)                                                                               \

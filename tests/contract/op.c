@@ -409,10 +409,10 @@ void test_op_many(void **state)
     free(back);
 }
 
-static const char *const path_rows[] = {"PUT_PULL",  "PUT_PIECES", "PUT_BULK",   "PUT_NIC",
-                                        "GET_PULL",  "GET_PIECES", "GET_BULK",   "GET_NIC",
-                                        "MSG_EAGER", "MSG_PULL",   "MSG_PIECES", "MSG_BULK"};
-enum { PATH_ROWS = 12 };
+static const char *const path_rows[] = {
+    "PUT_PULL", "PUT_PIECES", "PUT_BULK",  "PUT_NIC",  "GET_PULL",   "GET_PIECES", "GET_BULK",
+    "GET_NIC",  "MSG_EAGER",  "MSG_PARTS", "MSG_PULL", "MSG_PIECES", "MSG_BULK"};
+enum { PATH_ROWS = 13 };
 
 static void rows_now(const struct pair *p, uint64_t rows[PATH_ROWS])
 {
@@ -488,7 +488,8 @@ static void msg_path(struct pair *p, unsigned char *local, size_t n)
     OK(weft_path_of(p->peer[0], WEFT_OP_MSG, NULL, n, &path));
     if (p->setup->network) {
         assert_true(is_network(path.transport));
-        assert_true(!strcmp(path.protocol, "eager") || !strcmp(path.protocol, "bulk"));
+        assert_true(!strcmp(path.protocol, "eager") || !strcmp(path.protocol, "parts") ||
+                    !strcmp(path.protocol, "bulk"));
     }
     rows_now(p, before);
     sent = pair_stat(p, "TCP_BYTES_SENT");
@@ -497,7 +498,9 @@ static void msg_path(struct pair *p, unsigned char *local, size_t n)
     GIVES(WEFT_OK, op_end(p, &r, WEFT_PENDING));
     GIVES(WEFT_OK, op_end(p, &s, started));
     pair_quiet(p);
-    if (!strcmp(path.protocol, "pull"))
+    if (!strcmp(path.protocol, "parts"))
+        row = "MSG_PARTS";
+    else if (!strcmp(path.protocol, "pull"))
         row = "MSG_PULL";
     else if (!strcmp(path.protocol, "pieces"))
         row = "MSG_PIECES";
@@ -527,6 +530,7 @@ void test_op_paths(void **state)
     }
     for (size_t n = 8; n <= 50000; n *= 18)
         msg_path(p, local, n);
+    msg_path(p, local, 20000);
     GIVES(WEFT_EINVAL, weft_path_of(NULL, WEFT_OP_AM, NULL, 8, &path));
     GIVES(WEFT_EINVAL, weft_path_of(p->peer[0], WEFT_OP_PUT, NULL, 8, &path));
     GIVES(WEFT_EINVAL, weft_path_of(p->peer[0], 99, NULL, 8, &path));

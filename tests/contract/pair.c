@@ -246,10 +246,13 @@ static void config_row(void *arg, const char *name, const char *value, const cha
                        const char *doc)
 {
     struct value *v = arg;
+    char *unit;
     (void)dflt;
     (void)doc;
-    if (!strcmp(name, v->name))
-        v->value = strtoull(value, NULL, 0);
+    if (strcmp(name, v->name))
+        return;
+    v->value = strtoull(value, &unit, 0);
+    v->value <<= *unit == 'K' ? 10 : *unit == 'M' ? 20 : *unit == 'G' ? 30 : 0;
 }
 
 uint64_t config_value(const char *name)

@@ -10,6 +10,8 @@
  *                others only after that; from the one before it first
  *   STREAM=1     instead: endpoint 0 sends short messages to endpoint 1 without a pause, and an
  *                offer to 2; it looks for a drained ring when it polls, between them
+ *   PARTS=1      with STREAM: two short messages may be the parts of one message, and the ring is not
+ *                lent between them
  *   BUG=<n>      plant one bug, the list below
  *   WITNESS=1    claim that not everything is received in the end (must be refuted) */
 #ifndef E
@@ -27,6 +29,9 @@
 #ifndef STREAM
 #define STREAM 0
 #endif
+#ifndef PARTS
+#define PARTS 0
+#endif
 #ifndef BUG
 #define BUG 0
 #endif
@@ -38,9 +43,11 @@
 #define UNANSWERED 2  /* a ring is lent before its last request was answered */
 #define DONE_WAITS 3  /* an endpoint sends DONE only when its own offers are done */
 #define NO_RECLAIM 4  /* STREAM: short messages go on although an offer waits for a ring */
+#define LENT_PART 5   /* PARTS: the ring is lent between two parts */
+#define HELD_PART 6   /* PARTS: while an offer waits for a ring, a second part does not go on */
 
 #define PATIENCE 2 /* looks for a drained ring before those there are get no more */
-#define MOST PATIENCE /* short messages while the offer waits */
+#define MOST (PATIENCE + PARTS) /* short messages while the offer waits */
 
 #define NONE 255
 mtype { EMPTY, OFFER, DONE, SHORT, ANSWERED }; /* ANSWERED: consumed; its sender has yet to look */
@@ -51,6 +58,7 @@ typedef row { bool b[E] };
 row offered[E], arrived[E], taken[E], done[E]; /* by sender, receiver */
 byte received[E];                              /* messages that its application has received */
 byte finished, looks, shorts;
+bool unfinished; /* one part was sent by ring 0, the other not yet */
 
 #if BUG == OFFER_KEEPS
 #define IS_KEPT(q) (rings[q].to != NONE && offered[(q) / RINGS].b[rings[q].to] && \
@@ -63,7 +71,8 @@ byte finished, looks, shorts;
 #else
 #define IS_DRAINED(q) (rings[q].holds == EMPTY)
 #endif
-#define MAY_LEND(q) (IS_DRAINED(q) && !(IS_KEPT(q)))
+#define IS_UNFINISHED(q) (unfinished && (q) == 0 && BUG != LENT_PART)
+#define MAY_LEND(q) (IS_DRAINED(q) && !(IS_KEPT(q)) && !(IS_UNFINISHED(q)))
 #define GOES_TO(q, j) (rings[q].to == (j))
 
 /* Can i send to j now? By the ring that it has for j, if there is room, else by one that it lends. */
@@ -86,6 +95,7 @@ inline put(from, dest, what) /* CAN(from, dest) */
     :: RINGS == 2 && !(HAS(from, dest)) && MAY_LEND((from) * RINGS + RINGS - 1) -> q = (from) * RINGS + RINGS - 1
     fi;
     assert(rings[q].holds == EMPTY); /* an answer would be lost with its ring */
+    assert(!unfinished || q != 0 || rings[q].to == (dest)); /* the receiver would miss the second part */
     rings[q].to = dest;
     rings[q].holds = what;
     q = 0
@@ -138,12 +148,18 @@ proctype stream()
     byte q;
     bool sent;
     do
-    :: atomic { !sent && !offered[0].b[2] && (BUG == NO_RECLAIM || looks < PATIENCE) && CAN(0, 1) ->
+    :: atomic { !sent && !offered[0].b[2] && CAN(0, 1) &&
+            (BUG == NO_RECLAIM || looks < PATIENCE || (unfinished && BUG != HELD_PART)) ->
         put(0, 1, SHORT);
         shorts++; sent = true;
+        if
+        :: unfinished = PARTS && !unfinished
+        :: unfinished = false /* or a message of one part, or the last part */
+        fi;
         assert(shorts <= MOST) }
     /* it polls: the ring is drained, or not at this moment */
     :: atomic { sent && !offered[0].b[2] && !(CAN(0, 2)) && looks < PATIENCE -> looks++; sent = false }
+    :: atomic { sent && unfinished && !offered[0].b[2] && !(CAN(0, 2)) && looks == PATIENCE -> sent = false }
     :: atomic { sent && BUG == NO_RECLAIM && !(CAN(0, 2)) && looks == PATIENCE -> sent = false }
     :: atomic { !offered[0].b[2] && CAN(0, 2) && sent ->
         put(0, 2, OFFER);

@@ -90,6 +90,7 @@ holds lend ORDER=1
 holds lend ORDER=2
 holds lend RINGS=2 E=4 SENDERS=1
 holds lend STREAM=1
+holds lend STREAM=1 PARTS=1
 found lend WITNESS=1
 found lend WITNESS=1 STREAM=1
 found lend BUG=OFFER_KEEPS
@@ -97,6 +98,9 @@ found lend BUG=OFFER_KEEPS RINGS=2 E=4 SENDERS=2 ORDER=1
 found lend BUG=UNANSWERED
 found lend BUG=DONE_WAITS
 found lend BUG=NO_RECLAIM STREAM=1
+found lend WITNESS=1 STREAM=1 PARTS=1
+found lend BUG=LENT_PART STREAM=1 PARTS=1
+found lend BUG=HELD_PART STREAM=1 PARTS=1
 holds left BUG=0
 found left WITNESS=1
 found left BUG=WORD_LAST

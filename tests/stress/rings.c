@@ -10,6 +10,7 @@
 #include "unit/unit.h"
 #include "config/config.h"
 #include "core/core.h"
+#include "core/msg_parts.h"
 #include <weft/msg.h>
 #include "transport/shm/shm.h"
 
@@ -256,7 +257,7 @@ static void test_least_recent(void **state)
     many_close(m);
 }
 
-#define OFFERED 5000 /* bytes: longer than WEFT_MSG_EAGER */
+#define OFFERED 40000 /* bytes: longer than WEFT_MSG_EAGER */
 
 /* Begin a long message from [m] to [to], which no receive awaits; it is answered "pending". */
 static void offer(struct many *m, int to, const void *data, struct weft_op *op)
@@ -346,6 +347,127 @@ static void test_offer_ends_with_peer(void **state)
     (void)state;
     for (int i = 0; i < 4; i++)
         offer_ends_with_peer(1 + (i & 1), i & 2);
+}
+
+/* Fails when: the ring on which some parts of a message were sent goes to another peer, so that the
+ * receiver takes the message for lost; or when the ring is kept longer than that. */
+static void test_part_keeps_ring(void **state)
+{
+    /* more than a ring holds, and so little that no question for credit holds the ring */
+    enum { PART = 24000, MANY_PARTS = 2 };
+    static unsigned char data[PART], in[MANY_PARTS][PART];
+    (void)state;
+    test_fill(data, sizeof data, 7);
+    for (int contexts = 1; contexts <= 2; contexts++) {
+        struct many *m = many_open(contexts);
+        struct weft_op r[MANY_PARTS] = {{0}}, s[MANY_PARTS] = {{0}};
+        enum weft_status started[MANY_PARTS];
+        uint64_t end = test_now_ns() + TEST_LIMIT_NS;
+        for (uint32_t i = 0; i < RINGS; i++)
+            OK(ask(m, i, 8, 0));
+        settle(m);
+        for (int i = 0; i < MANY_PARTS; i++) {
+            assert_int_equal(weft_msg_recv(m->to[0], NULL, 1, WEFT_TAG_FULL, in[i], PART, &r[i]),
+                             WEFT_PENDING);
+            started[i] = weft_msg_send(m->peer[0], 1, data, PART, &s[i]);
+        }
+        assert_int_equal(started[MANY_PARTS - 1], WEFT_PENDING);
+        for (int i = 0; i < 2000; i++) /* all parts that were sent, while the sender does nothing */
+            assert_true(weft_ep_poll(m->to[0]) >= 0);
+        assert_int_equal(r[MANY_PARTS - 1].status, WEFT_PENDING);
+        for (uint32_t i = 1; i < RINGS; i++)
+            OK(ask(m, i, 8, 0));
+        assert_true(wf_msg_is_unfinished(m->peer[0]));
+        for (int i = 0; i < 2000; i++)
+            assert_int_equal(ask(m, RINGS, 8, 0), WEFT_AGAIN);
+        assert_non_null(SHM_OF(wf_peer_tpeer(m->peer[0]), shm_peer)->tx);
+        while (ask(m, RINGS, 8, 0) == WEFT_AGAIN) {
+            poll_all(m);
+            assert_true(test_now_ns() < end);
+        }
+        settle(m);
+        for (int i = 0; i < MANY_PARTS; i++) {
+            assert_int_equal(r[i].status, WEFT_OK);
+            assert_int_equal(started[i] == WEFT_PENDING ? s[i].status : started[i], WEFT_OK);
+            assert_memory_equal(in[i], data, PART);
+        }
+        many_close(m);
+    }
+}
+
+enum { STREAM_LEN = 29000, AT_ONCE = 6, TURNS = 3000 };
+
+/* An application that sends messages in parts to [RINGS] peers, and short ones to one more. */
+struct stream {
+    struct weft_op s[RINGS + 1][AT_ONCE], r[RINGS + 1];
+    uint64_t sent, to_waiter;
+};
+
+static void stream_send(struct many *m, struct stream *f)
+{
+    static unsigned char data[STREAM_LEN];
+    for (int j = 0; j <= RINGS; j++)
+        for (int i = 0; i < (j < RINGS ? AT_ONCE : 1); i++)
+            if (f->s[j][i].status != WEFT_PENDING) {
+                assert_true(weft_msg_send(m->peer[j], 1, data, j < RINGS ? STREAM_LEN : 100,
+                                          &f->s[j][i]) >= WEFT_OK);
+                *(j < RINGS ? &f->sent : &f->to_waiter) += 1;
+            }
+}
+
+static void stream_receive(struct many *m, struct stream *f, int j)
+{
+    static unsigned char in[RINGS + 1][STREAM_LEN];
+    struct weft_msg_info info;
+    for (int k = 0; k < 4; k++) {
+        assert_true(weft_ep_poll(m->to[j]) >= 0);
+        if (f->r[j].status == WEFT_PENDING ||
+            weft_msg_probe(m->to[j], NULL, 0, 0, &info) != WEFT_OK)
+            continue;
+        memset(&f->r[j], 0, sizeof f->r[j]);
+        assert_true(weft_msg_recv(m->to[j], NULL, 0, 0, in[j], STREAM_LEN, &f->r[j]) >= WEFT_OK);
+    }
+}
+
+/* Fails when: a ring that is held for another peer takes no more parts of the message that was
+ * begun on it: then it never drains, and the sender sleeps for ever; or when the waiter gets no
+ * ring. */
+static void test_parts_go_on_when_held(void **state)
+{
+    struct many *m = many_open(1);
+    static struct stream f;
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS, rand = test_seed();
+    (void)state;
+    memset(&f, 0, sizeof f);
+    while (f.sent < TURNS || f.to_waiter < 20) {
+        int events;
+        assert_true(test_now_ns() < end);
+        stream_send(m, &f);
+        events = weft_ep_poll(m->from);
+        assert_true(events >= 0);
+        if (!events || test_rand(&rand) % 3 == 0)
+            stream_receive(m, &f, (int)(test_rand(&rand) % (RINGS + 1)));
+        if (events || weft_ep_arm(m->from) != WEFT_OK)
+            continue;
+        while (!readable(m->from, 0)) { /* what the receivers do wakes it */
+            for (int j = 0; j <= RINGS; j++)
+                stream_receive(m, &f, j);
+            assert_true(test_now_ns() < end);
+        }
+    }
+    for (int j = 0; j <= RINGS; j++)
+        for (int i = 0; i < AT_ONCE; i++)
+            while (f.s[j][i].status == WEFT_PENDING) {
+                assert_true(weft_ep_poll(m->from) >= 0);
+                for (int k = 0; k <= RINGS; k++)
+                    stream_receive(m, &f, k);
+                assert_true(test_now_ns() < end);
+            }
+    for (int j = 0; j <= RINGS; j++)
+        while (f.r[j].status == WEFT_PENDING)
+            poll_all(m);
+    settle(m);
+    many_close(m);
 }
 
 /* A turn of an application that sends on all rings without a pause, and to one more peer, before
@@ -469,11 +591,14 @@ int main(void)
         cmocka_unit_test(test_least_recent),
         cmocka_unit_test(test_wait_for_ring),
         cmocka_unit_test(test_offers_keep_no_ring),
+        cmocka_unit_test(test_part_keeps_ring),
+        cmocka_unit_test(test_parts_go_on_when_held),
         cmocka_unit_test(test_ring_comes_in_time),
         cmocka_unit_test(test_deaf_peers_do_not_spread),
         cmocka_unit_test(test_offer_ends_with_peer),
     };
     setenv("WEFT_SHM_RINGS", "4", 1);
+    setenv("WEFT_SHM_PAYLOAD", "16K", 1);
     setenv("WEFT_SPIN", "0", 0);
     test_debug("yield=0");
     alarm(120);

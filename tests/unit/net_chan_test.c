@@ -49,9 +49,9 @@ static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
     (void)why;
 }
 
-static void conn_down(void *owner, void *conn)
+static void conn_down(void *owner, void **conn)
 {
-    assert_ptr_equal(owner, conn);
+    assert_ptr_equal(owner, *conn);
     ((struct bench *)owner)->downs++;
 }
 

@@ -138,7 +138,7 @@ static void loop_ep_close(struct wf_tep *tep)
 {
     struct loop_tep *t = LOOP_OF(tep, loop_tep);
     if (t->conn)
-        t->base.events->conn_down(t->base.owner, t->conn);
+        t->base.events->conn_down(t->base.owner, &t->conn);
     free(t->slots);
     free(t->payload);
     free(t);

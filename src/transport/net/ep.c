@@ -150,7 +150,7 @@ static void session_drop(struct wf_addr_entry *entry, void *arg)
     wf_net_session_linger(session);
     wf_net_session_chans_free(session);
     if (session->conn)
-        ep->base.events->conn_down(ep->base.owner, session->conn);
+        ep->base.events->conn_down(ep->base.owner, &session->conn);
     wf_net_session_free(session);
 }
 

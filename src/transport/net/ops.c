@@ -54,7 +54,7 @@ static enum weft_status reserve(struct net_chan *chan, uint32_t bytes, size_t re
     return WEFT_OK;
 }
 
-static enum weft_status request_put(struct net_chan *chan, const struct wf_am_out *out)
+static enum weft_status request_put(struct net_chan *chan, const struct wf_am_out *out, bool more)
 {
     enum weft_status status = chan ? WEFT_OK : WEFT_ENOMEM;
     if (chan)
@@ -64,7 +64,10 @@ static enum weft_status request_put(struct net_chan *chan, const struct wf_am_ou
         return status;
     wf_net_append(chan, WF_NET_REQUEST, out, out->reply_max);
     wf_net_count(chan->session->ep, WF_STAT_REQUESTS_SENT, 1);
-    wf_net_flush_soon(chan);
+    if (more && chan->open)
+        wf_net_dirty(chan);
+    else
+        wf_net_flush_soon(chan);
     return WEFT_OK;
 }
 
@@ -78,7 +81,7 @@ static inline enum weft_status request_send(struct wf_tpeer *tpeer, unsigned wha
     struct net_session *session = session_of(NET_OF(tpeer, net_peer), &status);
     if (!session)
         return status;
-    return request_put(wf_net_session_pick(session, ordered), &out);
+    return request_put(wf_net_session_pick(session, ordered), &out, what & WF_AM_MORE);
 }
 
 enum weft_status wf_net_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
@@ -151,7 +154,7 @@ enum weft_status wf_net_request_after(struct wf_tpeer *tpeer, struct wf_order *o
     if (!session)
         return status;
     chan = wf_net_session_pick_ordered(session, order, false);
-    status = request_put(chan, &out);
+    status = request_put(chan, &out, false);
     if (status == WEFT_OK)
         *order = (struct wf_order){chan->index + 1u, chan->next - 1};
     return status;

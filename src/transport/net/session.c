@@ -240,7 +240,6 @@ static void kept_deliver(struct net_session *session)
 void wf_net_session_end(struct net_session *session, enum weft_status why)
 {
     struct net_ep *ep = session->ep;
-    void *conn = session->conn;
     if (session->status != WEFT_OK)
         return;
     if (ep->shuffle)
@@ -250,7 +249,6 @@ void wf_net_session_end(struct net_session *session, enum weft_status why)
         wf_net_session_linger(session);
     wf_net_session_chans_free(session); /* before the core is informed */
     session->status = why;
-    session->conn = NULL;
     wf_net_count(ep, WF_STAT_PEERS_DOWN, session->handle != NULL);
     for (uint32_t i = 0; i < ep->npeers; i++) {
         struct net_peer *peer = ep->peers[i];
@@ -261,8 +259,9 @@ void wf_net_session_end(struct net_session *session, enum weft_status why)
         ep->base.events->peer_down(ep->base.owner, &peer->base, why);
     }
     session->handle = NULL;
-    if (conn)
-        ep->base.events->conn_down(ep->base.owner, conn);
+    if (session->conn)
+        ep->base.events->conn_down(ep->base.owner, &session->conn);
+    session->conn = NULL;
     ep->events++;
     dead_remember(session);
 }

@@ -255,11 +255,12 @@ void wf_shm_txs_cool(struct shm_tep *t)
 }
 
 /* Has the receiver consumed all messages and answered all requests? Such a ring is drained: it can
- * be closed without loss. No other condition may keep a ring open. A peer that polls drains its
- * ring, whatever its application does. So every peer gets a ring after some time, however many
- * peers there are (tests/model, lend.pml). An operation may wait for its peer without a ring, such
- * as the offer of a long message that no receive has matched. If that peer ends, its word in the
- * state segment shows it. */
+ * be closed without loss. But it stays open while a message is sent in parts, because the receiver
+ * takes the end of a connection for the end of the message. No other condition may keep a ring
+ * open. A peer that polls drains its ring and gets the remaining parts, whatever its application
+ * does. So every peer gets a ring after some time, however many peers there are (tests/model,
+ * lend.pml). An operation may wait for its peer without a ring, such as the offer of a long message
+ * that no receive has matched. If that peer ends, its word in the state segment shows it. */
 static bool tx_is_drained(const struct shm_tx *tx)
 {
     return tx->due_head == tx->due_tail &&
@@ -267,7 +268,8 @@ static bool tx_is_drained(const struct shm_tx *tx)
            !wf_load_relaxed(&tx->down) &&
            /* A ring that the receiver has closed is not drained. Poll must report the closing
             * first. */
-           !wf_load_acquire(&tx->back->closed);
+           !wf_load_acquire(&tx->back->closed) &&
+           !tx->tep->base.events->is_unfinished(tx->tep->base.owner, &tx->peer->base);
 }
 
 /* Returns the least recently used ring that is drained, which means that no message is under way on

@@ -27,6 +27,7 @@ struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
     rx->back = segs->back;
     rx->mask = segs->geometry.slots - 1;
     rx->publish_at = segs->geometry.slots / 16;
+    rx->publish_bytes = segs->geometry.payload / 8;
     rx->payload = (uint8_t *)segs->back + wf_shm_payload_at(&segs->geometry);
     rx->places = (uint8_t *)segs->back + wf_shm_places_at(&segs->geometry);
     rx->fence = fence;
@@ -46,7 +47,7 @@ void wf_shm_rx_free(struct shm_rx *rx)
     /* The new serial invalidates copies of the tokens of this connection's messages. */
     rx->tep->request.token.base.serial++;
     if (rx->conn) /* only the owner sets conn, so the caller is the owner here */
-        rx->tep->base.events->conn_down(rx->tep->base.owner, rx->conn);
+        rx->tep->base.events->conn_down(rx->tep->base.owner, &rx->conn);
     close(rx->wake_fd);
     wf_shm_segs_unref(rx->segs);
     free(rx);
@@ -130,9 +131,17 @@ bool wf_shm_rx_is_control(const struct shm_rx *rx, uint32_t pos)
            WEFT_AM_USER_HANDLERS;
 }
 
+/* Count payload bytes in blocks. The sender may wait for these blocks while a burst still finds
+ * messages. */
+static void blocks_used(struct shm_rx *rx, uint32_t bytes)
+{
+    rx->bytes += bytes;
+    if (rx->bytes >= rx->publish_bytes)
+        rx->odd |= SHM_RX_BLOCKS;
+}
+
 /* Check a request's header, and find its payload. Returns NULL if the header is invalid. */
-static inline const uint8_t *request_payload(const struct shm_rx *rx,
-                                             const struct wf_shm_line *line,
+static inline const uint8_t *request_payload(struct shm_rx *rx, const struct wf_shm_line *line,
                                              const struct wf_shm_header *h)
 {
     const struct wf_shm_geometry *g = &rx->segs->geometry;
@@ -144,6 +153,7 @@ static inline const uint8_t *request_payload(const struct shm_rx *rx,
     if (!(h->flags & WF_SHM_BESIDE))
         return h->len + 4u * h->nargs <= WF_SHM_DATA ? line->data : NULL;
     at += h->nargs ? WF_SHM_ARGS_BLOCK : 0;
+    blocks_used(rx, h->len);
     return at + h->len <= g->payload ? rx->payload + at : NULL;
 }
 
@@ -237,23 +247,32 @@ void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head)
         wake_sender(rx);
 }
 
+__attribute__((noinline)) static void blocks_publish(struct shm_rx *rx, uint32_t pos)
+{
+    rx->odd &= (uint8_t)~SHM_RX_BLOCKS;
+    rx->bytes = 0;
+    wf_shm_rx_publish(rx, pos);
+}
+
 __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready, int budget)
 {
     struct shm_delivery *d = delivery_of(rx);
     uint32_t pos = rx->head;
     int events = 0;
     while (request_deliver(rx, d, pos, ready) > 0) {
-        if (rx->backlog)
+        if (rx->odd)
             __builtin_prefetch(&rx->lines[(pos + READ_AHEAD) & rx->mask]);
         pos++;
         if (++events == budget)
             break;
+        if (__builtin_expect(rx->odd & SHM_RX_BLOCKS, 0))
+            blocks_publish(rx, pos);
         ready = ready_word(rx, pos);
         if (!wf_shm_is_ready(ready, pos))
             break;
     }
     count_received(rx, events);
-    rx->backlog = events == budget && budget > 1;
+    rx->odd = events == budget && budget > 1 ? SHM_RX_BACKLOG : 0;
     rx->last_wants_reply = d->am.can_reply;
     rx->head = pos;
     if (budget == 1 || pos - rx->published >= rx->publish_at || !wf_shm_rx_ready(rx, pos))

@@ -277,6 +277,10 @@ struct shm_peer {
 };
 _Static_assert(sizeof(struct shm_peer) <= 40, "docs/design/shm.md, Memory");
 
+/* shm_rx.odd: the last poll stopped at its budget; this poll has delivered messages whose payload
+ * blocks hold at least publish_bytes, so head is stored at once. */
+enum { SHM_RX_BACKLOG = 1, SHM_RX_BLOCKS = 2 };
+
 /* The receiver's side of a connection. */
 struct shm_rx {
     const struct wf_shm_line *lines;
@@ -286,7 +290,7 @@ struct shm_rx {
     /* The value last stored to back->head, which the sender loads when it is out of room. */
     uint32_t published;
     uint32_t publish_at;   /* head is stored after this many messages; constant */
-    bool backlog;          /* the last poll stopped at its budget */
+    uint8_t odd;           /* SHM_RX_* */
     bool idle;             /* the last poll found no message */
     bool last_wants_reply; /* the last message of the last burst expects a reply */
     uint8_t *payload, *places;
@@ -298,9 +302,12 @@ struct shm_rx {
     void *conn;            /* what the core attached to this connection */
     uint32_t control_next; /* with WEFT_DEBUG=shuffle: index in tep->control_at */
     uint32_t index;        /* in tep->rx */
-    uint32_t sweep_head;   /* head at the last sweep */
-    uint16_t bit;          /* in the endpoint's doorbell; several connections may share a bit */
-    uint8_t idle_sweeps;   /* sweeps (every 1,024 polls) since the last message */
+    /* Head is also stored after [publish_bytes] (constant) bytes of payload blocks. [bytes] counts
+     * them, from one such store to the next. */
+    uint32_t publish_bytes, bytes;
+    uint32_t sweep_head; /* head at the last sweep */
+    uint16_t bit;        /* in the endpoint's doorbell; several connections may share a bit */
+    uint8_t idle_sweeps; /* sweeps (every 1,024 polls) since the last message */
     bool cold;
     struct shm_rx *bell_next; /* if cold: the next cold connection with the same bit */
     int wake_fd;              /* the sender's event descriptor */

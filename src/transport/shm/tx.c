@@ -247,13 +247,16 @@ static inline bool is_one_line(const struct wf_am_out *out)
 }
 
 /* Is the ring held for another peer (hot.c)? A held ring takes no more messages, so that it can be
- * closed in favour of that peer's ring. */
+ * closed in favour of that peer's ring. But it takes the parts of a message that was begun, one
+ * after the other. */
 static bool is_held(struct shm_tx *tx)
 {
-    bool held = tx->tep->held == tx;
-    if (held)
-        tx->credit_end = tx->tail;
-    return held;
+    bool held = tx->tep->held == tx, part;
+    if (!held)
+        return false;
+    part = tx->tep->base.events->is_unfinished(tx->tep->base.owner, &tx->peer->base);
+    tx->credit_end = tx->tail + (part && tx->credit_end != tx->tail);
+    return !part;
 }
 
 static enum weft_status tx_send(struct shm_tx *tx, const struct wf_am_out *out)

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Tagged messages that are sent in parts: msg_parts.c. */
+#ifndef WF_CORE_MSG_PARTS_H
+#define WF_CORE_MSG_PARTS_H
+
+#include "core/msg_recv.h"
+
+/* The greatest value, in bytes, of WEFT_MSG_EAGER. */
+#define WF_MSG_EAGER_MAX (WF_MSG_WINDOW / 2)
+
+/* Push a message in parts, a request of the kind SEND, with [credit], which is QUIET or ASK. */
+enum weft_status wf_msg_parts_push(struct wf_req *req, enum wf_credit credit);
+/* Returns true if some, but not all parts of a message were sent to [peer]. */
+bool wf_msg_is_unfinished(const struct weft_peer *peer);
+/* Handle a MSG of [sender] that is a part of a message, with [nargs] arguments besides that of a
+ * question for credit. [sender] is NULL if there is no memory. */
+void wf_msg_on_part(const struct weft_am *am, unsigned nargs, struct wf_sender *sender);
+/* Receive the message [m], of which some parts are still to come, into [iov]; as take() of msg.c.
+ * On PENDING [m] is no longer linked to its request, and the caller frees it. */
+enum weft_status wf_msg_parts_take(struct weft_ep *ep, struct weft_msg *m, const struct iovec *iov,
+                                   unsigned count, size_t room, struct weft_op *op);
+/* Unlink [m] from its request, and free the request: no part is to come, or [m] will be freed. */
+void wf_msg_parts_drop(struct weft_msg *m);
+/* No more parts come on the connection [conn] of [sender], or, if [conn] is NULL, on any: end the
+ * receives with the status [why], and free the kept messages. */
+void wf_msg_parts_down(struct wf_sender *sender, void *const *conn, enum weft_status why);
+
+#endif

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* unfinished_test shm|tcp: a sender dies after some parts of a message have arrived.
+ *
+ * Fails when: the receive that gets the message never ends, or ends as if all had come; when the
+ * kept message stays, or can be received; or when the endpoint cannot be closed. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdlib.h>
+#include <stdbool.h>
+#include <string.h>
+#include <weft/msg.h>
+
+#include "../stress/kill/proc.h"
+#include "core/msg_recv.h"
+
+#include "regress.h"
+
+enum { LEN = 100000, TAG = 5 };
+
+static bool tcp;
+
+static void ctx_open(struct weft_ctx **out)
+{
+    static const unsigned char key[32] = {1, 2, 3};
+    struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
+    params.flags = tcp ? WEFT_CTX_NETWORK : 0;
+    OK(weft_ctx_open(&params, out));
+    if (tcp)
+        OK(weft_ctx_set_key(*out, key, sizeof key));
+}
+
+static void send_and_hang(int sock, void *arg)
+{
+    static unsigned char data[LEN];
+    struct weft_op op = {0};
+    struct address a;
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    struct weft_peer *peer;
+    uint64_t end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    (void)arg;
+    CHECK(proc_hear(sock, &a, sizeof a) == sizeof a);
+    ctx_open(&ctx);
+    OK(weft_ep_open(ctx, NULL, &ep));
+    OK(weft_peer_open(ep, a.bytes, a.len, &peer));
+    CHECK_STATUS(weft_msg_send(peer, TAG, data, LEN, &op), WEFT_PENDING);
+    while (proc_hear(sock, &a, sizeof a) == 1) { /* a byte: poll once */
+        CHECK(weft_ep_poll(ep) >= 0 && proc_now_ns() < end);
+        proc_say(sock, op.status == WEFT_PENDING ? "p" : "e", 1);
+    }
+}
+
+static struct weft_ctx *ctx;
+static struct weft_ep *ep;
+static struct proc child;
+
+static void open_both(void)
+{
+    struct address a = {.len = sizeof a.bytes};
+    child = proc_start(send_and_hang, NULL);
+    ctx_open(&ctx);
+    OK(weft_ep_open(ctx, NULL, &ep));
+    OK(weft_ep_address(ep, a.bytes, &a.len));
+    proc_say(child.sock, &a, sizeof a);
+}
+
+/* Poll, and let the sender poll only as often as it takes to connect. */
+#define UNTIL_SENT(cond)                                                                           \
+    for (uint64_t end_ = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000); !(cond);) {             \
+        char byte_;                                                                                \
+        CHECK(weft_ep_poll(ep) >= 0 && proc_now_ns() < end_);                                      \
+        if (cond)                                                                                  \
+            break;                                                                                 \
+        proc_say(child.sock, "", 1);                                                               \
+        CHECK(proc_hear(child.sock, &byte_, 1) == 1 && byte_ == 'p');                              \
+    }
+
+#define UNTIL_POLLED(cond)                                                                         \
+    for (uint64_t end_ = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000); !(cond);)               \
+    CHECK(weft_ep_poll(ep) >= 0 && proc_now_ns() < end_)
+
+static void close_end(void)
+{
+    OK(weft_ep_close(ep));
+    OK(weft_ctx_close(ctx));
+}
+
+static void stat_row(void *arg, const char *name, uint64_t value, const char *doc)
+{
+    (void)doc;
+    if (!strcmp(name, "REQUESTS_RECEIVED"))
+        *(uint64_t *)arg = value;
+}
+
+static uint64_t requests(void)
+{
+    uint64_t value = 0;
+    weft_stat_rows(ctx, stat_row, &value);
+    return value;
+}
+
+static void received(void)
+{
+    static unsigned char in[LEN];
+    struct weft_op op = {0};
+    open_both();
+    CHECK_STATUS(weft_msg_recv(ep, NULL, TAG, WEFT_TAG_FULL, in, LEN, &op), WEFT_PENDING);
+    UNTIL_SENT(requests() > 0);
+    CHECK_STATUS(weft_msg_cancel(ep, &op), WEFT_EBUSY);
+    (void)proc_kill(&child, SIGKILL);
+    UNTIL_POLLED(op.status != WEFT_PENDING);
+    CHECK_STATUS(op.status, WEFT_EPEER);
+    close_end();
+}
+
+static void kept(void)
+{
+    struct weft_msg_info info;
+    open_both();
+    UNTIL_SENT(weft_msg_probe(ep, NULL, TAG, WEFT_TAG_FULL, &info) == WEFT_OK);
+    CHECK(info.len == LEN);
+    (void)proc_kill(&child, SIGKILL);
+    UNTIL_POLLED(weft_msg_probe(ep, NULL, TAG, WEFT_TAG_FULL, &info) == WEFT_AGAIN);
+    close_end();
+}
+
+/* [lost]: the loss is known before the message is taken. */
+static void claim_and_take(bool lost)
+{
+    static unsigned char in[LEN];
+    struct weft_op op = {0};
+    struct weft_msg *msg;
+    struct weft_msg_info info;
+    open_both();
+    UNTIL_SENT(weft_msg_claim(ep, NULL, TAG, WEFT_TAG_FULL, &info, &msg) == WEFT_OK);
+    (void)proc_kill(&child, SIGKILL);
+    CHECK_STATUS(weft_ep_close(ep), WEFT_EBUSY);
+    if (lost)
+        UNTIL_POLLED(msg->lost);
+    if (weft_msg_take(ep, msg, in, LEN, &op) == WEFT_PENDING)
+        UNTIL_POLLED(!lost && op.status != WEFT_PENDING);
+    CHECK_STATUS(op.status, WEFT_EPEER);
+    CHECK(op.len == LEN && op.tag == TAG);
+    close_end();
+}
+
+static void claimed(void)
+{
+    claim_and_take(false);
+}
+
+static void claimed_lost(void)
+{
+    claim_and_take(true);
+}
+
+int main(int argc, char **argv)
+{
+    tcp = argc > 1 && !strcmp(argv[1], "tcp");
+    setenv("WEFT_TRANSPORTS", tcp ? "loop,tcp" : "loop,shm", 1);
+    setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
+    setenv("WEFT_MSG_EAGER", "128K", 1);
+    return proc_case("received", received) | proc_case("kept", kept) |
+           proc_case("claimed", claimed) | proc_case("claimed_lost", claimed_lost);
+}
