@@ -1,12 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Processor-specific instructions, and short names of atomic loads and stores. */
+/* Cache lines, processor-specific instructions, and short names of atomic loads and stores. */
 #ifndef WF_BASE_ATOMIC_H
 #define WF_BASE_ATOMIC_H
 
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/util.h"
 
 #define WF_CACHE_LINE 64
+
+/* Allocate [size] bytes, rounded up to whole cache lines, aligned to a cache line, and zeroed.
+ * Returns NULL if there is no memory. The caller frees them with free(3). */
+static inline void *wf_lines_new(size_t size)
+{
+    void *p;
+    size = wf_align_up(size, WF_CACHE_LINE);
+    p = aligned_alloc(WF_CACHE_LINE, size);
+    return p ? memset(p, 0, size) : NULL;
+}
 
 /* Fetch the cache line at [p] in exclusive state, so that a later store to the line does not
  * wait for ownership. Several such fetches overlap. The instruction is written out because gcc

@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/log.h"
 #include "base/fd.h"
 #include "base/params.h"
@@ -184,10 +185,9 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
         status = out ? params_check(params) : WEFT_EINVAL;
     if (status != WEFT_OK)
         return status;
-    ep = aligned_alloc(64, wf_align_up(sizeof *ep, 64));
+    ep = wf_lines_new(sizeof *ep);
     if (!ep)
         return WEFT_ENOMEM;
-    memset(ep, 0, sizeof *ep);
     ep->ctx = ctx;
     ep->fork_gen = ctx->fork_gen;
     ep->am_max = (uint32_t)wf_config()->am_max;

@@ -80,7 +80,7 @@ static inline bool class_is(const struct wf_match_class *c, uint64_t mask, bool 
 
 static struct wf_match_class *class_new(struct wf_match *m, uint64_t mask, bool any)
 {
-    struct wf_match_class *c = wf_match_lines(sizeof *c);
+    struct wf_match_class *c = wf_lines_new(sizeof *c);
     if (!c)
         return NULL;
     c->mask = mask;
@@ -488,7 +488,7 @@ static uint64_t seed_new(const struct wf_match *m)
 
 struct wf_match *wf_match_new(void)
 {
-    struct wf_match *m = wf_match_lines(sizeof *m);
+    struct wf_match *m = wf_lines_new(sizeof *m);
     uint64_t state;
     if (!m)
         return NULL;

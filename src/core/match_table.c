@@ -12,13 +12,6 @@ struct wf_match_chunk {
     _Alignas(WF_CACHE_LINE) union wf_match_block blocks[CHUNK_BLOCKS];
 };
 
-void *wf_match_lines(size_t size)
-{
-    size = wf_align_up(size, WF_CACHE_LINE);
-    void *p = aligned_alloc(WF_CACHE_LINE, size);
-    return p ? memset(p, 0, size) : NULL;
-}
-
 /* ---- blocks ---- */
 
 static void blocks_free_all(struct wf_match_pool *p, struct wf_match_chunk *c)
@@ -31,7 +24,7 @@ static void blocks_free_all(struct wf_match_pool *p, struct wf_match_chunk *c)
 
 static bool blocks_add(struct wf_match_pool *p)
 {
-    struct wf_match_chunk *c = wf_match_lines(sizeof *c);
+    struct wf_match_chunk *c = wf_lines_new(sizeof *c);
     if (!c)
         return false;
     c->next = p->chunks;
@@ -113,7 +106,7 @@ static void table_grow(struct wf_match_pool *p, struct wf_match_table *t)
     struct wf_match_queue **old = t->buckets, **buckets;
     while (n < t->queues)
         n *= 2;
-    buckets = wf_match_lines(n * sizeof *buckets);
+    buckets = wf_lines_new(n * sizeof *buckets);
     t->grow_at = buckets ? n : 2 * t->queues; /* until then chains get longer */
     if (!buckets)
         return;

@@ -59,10 +59,6 @@ struct wf_match_pool {
     uint64_t seed, factor; /* of hashes; factor is odd */
 };
 
-/* Allocate [size] bytes, rounded up to whole cache lines, aligned to a cache line, and zeroed.
- * Returns NULL if there is no memory. */
-void *wf_match_lines(size_t size);
-
 /* Returns NULL if there is no memory. */
 union wf_match_block *wf_match_block_new(struct wf_match_pool *p);
 void wf_match_block_free(struct wf_match_pool *p, union wf_match_block *b);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <weft/mr.h>
 
+#include "base/atomic.h"
 #include "base/clock.h"
 #include "base/probe.h"
 #include "config/config.h"
@@ -134,10 +135,9 @@ static enum weft_status conclude(struct wf_remote *r, enum weft_status status,
 
 static struct wf_remote *remote_new(struct weft_peer *peer)
 {
-    struct wf_remote *r = aligned_alloc(64, wf_align_up(sizeof *r, 64));
+    struct wf_remote *r = wf_lines_new(sizeof *r);
     if (!r)
         return NULL;
-    memset(r, 0, sizeof *r);
     r->refs = 1;
     r->pub.peer = peer;
     return r;

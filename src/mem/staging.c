@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <weft/cache.h>
 
+#include "base/atomic.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "config/config.h"
@@ -129,10 +130,9 @@ enum weft_status wf_staging_open(const struct wf_staging_params *params, struct 
     struct wf_staging *s;
     if (!are_sane(params))
         return WEFT_EINVAL;
-    s = aligned_alloc(64, wf_align_up(sizeof *s, 64));
+    s = wf_lines_new(sizeof *s);
     if (!s)
         return WEFT_ENOMEM;
-    memset(s, 0, sizeof *s);
     s->params = *params;
     status = arena_open(s);
     if (status != WEFT_OK)

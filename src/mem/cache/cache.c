@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/log.h"
 #include "base/fork.h"
 #include "base/thread.h"
@@ -227,10 +228,9 @@ WF_UNCHECKED void wf_cache_close(struct wf_cache *c)
 
 enum weft_status wf_cache_user_open(struct wf_cache *c, struct wf_cache_user **out)
 {
-    struct wf_cache_user *u = aligned_alloc(64, wf_align_up(sizeof *u, 64));
+    struct wf_cache_user *u = wf_lines_new(sizeof *u);
     if (!u)
         return WEFT_ENOMEM;
-    memset(u, 0, sizeof *u);
     u->fork_gen = c->fork_gen;
     u->cache = c;
     u->keeps_idle = c->keeps_idle;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/atomic.h"
 #include "base/fork.h"
 #include "mem/cache/impl.h"
 
@@ -42,10 +43,9 @@ static inline struct lookaside *lookaside_set(const struct wf_cache_user *u, uin
 bool wf_cache_lookaside_alloc(struct wf_cache_user *u, uint32_t sets)
 {
     size_t size = (size_t)sets * 2 * sizeof *u->lookaside;
-    struct lookaside *f = aligned_alloc(64, size);
+    struct lookaside *f = wf_lines_new(size);
     if (!f)
         return false;
-    memset(f, 0, size);
     free(u->lookaside);
     u->lookaside = f;
     u->lookaside_mask = sets - 1;

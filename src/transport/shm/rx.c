@@ -19,10 +19,9 @@
 struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
                               const struct wf_address *from, int wake_fd, bool fence)
 {
-    struct shm_rx *rx = aligned_alloc(WF_CACHE_LINE, wf_align_up(sizeof *rx, WF_CACHE_LINE));
+    struct shm_rx *rx = wf_lines_new(sizeof *rx);
     if (!rx)
         return NULL;
-    memset(rx, 0, sizeof *rx);
     rx->lines = segs->fwd->lines;
     rx->back = segs->back;
     rx->mask = segs->geometry.slots - 1;

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -167,9 +168,7 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
 {
     struct shm_ctx *ctx = SHM_OF(tctx, shm_ctx);
     const struct wf_config *c = wf_config();
-    struct shm_tep *t = aligned_alloc(WF_CACHE_LINE, wf_align_up(sizeof *t, WF_CACHE_LINE));
-    if (t)
-        memset(t, 0, sizeof *t);
+    struct shm_tep *t = wf_lines_new(sizeof *t);
     if (!t || !(t->tx = calloc(c->shm_rings, sizeof(struct shm_tx *)))) {
         free(t);
         return WEFT_ENOMEM;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/probe.h"
@@ -34,10 +35,9 @@ void wf_shm_peer_fail(struct shm_peer *peer, enum weft_status why)
 static struct shm_tx *tx_new(struct shm_tep *tep, struct shm_peer *peer,
                              const struct wf_shm_geometry *g, int fds[2])
 {
-    struct shm_tx *tx = aligned_alloc(WF_CACHE_LINE, wf_align_up(sizeof *tx, WF_CACHE_LINE));
+    struct shm_tx *tx = wf_lines_new(sizeof *tx);
     if (!tx)
         return NULL;
-    memset(tx, 0, sizeof *tx);
     tx->due = calloc(g->slots, sizeof *tx->due);
     tx->blocks = calloc(g->slots, sizeof *tx->blocks);
     tx->segs = tx->due && tx->blocks ? wf_shm_segs_create(g, fds) : NULL;
