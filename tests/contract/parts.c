@@ -249,11 +249,17 @@ void test_flood_no_op(void **state)
 }
 
 /* Send messages of [len] bytes without weft_op until one is refused although no answer is due.
- * Returns how many were sent. */
+ * Returns how many were sent. One message is received first: before the receiver has accepted the
+ * connection, a send is refused for lack of room. */
 static size_t refused_send(struct pair *p, const unsigned char *out, size_t len)
 {
     size_t n = 0;
+    unsigned char in[8];
+    struct weft_op r = {0}, s = {0};
+    enum weft_status received = weft_msg_recv(p->ep[1], NULL, 4, FULL, in, sizeof in, &r);
     uint64_t limit = test_now_ns() + TEST_LIMIT_NS;
+    GIVES(WEFT_OK, op_end(p, &s, weft_msg_send(p->peer[0], 4, out, sizeof in, &s)));
+    GIVES(WEFT_OK, op_end(p, &r, received));
     for (unsigned again = 0; again < 20;) {
         enum weft_status status = weft_msg_send(p->peer[0], 3, out, len, NULL);
         assert_true(status == WEFT_OK || status == WEFT_AGAIN);
