@@ -104,10 +104,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     lines_fill(segs.fwd, &in);
     rx = wf_shm_rx_open(tep, &segs, &from, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), false);
     FUZZ_CHECK(rx);
-    ep->busy = true; /* as in weft_ep_poll */
+    wf_ep_set_busy(ep, true); /* as in weft_ep_poll */
     for (int n = 1; n > 0; done += n)
         n = wf_shm_rx_poll(rx, 5);
-    ep->busy = false;
+    wf_ep_set_busy(ep, false);
     /* All of it was handled, or the connection was dropped at the first lie. */
     FUZZ_CHECK((done == SLOTS && !segs.back->closed) ||
                (done < SLOTS && segs.back->closed == WEFT_EPROTO && rx->down == WEFT_EPROTO));

@@ -78,4 +78,30 @@ static inline void wf_list_take(struct wf_list *to, struct wf_list *from)
 #define wf_list_each_safe(it, nx, head)                                                            \
     for (struct wf_list *it = (head)->next, *nx = it->next; it != (head); it = nx, nx = it->next)
 
+/* Copy [n] bytes, of which there are few. The copies have fixed sizes, because a call of memcpy(3)
+ * with a variable length takes longer. */
+static inline void wf_copy_small(void *dst, const void *src, size_t n)
+{
+    uint8_t *d = dst;
+    const uint8_t *s = src;
+    if (n == 8) {
+        __builtin_memcpy(d, s, 8);
+    } else if (n >= 16) {
+        size_t i = 0;
+        for (; i + 16 <= n; i += 16)
+            __builtin_memcpy(d + i, s + i, 16);
+        __builtin_memcpy(d + n - 16, s + n - 16, 16);
+    } else if (n >= 8) {
+        __builtin_memcpy(d, s, 8);
+        __builtin_memcpy(d + n - 8, s + n - 8, 8);
+    } else if (n >= 4) {
+        __builtin_memcpy(d, s, 4);
+        __builtin_memcpy(d + n - 4, s + n - 4, 4);
+    } else if (n) {
+        d[0] = s[0];
+        d[n / 2] = s[n / 2];
+        d[n - 1] = s[n - 1];
+    }
+}
+
 #endif

@@ -15,7 +15,7 @@ void wf_am_deliver(void *owner, struct weft_am *am);
 static inline struct wf_token *wf_am_token(const struct weft_am *am)
 {
     struct wf_token *token = am ? am->token : NULL;
-    return token && token->serial == am->serial && am->ep->busy ? token : NULL;
+    return token && token->serial == am->serial && wf_ep_is_busy(am->ep) ? token : NULL;
 }
 
 /* Check the handler id, arguments and payload of a message that the application wants to send.

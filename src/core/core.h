@@ -82,19 +82,24 @@ struct handler {
     void *arg;
 };
 
+/* What keeps calls from their short ways. Every load and store takes the whole word: a load that
+ * spans a younger, shorter store waits until that store has left the store buffer. */
+enum wf_ep_odd {
+    WF_EP_LOCKED = 1, /* constant: several threads use the endpoint, and each call takes [lock] */
+    /* A handler or a completion function may run. Most calls from inside such a function are
+     * refused. */
+    WF_EP_BUSY = 2,
+    /* constant: local buffers of operations must be in registered regions (WEFT_MR_LOCAL) */
+    WF_EP_LOCAL = 4,
+};
+
 struct weft_ep {
     /* The first 64 bytes hold what every call reads. The next 64 bytes hold what every poll
      * reads. */
     struct weft_ctx *ctx;
     uint64_t fork_gen; /* a copy of ctx->fork_gen, in this cache line because every call reads it */
-    bool locked; /* constant; true if several threads use the endpoint: each call takes [lock] */
-    /* True while a handler or a completion function may run. Most calls from inside such a function
-     * are refused. The field is next to [locked], so that the compiler tests both flags at once. */
-    bool busy;
-    /* constant; true if local buffers of operations must be in registered regions
-     * (WEFT_MR_LOCAL) */
-    bool local;
-    bool counted; /* constant: true if opened with WEFT_EP_RMA_EVENT */
+    uint32_t odd;      /* enum wf_ep_odd */
+    bool counted;      /* constant: true if opened with WEFT_EP_RMA_EVENT */
     /* true if a job opened the endpoint and its context; then weft_job_close closes both */
     bool of_job;
     bool armed;
@@ -116,8 +121,7 @@ struct weft_ep {
     struct wf_tep *arrivals;
     struct wf_senders senders;
     struct wf_req_table reqs;
-    /* number of posted receives; number of messages claimed but not yet taken */
-    unsigned posted, claimed;
+    unsigned claimed; /* messages claimed but not yet taken */
     /* a buffer of WF_SCRATCH bytes in which a payload is gathered; null until first used */
     uint8_t *scratch;
     struct handler handlers[WEFT_AM_HANDLERS];
@@ -133,7 +137,7 @@ struct weft_ep {
     struct wf_address address;
     struct wf_list item;     /* ctx->eps */
     struct wf_list progress; /* ctx->progress.eps */
-    pthread_mutex_t lock;    /* recursive; used only if [locked] is true */
+    pthread_mutex_t lock;    /* recursive; used only if WF_EP_LOCKED is set */
     _Atomic unsigned wanted; /* threads that wait for [lock] */
     uint64_t auth; /* constant: digest of the endpoint's authorization key; 0 if it has no key */
     uint64_t unhandled_logged[WEFT_AM_HANDLERS / 64];
@@ -187,6 +191,40 @@ struct weft_peer {
     _Alignas(16) unsigned char tpeer[]; /* the transport's part */
 };
 
+/* Returns the flags of [ep], enum wf_ep_odd. On a locked endpoint, BUSY may change unless the
+ * caller holds the lock. */
+static inline uint32_t wf_ep_odd(const struct weft_ep *ep)
+{
+    return __atomic_load_n(&ep->odd, __ATOMIC_RELAXED);
+}
+
+static inline bool wf_ep_is_locked(const struct weft_ep *ep)
+{
+    return wf_ep_odd(ep) & WF_EP_LOCKED;
+}
+
+static inline bool wf_ep_is_busy(const struct weft_ep *ep)
+{
+    return wf_ep_odd(ep) & WF_EP_BUSY;
+}
+
+static inline bool wf_ep_is_local(const struct weft_ep *ep)
+{
+    return wf_ep_odd(ep) & WF_EP_LOCAL;
+}
+
+static inline void wf_ep_set_odd(struct weft_ep *ep, uint32_t odd)
+{
+    __atomic_store_n(&ep->odd, odd, __ATOMIC_RELAXED);
+}
+
+/* Handlers and completion functions may run from here on, if [busy] is true. */
+static inline void wf_ep_set_busy(struct weft_ep *ep, bool busy)
+{
+    uint32_t odd = wf_ep_odd(ep) & ~(uint32_t)WF_EP_BUSY;
+    wf_ep_set_odd(ep, odd | (busy ? WF_EP_BUSY : 0));
+}
+
 static inline struct wf_tpeer *wf_peer_tpeer(struct weft_peer *peer)
 {
     return (struct wf_tpeer *)(void *)peer->tpeer;
@@ -227,14 +265,14 @@ static inline enum weft_status wf_ep_enter(struct weft_ep *ep)
         return WEFT_EINVAL;
     if (__builtin_expect(!wf_fork_gen_is(ep->fork_gen), 0))
         return wf_fork_gen_error(ep->fork_gen);
-    if (__builtin_expect(ep->locked, 0))
+    if (__builtin_expect(wf_ep_odd(ep) & (WF_EP_LOCKED | WF_EP_BUSY), 0))
         return wf_ep_enter_slow(ep);
-    return __builtin_expect(ep->busy, 0) ? WEFT_ECONTEXT : WEFT_OK;
+    return WEFT_OK;
 }
 
 static inline void wf_ep_leave(struct weft_ep *ep)
 {
-    if (__builtin_expect(ep->locked, 0))
+    if (__builtin_expect(wf_ep_is_locked(ep), 0))
         pthread_mutex_unlock(&ep->lock);
 }
 

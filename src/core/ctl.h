@@ -19,7 +19,7 @@ enum wf_ctl {
 #undef WF_CTL
     WF_CTL_END
 };
-_Static_assert(WF_CTL_MSG == WF_CTL_FIRST, "wire constant");
+_Static_assert(WF_CTL_MSG == WF_CTL_FIRST && WF_CTL_MSG == WF_AM_TAGGED, "wire constant");
 _Static_assert(WF_CTL_LATE == 255 && WF_CTL_END == WEFT_AM_HANDLERS, "wire constants");
 
 #define WF_CTL_BIT(id) (1u << ((id)-WF_CTL_FIRST))

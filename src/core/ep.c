@@ -16,6 +16,7 @@
 #include "core/bulk.h"
 #include "core/ctl.h"
 #include "core/later.h"
+#include "core/msg.h"
 #include "core/msg_parts.h"
 #include "core/put_ring.h"
 #include "core/region.h"
@@ -52,14 +53,17 @@ static bool is_unfinished(void *owner, struct wf_tpeer *tpeer)
     return wf_msg_is_unfinished(wf_container_of(tpeer, struct weft_peer, tpeer));
 }
 
-const struct wf_tep_events wf_ep_events = {
-    wf_am_deliver,      peer_down,        conn_down,        wf_bulk_hold,  wf_bulk_unhold,
-    wf_rma_nic_op_done, wf_put_ring_done, wf_put_ring_lost, is_unfinished, wf_remote_answered};
+const struct wf_tep_events wf_ep_events = {wf_am_deliver,      peer_down,        conn_down,
+                                           wf_bulk_hold,       wf_bulk_unhold,   wf_rma_nic_op_done,
+                                           wf_put_ring_done,   wf_put_ring_lost, is_unfinished,
+                                           wf_remote_answered, wf_msg_on_tagged};
 
 enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
 {
+    if (!wf_ep_is_locked(ep))
+        return WEFT_ECONTEXT;
     wf_ep_lock(ep);
-    if (!ep->busy)
+    if (!wf_ep_is_busy(ep))
         return WEFT_OK;
     pthread_mutex_unlock(&ep->lock); /* this thread is inside poll */
     return WEFT_ECONTEXT;
@@ -173,7 +177,7 @@ static void lock_make(struct weft_ep *ep)
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&ep->lock, &attr);
     pthread_mutexattr_destroy(&attr);
-    ep->locked = true;
+    ep->odd |= WF_EP_LOCKED;
 }
 
 enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params,
@@ -193,7 +197,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->am_max = (uint32_t)wf_config()->am_max;
     ep->eager_max = (uint32_t)WF_MIN(wf_config()->msg_eager, ep->am_max);
     ep->parts_max = (uint32_t)wf_config()->msg_eager;
-    ep->local = ctx->domain.mode & WEFT_MR_LOCAL;
+    ep->odd = ctx->domain.mode & WEFT_MR_LOCAL ? WF_EP_LOCAL : 0;
     ep->counted = params && params->flags & WEFT_EP_RMA_EVENT;
     ep->auth = params && params->auth_key_size
                    ? wf_auth_digest(params->auth_key, params->auth_key_size)
@@ -262,7 +266,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     wait_fds_close(ep);
     free(ep->scratch);
     wf_ep_leave(ep);
-    if (ep->locked)
+    if (wf_ep_is_locked(ep))
         pthread_mutex_destroy(&ep->lock);
     if (wf_handle_free(ep))
         ep->fork_gen = WF_FORK_GEN_CLOSED;
@@ -292,19 +296,21 @@ static void ep_disarm(struct weft_ep *ep)
 int weft_ep_poll(struct weft_ep *ep)
 {
     enum weft_status status = wf_ep_enter(ep);
+    uint32_t odd;
     int events = 0;
     if (__builtin_expect(status != WEFT_OK, 0))
         return status;
     if (__builtin_expect(ep->armed, 0))
         ep_disarm(ep);
-    ep->busy = true;
+    odd = wf_ep_odd(ep);
+    wf_ep_set_odd(ep, odd | WF_EP_BUSY);
     for (int i = 0; i < WF_TRANSPORTS; i++)
         if (ep->tep[i])
             events += wf_transports[i]->poll(ep->tep[i]);
     if (__builtin_expect(
             !wf_list_empty(&ep->stalled) || !wf_list_empty(&ep->copying) || ep->senders.sweep, 0))
         events += wf_flows_progress(ep);
-    ep->busy = false;
+    wf_ep_set_odd(ep, odd);
     wf_ep_leave(ep);
     return events;
 }

@@ -261,8 +261,8 @@ bool wf_flows_settle(struct weft_ep *ep)
         return false;
     if (wf_list_empty(&ep->stalled))
         return true;
-    ep->busy = true;
+    wf_ep_set_busy(ep, true);
     events = progress(ep, false);
-    ep->busy = false;
+    wf_ep_set_busy(ep, false);
     return !events && !ep->retry;
 }

@@ -111,7 +111,7 @@ static enum weft_status leave(struct wf_req *req, const void *data)
     void *copy;
     /* Send now only outside of poll: inside of poll a transport accepts no requests. If the queue
      * holds other messages, these have to be sent first. */
-    if (!req->ep->busy && wf_list_empty(&req->peer->flow->queue)) {
+    if (!wf_ep_is_busy(req->ep) && wf_list_empty(&req->peer->flow->queue)) {
         req->u.late.data = data;
         status = wf_late_push(req);
         req->u.late.data = NULL;
@@ -182,7 +182,7 @@ static enum weft_status enter(const struct weft_am_later *later, struct wf_req *
         return WEFT_EINVAL;
     if (!wf_fork_gen_is(ep->fork_gen))
         return wf_fork_gen_error(ep->fork_gen);
-    if (ep->locked)
+    if (wf_ep_is_locked(ep))
         wf_ep_lock(ep);
     *req = wf_req_find(ep, later->id, WF_REQ_LATE);
     return *req && !(*req)->u.late.message_nargs ? WEFT_OK : wf_ep_left(ep, WEFT_EINVAL);

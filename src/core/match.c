@@ -2,7 +2,7 @@
 /* One list holds all receives in the order of posting, another all messages in the order of
  * arrival. A search looks at the oldest entry first. If that entry does not match, a list of at
  * most FEW entries is searched linearly. For a longer list the search makes hash tables, which are
- * used until the list is empty.
+ * used until the list is empty, or its oldest receive matches again and again.
  *
  * A class is a mask together with one bit: do its receives give a source, or accept any source? A
  * table of a class maps a key (the source if it is given, tag & mask) to a queue of the entries
@@ -13,8 +13,11 @@
  * messages into that table (it indexes them). Messages that arrive later are added. At most INDEXES
  * classes index messages. In any other class the search for a message is linear.
  *
+ * When the oldest receive was the right one for twice as many messages in a row as there are
+ * receives, all receives are taken out of their tables: then the short ways are open again.
+ *
  * If there is no memory to put a receive into its table, all receives are taken out of their
- * tables. If there is no memory to put a message into the table of a class, that class stops
+ * tables, too. If there is no memory to put a message into the table of a class, that class stops
  * indexing messages. The tables are made again when the list has twice as many entries. */
 #include "core/match.h"
 
@@ -42,23 +45,11 @@ struct wf_match_class {
     struct wf_match_table recvs, msgs;
 };
 
-/* All receives, or all messages, of a matcher. */
-struct entries {
-    struct wf_list all;
-    size_t count;
-    size_t index_at; /* tables are made when there are this many entries */
-    /* No entry before [mark] in the list has the source [marked], for which wf_match_recv_any or
-     * wf_match_msg_any searched last. If [mark] is null, nothing is known. Additions keep this
-     * true, because they are made at the end of the list. */
-    struct wf_list *mark;
-    const void *marked;
-};
-
 struct wf_match {
-    struct entries recvs, msgs;
-    bool recvs_indexed; /* true: all receives are in tables; false: none is */
+    struct wf_match_front front;
     unsigned nindexes;
     uint64_t orders;
+    uint64_t in_order; /* searches since the last one that the oldest receive did not match */
     struct wf_list busy;
     struct wf_list classes; /* the last used one first */
     unsigned nclasses;
@@ -128,13 +119,13 @@ static void class_rest(struct wf_match *m, struct wf_match_class *c)
 
 /* ---- lists ---- */
 
-static void entries_init(struct entries *e)
+static void entries_init(struct wf_match_entries *e)
 {
     wf_list_init(&e->all);
     e->index_at = FEW + 1;
 }
 
-static inline void entries_add(struct entries *e, struct wf_list *item)
+static inline void entries_add(struct wf_match_entries *e, struct wf_list *item)
 {
     if (e->mark == &e->all)
         e->mark = item;
@@ -142,7 +133,7 @@ static inline void entries_add(struct entries *e, struct wf_list *item)
     e->count++;
 }
 
-static inline void entries_remove(struct entries *e, struct wf_list *item)
+static inline void entries_remove(struct wf_match_entries *e, struct wf_list *item)
 {
     if (e->mark == item)
         e->mark = item->next;
@@ -151,11 +142,16 @@ static inline void entries_remove(struct entries *e, struct wf_list *item)
 }
 
 /* Set e->mark to the entry at which to begin a search for an entry of [source]. */
-static void entries_mark(struct entries *e, const void *source)
+static void entries_mark(struct wf_match_entries *e, const void *source)
 {
     if (!e->mark || e->marked != source)
         e->mark = e->all.next;
     e->marked = source;
+}
+
+static inline bool recvs_indexed(const struct wf_match *m)
+{
+    return m->front.odd & WF_MATCH_INDEXED;
 }
 
 static inline struct wf_match_recv *recv_at(struct wf_list *item)
@@ -186,6 +182,7 @@ OFF_PATH static bool recv_index(struct wf_match *m, struct wf_match_recv *r)
     struct wf_match_class *c = class_of(m, r->mask, !r->source, true);
     if (!c)
         return false;
+    r->order = m->orders++;
     if (!wf_match_table_put(&m->pool, &c->recvs, r->source, r->tag & r->mask, &r->node)) {
         class_rest(m, c);
         return false;
@@ -197,24 +194,32 @@ OFF_PATH static bool recv_index(struct wf_match *m, struct wf_match_recv *r)
 
 OFF_PATH static void recvs_unindex(struct wf_match *m)
 {
-    wf_list_each(it, &m->recvs.all)
+    wf_list_each(it, &m->front.recvs.all)
     {
         m->pool.steps++;
         if (recv_at(it)->node.queue)
             recv_unindex(m, recv_at(it));
     }
-    m->recvs_indexed = false;
-    m->recvs.index_at = 2 * m->recvs.count;
+    m->front.odd &= ~(unsigned)WF_MATCH_INDEXED;
+}
+
+/* There is no memory to put a receive into its table. */
+static void recvs_put_off(struct wf_match *m)
+{
+    recvs_unindex(m);
+    m->front.odd |= WF_MATCH_PUT_OFF;
+    m->front.recvs.index_at = 2 * m->front.recvs.count;
 }
 
 OFF_PATH static void recvs_index(struct wf_match *m)
 {
-    m->recvs_indexed = true;
-    wf_list_each(it, &m->recvs.all)
+    m->front.odd |= WF_MATCH_INDEXED;
+    m->in_order = 0;
+    wf_list_each(it, &m->front.recvs.all)
     {
         m->pool.steps++;
         if (!recv_index(m, recv_at(it))) {
-            recvs_unindex(m);
+            recvs_put_off(m);
             return;
         }
     }
@@ -222,21 +227,20 @@ OFF_PATH static void recvs_index(struct wf_match *m)
 
 void wf_match_recv_add(struct wf_match *m, struct wf_match_recv *r)
 {
-    r->order = m->orders++;
     r->node.queue = NULL;
-    entries_add(&m->recvs, &r->all);
-    if (m->recvs_indexed && !recv_index(m, r))
-        recvs_unindex(m);
+    entries_add(&m->front.recvs, &r->all);
+    if (recvs_indexed(m) && !recv_index(m, r))
+        recvs_put_off(m);
 }
 
 void wf_match_recv_remove(struct wf_match *m, struct wf_match_recv *r)
 {
-    entries_remove(&m->recvs, &r->all);
+    entries_remove(&m->front.recvs, &r->all);
     if (r->node.queue)
         recv_unindex(m, r);
-    if (!m->recvs.count) {
-        m->recvs_indexed = false;
-        m->recvs.index_at = FEW + 1;
+    if (!m->front.recvs.count) {
+        m->front.odd &= ~(unsigned)(WF_MATCH_INDEXED | WF_MATCH_PUT_OFF);
+        m->front.recvs.index_at = FEW + 1;
     }
 }
 
@@ -247,7 +251,7 @@ static inline bool recv_matches(const struct wf_match_recv *r, const void *sourc
 
 static struct wf_match_recv *recv_search(struct wf_match *m, const void *source, uint64_t tag)
 {
-    wf_list_each(it, &m->recvs.all)
+    wf_list_each(it, &m->front.recvs.all)
     {
         struct wf_match_recv *r = recv_at(it);
         m->pool.steps++;
@@ -277,17 +281,20 @@ static inline struct wf_match_recv *class_recv(struct wf_match *m, const struct 
 struct wf_match_recv *wf_match_recv_find(struct wf_match *m, const void *source, uint64_t tag)
 {
     struct wf_match_recv *best = NULL;
-    if (!m->recvs.count)
+    if (!m->front.recvs.count)
         return NULL;
     /* The receive posted first wins, so the oldest receive is the result if it matches. As long as
      * messages arrive in the order of their receives, no table is needed. */
-    if (recv_matches(recv_at(m->recvs.all.next), source, tag)) {
+    if (recv_matches(recv_at(m->front.recvs.all.next), source, tag)) {
         m->pool.steps++;
-        return recv_at(m->recvs.all.next);
+        if (recvs_indexed(m) && ++m->in_order > 2 * m->front.recvs.count)
+            recvs_unindex(m);
+        return recv_at(m->front.recvs.all.next);
     }
-    if (!m->recvs_indexed && m->recvs.count >= m->recvs.index_at)
+    m->in_order = 0;
+    if (!recvs_indexed(m) && m->front.recvs.count >= m->front.recvs.index_at)
         recvs_index(m);
-    if (!m->recvs_indexed)
+    if (!recvs_indexed(m))
         return recv_search(m, source, tag);
     wf_list_each(it, &m->busy)
     {
@@ -298,12 +305,16 @@ struct wf_match_recv *wf_match_recv_find(struct wf_match *m, const void *source,
 
 struct wf_match_recv *wf_match_recv_any(struct wf_match *m, const void *source)
 {
-    struct entries *e = &m->recvs;
+    struct wf_match_entries *e = &m->front.recvs;
+    m->front.odd |= WF_MATCH_MARKED;
     for (entries_mark(e, source); e->mark != &e->all; e->mark = e->mark->next) {
         m->pool.steps++;
         if (!source || recv_at(e->mark)->source == source)
             return recv_at(e->mark);
     }
+    /* The search has ended, so the next one may begin at the first entry. */
+    e->mark = NULL;
+    m->front.odd &= ~(unsigned)WF_MATCH_MARKED;
     return NULL;
 }
 
@@ -361,11 +372,11 @@ OFF_PATH static void index_forget(struct wf_match *m, unsigned i)
  * Empties that table, and stops entering messages into it. */
 OFF_PATH static void index_give_up(struct wf_match *m, unsigned i)
 {
-    wf_list_each(it, &m->msgs.all)
+    wf_list_each(it, &m->front.msgs.all)
     {
         link_remove_of(m, m->indexes[i], msg_at(it));
     }
-    m->msgs.index_at = 2 * m->msgs.count;
+    m->front.msgs.index_at = 2 * m->front.msgs.count;
     index_forget(m, i);
 }
 
@@ -373,7 +384,7 @@ static bool index_make(struct wf_match *m, struct wf_match_class *c)
 {
     m->indexes[m->nindexes++] = c;
     c->indexed = true;
-    wf_list_each(it, &m->msgs.all)
+    wf_list_each(it, &m->front.msgs.all)
     {
         m->pool.steps++;
         if (!link_add(m, c, msg_at(it))) {
@@ -388,7 +399,7 @@ static bool index_make(struct wf_match *m, struct wf_match_class *c)
  * them now. Returns NULL otherwise. */
 static struct wf_match_class *index_of(struct wf_match *m, uint64_t mask, bool any)
 {
-    bool may = m->nindexes < INDEXES && m->msgs.count >= m->msgs.index_at;
+    bool may = m->nindexes < INDEXES && m->front.msgs.count >= m->front.msgs.index_at;
     struct wf_match_class *c = class_of(m, mask, any, may);
     if (!c || c->indexed)
         return c;
@@ -398,7 +409,8 @@ static struct wf_match_class *index_of(struct wf_match *m, uint64_t mask, bool a
 void wf_match_msg_add(struct wf_match *m, struct wf_match_msg *msg)
 {
     msg->links = NULL;
-    entries_add(&m->msgs, &msg->all);
+    m->front.odd |= WF_MATCH_KEPT;
+    entries_add(&m->front.msgs, &msg->all);
     for (unsigned i = m->nindexes; i--;) {
         m->pool.steps++;
         if (!link_add(m, m->indexes[i], msg))
@@ -408,12 +420,13 @@ void wf_match_msg_add(struct wf_match *m, struct wf_match_msg *msg)
 
 void wf_match_msg_remove(struct wf_match *m, struct wf_match_msg *msg)
 {
-    entries_remove(&m->msgs, &msg->all);
+    entries_remove(&m->front.msgs, &msg->all);
     while (msg->links)
         link_remove(m, &msg->links);
-    if (m->msgs.count)
+    if (m->front.msgs.count)
         return;
-    m->msgs.index_at = FEW + 1;
+    m->front.odd &= ~(unsigned)WF_MATCH_KEPT;
+    m->front.msgs.index_at = FEW + 1;
     while (m->nindexes)
         index_forget(m, m->nindexes - 1);
 }
@@ -427,7 +440,7 @@ static inline bool msg_matches(const struct wf_match_msg *msg, const void *sourc
 static struct wf_match_msg *msg_search(struct wf_match *m, const void *source, uint64_t tag,
                                        uint64_t mask)
 {
-    wf_list_each(it, &m->msgs.all)
+    wf_list_each(it, &m->front.msgs.all)
     {
         m->pool.steps++;
         if (msg_matches(msg_at(it), source, tag, mask))
@@ -441,7 +454,7 @@ static struct wf_match_msg *msg_search(struct wf_match *m, const void *source, u
 OFF_PATH static struct wf_match_msg *msg_find_later(struct wf_match *m, const void *source,
                                                     uint64_t tag, uint64_t mask)
 {
-    struct wf_match_class *c = m->msgs.count > FEW ? index_of(m, mask, !source) : NULL;
+    struct wf_match_class *c = m->front.msgs.count > FEW ? index_of(m, mask, !source) : NULL;
     struct wf_match_queue *q;
     if (!c)
         return msg_search(m, source, tag, mask);
@@ -453,17 +466,17 @@ OFF_PATH static struct wf_match_msg *msg_find_later(struct wf_match *m, const vo
 struct wf_match_msg *wf_match_msg_find(struct wf_match *m, const void *source, uint64_t tag,
                                        uint64_t mask)
 {
-    if (!m->msgs.count)
+    if (!m->front.msgs.count)
         return NULL;
     m->pool.steps++;
-    if (msg_matches(msg_at(m->msgs.all.next), source, tag, mask)) /* the oldest of all */
-        return msg_at(m->msgs.all.next);
+    if (msg_matches(msg_at(m->front.msgs.all.next), source, tag, mask)) /* the oldest of all */
+        return msg_at(m->front.msgs.all.next);
     return msg_find_later(m, source, tag, mask);
 }
 
 struct wf_match_msg *wf_match_msg_any(struct wf_match *m, const void *source)
 {
-    struct entries *e = &m->msgs;
+    struct wf_match_entries *e = &m->front.msgs;
     for (entries_mark(e, source); e->mark != &e->all; e->mark = e->mark->next) {
         m->pool.steps++;
         if (!source || msg_at(e->mark)->source == source)
@@ -495,8 +508,8 @@ struct wf_match *wf_match_new(void)
     state = seed_new(m);
     m->pool.seed = wf_rand(&state);
     m->pool.factor = wf_rand(&state) | 1;
-    entries_init(&m->recvs);
-    entries_init(&m->msgs);
+    entries_init(&m->front.recvs);
+    entries_init(&m->front.msgs);
     wf_list_init(&m->busy);
     wf_list_init(&m->classes);
     return m;

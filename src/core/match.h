@@ -11,6 +11,8 @@
 #ifndef WF_CORE_MATCH_H
 #define WF_CORE_MATCH_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/util.h"
@@ -23,13 +25,13 @@ struct wf_match_node {
     struct wf_match_queue *queue; /* null if the entry is in no queue */
 };
 
-/* A posted receive. The caller sets [source] (NULL: any source), [tag] and [mask]; the matcher sets
- * the rest. */
+/* A posted receive. The caller sets [source] (NULL: any source), [tag] and [mask]. [node] must be
+ * all zero before the first use. The matcher sets the rest. */
 struct wf_match_recv {
     const void *source;
     uint64_t tag, mask;
-    uint64_t order;
     struct wf_list all; /* in the order of posting */
+    uint64_t order;     /* set while the receive is in a table */
     struct wf_match_node node;
 };
 
@@ -41,6 +43,39 @@ struct wf_match_msg {
     struct wf_list all;          /* in the order of arrival */
     struct wf_match_link *links; /* entries of this message, one in each table that holds it */
 };
+
+/* All receives, or all messages, of a matcher. */
+struct wf_match_entries {
+    struct wf_list all;
+    size_t count;
+    size_t index_at; /* tables are made when there are this many entries */
+    /* No entry before [mark] in the list has the source [marked], for which wf_match_recv_any or
+     * wf_match_msg_any searched last. If [mark] is null, nothing is known. Additions keep this
+     * true, because they are made at the end of the list. */
+    struct wf_list *mark;
+    const void *marked;
+};
+
+/* How a matcher begins. The inline functions below read it. */
+struct wf_match_front {
+    struct wf_match_entries recvs, msgs;
+    unsigned odd; /* enum wf_match_odd */
+};
+
+/* What keeps a matcher from its short ways. */
+enum wf_match_odd {
+    WF_MATCH_KEPT = 1,    /* there are messages */
+    WF_MATCH_INDEXED = 2, /* all receives are in tables; otherwise none is */
+    WF_MATCH_MARKED = 4,  /* recvs.mark may not be null */
+    /* There was no memory to put the receives into tables. So this is not tried again before there
+     * are more receives, or none. */
+    WF_MATCH_PUT_OFF = 8,
+};
+
+static inline struct wf_match_front *wf_match_front(struct wf_match *m)
+{
+    return (struct wf_match_front *)(void *)m;
+}
 
 /* Returns NULL if there is no memory. */
 struct wf_match *wf_match_new(void);
@@ -61,6 +96,51 @@ struct wf_match_recv *wf_match_recv_find(struct wf_match *m, const void *source,
  * [mask], or NULL. Does not remove the message. */
 struct wf_match_msg *wf_match_msg_find(struct wf_match *m, const void *source, uint64_t tag,
                                        uint64_t mask);
+
+/* ---- short ways, which are inlined ---- */
+
+/* Returns true if there are no messages, and wf_match_recv_push may be called. */
+static inline bool wf_match_is_plain(struct wf_match *m)
+{
+    return !wf_match_front(m)->odd;
+}
+
+/* Add [r], as wf_match_recv_add does. */
+static inline void wf_match_recv_push(struct wf_match *m, struct wf_match_recv *r)
+{
+    struct wf_match_entries *e = &wf_match_front(m)->recvs;
+    wf_list_append(&e->all, &r->all);
+    e->count++;
+}
+
+/* Returns the oldest receive if a message from [source] with [tag] matches it, and
+ * wf_match_recv_pop may remove it. Otherwise returns NULL, and wf_match_recv_find has to look. */
+static inline struct wf_match_recv *wf_match_recv_first(struct wf_match *m, const void *source,
+                                                        uint64_t tag)
+{
+    struct wf_match_front *f = wf_match_front(m);
+    struct wf_match_recv *r = wf_container_of(f->recvs.all.next, struct wf_match_recv, all);
+    if (!f->recvs.count || f->odd & ~(unsigned)WF_MATCH_KEPT || (tag ^ r->tag) & r->mask ||
+        (r->source && r->source != source))
+        return NULL;
+    return r;
+}
+
+/* Remove [r], the result of wf_match_recv_first. */
+static inline void wf_match_recv_pop(struct wf_match *m, struct wf_match_recv *r)
+{
+    struct wf_match_entries *e = &wf_match_front(m)->recvs;
+    e->all.next = r->all.next;
+    r->all.next->prev = &e->all;
+    e->count--;
+}
+
+static inline bool wf_match_has_recvs(struct wf_match *m)
+{
+    return wf_match_front(m)->recvs.count;
+}
+
+/* ---- ends ---- */
 
 /* Returns the first receive or message of [source] (NULL: of any source), or NULL if there is none.
  * Used when a peer is lost or an endpoint closes. Removing all entries of one source one by one

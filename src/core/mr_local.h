@@ -7,7 +7,7 @@
 #include "core/core.h"
 
 /* Check that the operation [op] may use its [count] local buffers [iov] for [access] (enum
- * weft_access). Called only if ep->local is true. Returns OK | EINVAL (a buffer has no region) |
+ * weft_access). Called only if WF_EP_LOCAL is set. Returns OK | EINVAL (a buffer has no region) |
  * EKEY (the region is not registered yet, or disabled) | ERANGE | EACCESS */
 enum weft_status wf_local_check(struct weft_ep *ep, const struct weft_op *op,
                                 const struct iovec *iov, unsigned count, unsigned access);
@@ -15,7 +15,8 @@ enum weft_status wf_local_check(struct weft_ep *ep, const struct weft_op *op,
 static inline enum weft_status wf_local_ok(struct weft_ep *ep, const struct weft_op *op,
                                            const struct iovec *iov, unsigned count, unsigned access)
 {
-    return __builtin_expect(ep->local, 0) ? wf_local_check(ep, op, iov, count, access) : WEFT_OK;
+    return __builtin_expect(wf_ep_is_local(ep), 0) ? wf_local_check(ep, op, iov, count, access)
+                                                   : WEFT_OK;
 }
 
 static inline enum weft_status wf_local_one(struct weft_ep *ep, const struct weft_op *op,

@@ -39,12 +39,15 @@ send_later(struct weft_peer *peer, uint64_t tag, const void *buf, size_t len, st
     return wf_ep_left(peer->ep, wf_op_result(op, wf_msg_send_later(peer, tag, &one, 1, len, op)));
 }
 
-/* Send a message for which weft_msg_send has no short way. The caller has entered the endpoint. */
+/* Send a message for which weft_msg_send has no short way. */
 __attribute__((noinline)) static enum weft_status
 send_slow(struct weft_peer *peer, uint64_t tag, const void *buf, size_t len, struct weft_op *op)
 {
     struct weft_ep *ep = peer->ep;
-    enum weft_status status = (len && !buf) || len > SIZE_MAX / 2 ? WEFT_EINVAL : WEFT_OK;
+    enum weft_status status = wf_ep_enter(ep);
+    if (status != WEFT_OK)
+        return status;
+    status = (len && !buf) || len > SIZE_MAX / 2 ? WEFT_EINVAL : WEFT_OK;
     if (status == WEFT_OK)
         status = wf_local_one(ep, op, buf, len, WEFT_SEND);
     if (status != WEFT_OK)
@@ -61,29 +64,37 @@ send_slow(struct weft_peer *peer, uint64_t tag, const void *buf, size_t len, str
     return send_later(peer, tag, buf, len, op);
 }
 
+/* A message was charged, but not sent, because of [why]. The caller has entered the endpoint. */
+__attribute__((noinline)) static enum weft_status send_refused(struct weft_peer *peer, uint64_t tag,
+                                                               const void *buf, size_t len,
+                                                               struct weft_op *op,
+                                                               enum weft_status why)
+{
+    wf_msg_credit_uncharge(&peer->credit, len);
+    return why == WEFT_AGAIN && op ? send_later(peer, tag, buf, len, op)
+                                   : wf_ep_left(peer->ep, why);
+}
+
+/* The short way: the message is sent whole, within credit, and nothing waits before it. */
 enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void *buf, size_t len,
                                struct weft_op *op)
 {
-    struct weft_ep *ep = peer ? peer->ep : NULL;
-    enum weft_status status = wf_ep_enter(ep);
+    struct weft_ep *ep;
+    enum weft_status status;
+    if (__builtin_expect(!peer, 0))
+        return WEFT_EINVAL;
+    ep = peer->ep;
+    if (__builtin_expect(wf_ep_odd(ep) || !wf_fork_gen_is(ep->fork_gen) || len > ep->eager_max ||
+                             (!buf && len) || !flow_idle(peer) ||
+                             wf_msg_credit_left(&peer->credit, len) < 0,
+                         0))
+        return send_slow(peer, tag, buf, len, op);
+    wf_msg_credit_charge(&peer->credit, len, false);
+    status = peer->transport->tagged(wf_peer_tpeer(peer), tag, buf, len);
     if (__builtin_expect(status != WEFT_OK, 0))
-        return status;
-    if (__builtin_expect(len <= ep->eager_max && (buf || !len) && !ep->local && flow_idle(peer) &&
-                             wf_msg_credit_left(&peer->credit, len) >= 0,
-                         1)) {
-        const uint32_t args[2] = {WF_LO(tag), WF_HI(tag)};
-        wf_msg_credit_charge(&peer->credit, len, false);
-        status = wf_ctl_request(peer, WF_CTL_MSG, args, 2, buf, len, 0);
-        if (__builtin_expect(status == WEFT_OK, 1)) {
-            wf_msg_eager_count(ep, len, WF_STAT_MSG_EAGER);
-            return wf_ep_left(ep, wf_op_result(op, status));
-        }
-        wf_msg_credit_uncharge(&peer->credit, len);
-        if (status == WEFT_AGAIN && op)
-            return send_later(peer, tag, buf, len, op);
-        return wf_ep_left(ep, status);
-    }
-    return send_slow(peer, tag, buf, len, op);
+        return send_refused(peer, tag, buf, len, op, status);
+    wf_msg_eager_count(ep, len, WF_STAT_MSG_EAGER);
+    return wf_op_result(op, WEFT_OK);
 }
 
 /* ---- receiving ---- */
@@ -156,6 +167,22 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
     return status;
 }
 
+/* Fill in a receive whose memory is set already, and its op. */
+static inline void recv_fill(struct wf_recv *r, struct wf_sender *sender, uint64_t tag,
+                             uint64_t mask, size_t room, struct weft_op *op)
+{
+    r->op = op;
+    r->room = room;
+    r->match.source = sender;
+    r->match.tag = tag;
+    r->match.mask = mask;
+    if (sender)
+        wf_sender_ref(sender);
+    op->entry_ = (char *)r + WF_RECV_MARK;
+    op->status = WEFT_PENDING;
+    WF_PROBE3(op_start, op, 0, room);
+}
+
 static enum weft_status post(struct weft_ep *ep, struct wf_sender *sender, uint64_t tag,
                              uint64_t mask, const struct iovec *iov, unsigned count, size_t room,
                              struct weft_op *op)
@@ -170,18 +197,8 @@ static enum weft_status post(struct weft_ep *ep, struct wf_sender *sender, uint6
         wf_recv_free(&ep->reqs, r);
         return WEFT_ENOMEM;
     }
-    r->op = op;
-    r->room = room;
-    r->match.source = sender;
-    r->match.tag = tag;
-    r->match.mask = mask;
+    recv_fill(r, sender, tag, mask, room, op);
     wf_match_recv_add(ep->match, &r->match);
-    if (sender)
-        wf_sender_ref(sender);
-    ep->posted++;
-    op->entry_ = (char *)r + WF_RECV_MARK;
-    op->status = WEFT_PENDING;
-    WF_PROBE3(op_start, op, 0, room);
     return WEFT_PENDING;
 }
 
@@ -227,13 +244,43 @@ static enum weft_status recv_checked(struct weft_ep *ep, struct weft_peer *peer,
     return wf_ep_left(ep, status);
 }
 
-enum weft_status weft_msg_recv(struct weft_ep *ep, struct weft_peer *source, uint64_t tag,
-                               uint64_t mask, void *buf, size_t len, struct weft_op *op)
+/* Receive, if weft_msg_recv has no short way. */
+__attribute__((noinline)) static enum weft_status recv_slow(struct weft_ep *ep,
+                                                            struct weft_peer *source, uint64_t tag,
+                                                            uint64_t mask, void *buf, size_t len,
+                                                            struct weft_op *op)
 {
     struct iovec one = {buf, len};
     if ((len && !buf) || len > SIZE_MAX / 2)
         return WEFT_EINVAL;
     return recv_checked(ep, source, tag, mask, &one, 1, len, op);
+}
+
+/* Is [source] a peer of [ep] from which messages can come, and that has a struct wf_sender? */
+static inline bool source_is_plain(const struct weft_ep *ep, const struct weft_peer *source)
+{
+    return source->ep == ep && source->sender && !source->sender->down &&
+           source->status == WEFT_OK && (source->heeded || !source->transport->heed);
+}
+
+/* The short way: no message is kept, and nothing has to be allocated. */
+enum weft_status weft_msg_recv(struct weft_ep *ep, struct weft_peer *source, uint64_t tag,
+                               uint64_t mask, void *buf, size_t len, struct weft_op *op)
+{
+    struct wf_recv *r;
+    if (__builtin_expect(!ep || !op || wf_ep_odd(ep) || !wf_fork_gen_is(ep->fork_gen) ||
+                             (len && !buf) || len > SIZE_MAX / 2 || !ep->match ||
+                             !wf_match_is_plain(ep->match) || !ep->reqs.recvs ||
+                             (source && !source_is_plain(ep, source)),
+                         0))
+        return recv_slow(ep, source, tag, mask, buf, len, op);
+    r = wf_recv_pop(&ep->reqs);
+    r->mem.one.iov_base = buf;
+    r->mem.one.iov_len = len;
+    r->mem.n = 1;
+    recv_fill(r, source ? source->sender : NULL, tag, mask, len, op);
+    wf_match_recv_push(ep->match, &r->match);
+    return WEFT_PENDING;
 }
 
 enum weft_status weft_msg_recvv(struct weft_ep *ep, struct weft_peer *source, uint64_t tag,

@@ -83,6 +83,10 @@ bool wf_msg_progress(struct wf_req *copy);
  * [why]. If the sender is not lost, reports the failure to the sender. */
 void wf_msg_copy_fail(struct wf_req *copy, enum weft_status why);
 
+/* Receive a message that arrived in one line (struct wf_tep_events, tagged): the short way of
+ * wf_msg_on_msg. */
+bool wf_msg_on_tagged(void *owner, void *conn, uint64_t tag, const void *data, uint32_t len);
+
 /* End all posted receives whose source is [sender], with the status [why]. */
 void wf_msg_sender_down(struct wf_sender *sender, enum weft_status why);
 /* Returns true if the endpoint has requests or claimed messages. Posted receives that no message

@@ -287,6 +287,46 @@ void wf_msg_on_msg(const struct weft_am *am)
         whole(am, sender);
 }
 
+/* Call [done], the function of an op that is complete. Returns true. */
+__attribute__((noinline)) static bool tagged_done(struct weft_ep *ep, struct weft_op *op,
+                                                  void (*done)(struct weft_op *op))
+{
+    wf_op_call(ep, op, done);
+    return true;
+}
+
+/* All calls are in tail position, so no register has to be saved. */
+bool wf_msg_on_tagged(void *owner, void *conn, uint64_t tag, const void *data, uint32_t len)
+{
+    struct weft_ep *ep = owner;
+    struct wf_sender *sender = conn;
+    struct wf_match_recv *first;
+    struct wf_recv *r;
+    struct weft_op *op;
+    void (*done)(struct weft_op * op);
+    if (__builtin_expect(!sender || sender->down || !ep->match, 0))
+        return false;
+    first = wf_match_recv_first(ep->match, sender, tag);
+    if (__builtin_expect(!first, 0))
+        return false;
+    r = wf_container_of(first, struct wf_recv, match);
+    if (__builtin_expect(len > r->room || r->mem.n != 1, 0))
+        return false;
+    op = r->op;
+    done = op->done;
+    wf_msg_op_fill(op, sender, tag, len);
+    wf_copy_small(r->mem.one.iov_base, data, len);
+    wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
+    wf_ep_count(ep, WF_STAT_MSG_RECEIVED, 1);
+    wf_match_recv_pop(ep->match, first);
+    if (first->source)
+        sender->refs--; /* not the last one: its connection refers to it, too */
+    WF_PROBE3(op_end, op, 0, WEFT_OK);
+    wf_recv_push(&ep->reqs, r);
+    wf_op_complete(op, WEFT_OK);
+    return done ? tagged_done(ep, op, done) : true;
+}
+
 /* Parse an OFFER. Its ranges are first copied to [from] and then checked, so that a malicious
  * sender cannot change them after the check. Returns false if the OFFER breaks the protocol. */
 static bool offer_parse(const struct weft_am *am, struct wf_msg_offer *o,

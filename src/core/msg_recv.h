@@ -73,7 +73,6 @@ static inline void wf_msg_unpost(struct wf_recv *r)
 {
     struct weft_ep *ep = r->ep;
     wf_match_recv_remove(ep->match, &r->match);
-    ep->posted--;
     if (r->match.source)
         wf_sender_unref((struct wf_sender *)(uintptr_t)r->match.source);
 }
@@ -116,7 +115,7 @@ void wf_msg_kept_drop(struct weft_msg *m);
 static inline struct wf_recv *wf_msg_posted_for(struct weft_ep *ep, const struct wf_sender *sender,
                                                 uint64_t tag)
 {
-    struct wf_match_recv *r = ep->posted ? wf_match_recv_find(ep->match, sender, tag) : NULL;
+    struct wf_match_recv *r = ep->match ? wf_match_recv_find(ep->match, sender, tag) : NULL;
     return r ? wf_container_of(r, struct wf_recv, match) : NULL;
 }
 

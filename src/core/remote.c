@@ -34,7 +34,7 @@ static void here_look(struct wf_remote *r)
  * them. So hide the base address: without an address the inlined calls call the library. */
 static void hide(struct wf_remote *r)
 {
-    if (!r->pub.peer->ep->local || !r->pub.base)
+    if (!wf_ep_is_local(r->pub.peer->ep) || !r->pub.base)
         return;
     r->mapped = r->pub;
     r->pub.base = NULL;
@@ -97,8 +97,8 @@ static void opened(struct wf_remote *r, struct weft_remote **out)
     here_look(r);
     hide(r);
     r->nic_base = r->key.nic_at - r->key.first;
-    r->by_nic = r->key.nic_key[0] && wf_path_put(r, 1, 1) == WF_PATH_NIC && !peer->ep->local &&
-                !peer->ep->locked;
+    r->by_nic = r->key.nic_key[0] && wf_path_put(r, 1, 1) == WF_PATH_NIC &&
+                !wf_ep_is_local(peer->ep) && !wf_ep_is_locked(peer->ep);
     peer->remotes++;
     peer->ep->remotes++;
     *out = &r->pub;

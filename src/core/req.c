@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/atomic.h"
 #include "base/probe.h"
 #include "config/config.h"
 #include "core/core.h"
@@ -12,6 +13,11 @@
 #define INDEX_MASK ((1u << WF_REQ_INDEX_BITS) - 1)
 #define NEXT_USE (UINT64_C(1) << WF_REQ_INDEX_BITS) /* of the same index, in an id */
 #define CHUNK 64                                    /* requests or receives in one allocation */
+
+struct recv_chunk {
+    struct wf_recv recv[CHUNK]; /* each takes whole cache lines */
+    struct wf_list item;
+};
 
 void wf_reqs_init(struct weft_ep *ep)
 {
@@ -28,7 +34,7 @@ void wf_reqs_fini(struct weft_ep *ep)
     for (uint32_t i = 0; i < t->created; i += CHUNK)
         free(t->by_index[i]); /* the chunk begins there */
     free(t->by_index);
-    wf_list_each_safe(it, nx, &t->chunks) free(it);
+    wf_list_each_safe(it, nx, &t->chunks) free(wf_container_of(it, struct recv_chunk, item));
 }
 
 static enum weft_status table_grow(struct wf_req_table *t)
@@ -125,18 +131,12 @@ void wf_req_free(struct wf_req *req)
         wf_list_prepend(&t->free, &req->queued); /* first, because it is still in the cache */
 }
 
-void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status)
+void wf_op_call(struct weft_ep *ep, struct weft_op *op, void (*done)(struct weft_op *op))
 {
-    bool busy = ep->busy;
-    void (*done)(struct weft_op *) = op->done;
-    op->entry_ = NULL;
-    __atomic_store_n(&op->status, (int32_t)status,
-                     __ATOMIC_RELEASE); /* release: a waiter sees the results with the status */
-    if (!done)
-        return;
-    ep->busy = true;
+    bool busy = wf_ep_is_busy(ep);
+    wf_ep_set_busy(ep, true);
     done(op);
-    ep->busy = busy;
+    wf_ep_set_busy(ep, busy);
 }
 
 void wf_req_end(struct wf_req *req, enum weft_status status)
@@ -181,17 +181,11 @@ struct wf_req *wf_req_find(struct weft_ep *ep, uint64_t id, enum wf_req_kind kin
 
 /* ---- receives ---- */
 
-struct recv_chunk {
-    struct wf_list item;
-    struct wf_recv recv[CHUNK];
-};
-
 struct wf_recv *wf_recv_new(struct weft_ep *ep)
 {
     struct wf_req_table *t = &ep->reqs;
-    struct wf_recv *r = t->recvs;
-    if (!r) {
-        struct recv_chunk *chunk = calloc(1, sizeof *chunk);
+    if (!t->recvs) {
+        struct recv_chunk *chunk = wf_lines_new(sizeof *chunk);
         if (!chunk)
             return NULL;
         wf_list_append(&t->chunks, &chunk->item);
@@ -200,8 +194,6 @@ struct wf_recv *wf_recv_new(struct weft_ep *ep)
             chunk->recv[i].mem.v = &chunk->recv[i].mem.one;
             wf_recv_free(t, &chunk->recv[i]);
         }
-        r = t->recvs;
     }
-    t->recvs = r->next;
-    return r;
+    return wf_recv_pop(t);
 }

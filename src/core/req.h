@@ -81,8 +81,8 @@ struct wf_recv {
     struct weft_ep *ep;
     uint64_t room; /* bytes of mem */
     struct wf_iov mem;
-    struct wf_recv *next; /* next in the list of free receives */
 };
+_Static_assert(sizeof(struct wf_recv) == 128, "two cache lines");
 
 /* weft_op.entry_ of a posted receive is the address of its struct wf_recv plus WF_RECV_MARK. */
 #define WF_RECV_MARK 1u
@@ -192,7 +192,7 @@ struct wf_req_table {
     /* true while wf_rma_put_again makes a request; such a request does not count */
     bool redo;
     struct wf_list free;
-    struct wf_recv *recvs; /* free receives */
+    struct wf_list *recvs; /* free receives, linked by match.all.next; null: there is none */
     struct wf_list chunks; /* of receives */
 };
 
@@ -219,9 +219,23 @@ struct wf_req *wf_req_find(struct weft_ep *ep, uint64_t id, enum wf_req_kind kin
  * with the end of a NIC operation. */
 struct wf_req *wf_req_by_word(struct weft_ep *ep, uint32_t word);
 
+/* Call [done], the function of [op]. */
+void wf_op_call(struct weft_ep *ep, struct weft_op *op, void (*done)(struct weft_op *op));
+/* Store the [status] with which [op] ends. Release: a waiter sees the results with the status. */
+static inline void wf_op_complete(struct weft_op *op, enum weft_status status)
+{
+    op->entry_ = NULL;
+    __atomic_store_n(&op->status, (int32_t)status, __ATOMIC_RELEASE);
+}
 /* Complete [op], the last step of an operation: store [status] in it and call its function
  * [done]. */
-void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status);
+static inline void wf_op_end(struct weft_ep *ep, struct weft_op *op, enum weft_status status)
+{
+    void (*done)(struct weft_op *) = op->done;
+    wf_op_complete(op, status);
+    if (done)
+        wf_op_call(ep, op, done);
+}
 
 /* Returns what a public call that was given [op] returns. If [status] is OK, stores OK in [op],
  * too. */
@@ -230,15 +244,29 @@ static inline enum weft_status wf_op_result(struct weft_op *op, enum weft_status
     return status == WEFT_OK ? weft_op_ok_(op) : status;
 }
 
+/* Returns a free receive, or NULL if there is none. */
+static inline struct wf_recv *wf_recv_pop(struct wf_req_table *t)
+{
+    struct wf_list *item = t->recvs;
+    if (!item)
+        return NULL;
+    t->recvs = item->next;
+    return wf_container_of(item, struct wf_recv, match.all);
+}
 /* Returns a receive, or NULL if there is no memory. */
 struct wf_recv *wf_recv_new(struct weft_ep *ep);
+/* Free a receive that has one buffer. */
+static inline void wf_recv_push(struct wf_req_table *t, struct wf_recv *r)
+{
+    r->op = NULL; /* weft_msg_cancel must not find the old weft_op here */
+    r->match.all.next = t->recvs;
+    t->recvs = &r->match.all;
+}
 static inline void wf_recv_free(struct wf_req_table *t, struct wf_recv *r)
 {
     if (r->mem.v != &r->mem.one)
         wf_iov_clear(&r->mem);
-    r->op = NULL; /* weft_msg_cancel must not find the old weft_op here */
-    r->next = t->recvs;
-    t->recvs = r;
+    wf_recv_push(t, r);
 }
 
 #endif

@@ -251,7 +251,7 @@ enum weft_status weft_put_slow_(struct weft_remote *remote, uint64_t offset, con
     struct wf_remote *r = wf_remote_of(remote);
     struct wf_put_ring *p = r ? r->put_ring : NULL;
     const struct wf_put *not_begun;
-    if (!p || !p->room || !src || !wf_fork_gen_is(p->ep->fork_gen) || p->ep->busy ||
+    if (!p || !p->room || !src || !wf_fork_gen_is(p->ep->fork_gen) || wf_ep_is_busy(p->ep) ||
         len > r->pub.length || offset > r->pub.length - len || offset < r->key.first ||
         __atomic_load_n(r->pub.gen_word, __ATOMIC_ACQUIRE) != r->pub.gen)
         return wf_op_result(op, put_slower(remote, offset, src, len, op));

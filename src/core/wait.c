@@ -164,9 +164,9 @@ static enum weft_status sleep_on_fd(struct weft_ep *ep, const struct wf_backoff 
                                     uint64_t at_most_ns)
 {
     struct pollfd p = {.fd = ep->wait_fd, .events = POLLIN};
-    bool endless = b->until_ns == UINT64_MAX && at_most_ns == UINT64_MAX && !ep->locked;
+    bool endless = b->until_ns == UINT64_MAX && at_most_ns == UINT64_MAX && !wf_ep_is_locked(ep);
     struct timespec left =
-        time_left(b, ep->locked ? WF_MIN(at_most_ns, SHARED_MAX_NS) : at_most_ns);
+        time_left(b, wf_ep_is_locked(ep) ? WF_MIN(at_most_ns, SHARED_MAX_NS) : at_most_ns);
     enum weft_status status = weft_ep_arm(ep);
     if (status != WEFT_OK)
         return status;
@@ -341,7 +341,7 @@ enum weft_status weft_op_wait(struct weft_ep *ep, struct weft_op *op, int64_t ti
         if (status != WEFT_PENDING) {
             /* Another thread may have completed [op] and still be in the function [done]. Wait
              * until that thread releases the lock. */
-            if (ep->locked) {
+            if (wf_ep_is_locked(ep)) {
                 wf_ep_lock(ep);
                 wf_ep_leave(ep);
             }
@@ -377,7 +377,7 @@ enum weft_status weft_op_finish(struct weft_ep *ep, enum weft_status status, str
         return status;
     /* On a locked endpoint, another thread may handle the event that makes room, and this thread
      * would not see the event. So this thread must not sleep for long. */
-    if (ep && ep->locked && (timeout_ns < 0 || timeout_ns > SHARED_MAX_NS))
+    if (ep && wf_ep_is_locked(ep) && (timeout_ns < 0 || timeout_ns > SHARED_MAX_NS))
         timeout_ns = SHARED_MAX_NS;
     events = weft_ep_wait(ep, timeout_ns);
     return events < 0 ? (enum weft_status)events : WEFT_AGAIN;

@@ -141,7 +141,7 @@ enum weft_status wf_job_tune(struct weft_job *job, uint64_t deadline_ns);
  * lock. */
 static inline void wf_job_hold(struct weft_job *job)
 {
-    if (WEFT_UNLIKELY(job->ep->locked))
+    if (WEFT_UNLIKELY(wf_ep_is_locked(job->ep)))
         wf_ep_lock(job->ep);
 }
 

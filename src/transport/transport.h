@@ -107,6 +107,10 @@ struct wf_bulk {
     struct wf_token *token;
 };
 
+/* The control message of a tagged message that is sent whole. Its two arguments are the low and the
+ * high half of the tag. */
+#define WF_AM_TAGGED WEFT_AM_USER_HANDLERS
+
 #define WF_BULK_MAX ((uint32_t)1 << 20)
 
 /* A request to the NICs. They copy bytes between this process's memory and a region of the peer, or
@@ -181,6 +185,10 @@ struct wf_tep_events {
     bool (*is_unfinished)(void *owner, struct wf_tpeer *tpeer);
     /* The core may call remote_map again for the regions for which remote_map returned PENDING. */
     void (*mapped)(void *owner);
+    /* A short way for a one-way request to WF_AM_TAGGED. [conn] is *conn of its token. Returns
+     * false if the core has not taken the message: then the transport calls deliver. A transport
+     * need not call this function. */
+    bool (*tagged)(void *owner, void *conn, uint64_t tag, const void *data, uint32_t len);
 };
 
 struct wf_tctx_params {
@@ -321,6 +329,8 @@ struct wf_transport {
      * all requests, the two pointers are equal. */
     enum weft_status (*request_ordered)(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                         const void *data, size_t len, size_t reply_max);
+    /* Send a message to WF_AM_TAGGED as request_ordered does, without a reply. */
+    enum weft_status (*tagged)(struct wf_tpeer *tpeer, uint64_t tag, const void *data, size_t len);
     /* Send a reply (rule 2). Called only inside deliver, once per token. Returns OK, or a status
      * that says why the peer has failed. */
     enum weft_status (*reply)(struct wf_token *token, const struct wf_am_out *out);

@@ -2,9 +2,11 @@
 /* match_model [SEED [OPERATIONS [FAILURES]]]: random operations on a matcher and
  * on the plainest model of one, two arrays searched from the front; every answer
  * is compared. SEED 0: another one each time, printed. FAILURES: of 1000
- * allocations so many fail.
+ * allocations so many fail. The short ways (wf_match_recv_push, _first and _pop) are taken at
+ * random wherever they may be.
  *
- * Fails when: the matcher names another entry than the model, or none, or one. */
+ * Fails when: the matcher names another entry than the model, or none, or one; a short way is open
+ * while there are messages, or is never open. */
 #include <stdbool.h>
 
 #include "contract/support.h"
@@ -23,7 +25,7 @@ struct model {
 
 static struct wf_match *m;
 static struct model recvs, msgs;
-static uint64_t state, operation, answers, failures;
+static uint64_t state, operation, answers, failures, pushed, popped;
 static char sources[SOURCES]; /* only their addresses matter */
 static uint64_t masks[MASKS];
 
@@ -32,6 +34,7 @@ static struct {
     size_t sources, masks, target; /* how many; entries aimed at */
     uint64_t tags, shift;          /* different tags, and where their bits are */
     unsigned any;                  /* percent of receives that take any source */
+    bool drops;                    /* no message is kept, so that the short ways are open */
 } way;
 
 void *__real_aligned_alloc(size_t align, size_t size);
@@ -118,7 +121,13 @@ static void add_recv(struct wf_match_recv like)
         exit(2);
     *r = like;
     recvs.at[recvs.count++].recv = r;
-    wf_match_recv_add(m, r);
+    if (wf_match_is_plain(m) && below(8)) {
+        same(wf_match_msg_any(m, NULL), NULL, "message beside a short way");
+        wf_match_recv_push(m, r);
+        pushed++;
+    } else {
+        wf_match_recv_add(m, r);
+    }
 }
 
 static void add_msg(struct wf_match_msg like)
@@ -131,13 +140,23 @@ static void add_msg(struct wf_match_msg like)
     wf_match_msg_add(m, msg);
 }
 
-static void remove_recv(size_t i)
+/* Remove receive [i]; [pops]: it is the result of wf_match_recv_first. */
+static void take_recv(size_t i, bool pops)
 {
     struct wf_match_recv *r = recvs.at[i].recv;
-    wf_match_recv_remove(m, r);
+    if (pops)
+        wf_match_recv_pop(m, r);
+    else
+        wf_match_recv_remove(m, r);
+    popped += pops;
     memset(r, 0xdb, sizeof *r); /* whoever still looks at it is lost */
     free(r);
     take_out(&recvs, i);
+}
+
+static void remove_recv(size_t i)
+{
+    take_recv(i, false);
 }
 
 static void remove_msg(size_t i)
@@ -171,10 +190,18 @@ static size_t ask_msg(const struct wf_match_recv *r)
 static void arrive(void)
 {
     struct wf_match_msg msg = any_msg();
-    size_t i = ask_recv(&msg);
+    const struct wf_match_recv *first = wf_match_recv_first(m, msg.source, msg.tag);
+    size_t i;
+    if (first && below(8)) {
+        i = model_recv(&msg);
+        same(first, i < recvs.count ? recvs.at[i].recv : NULL, "first receive");
+        take_recv(i, true);
+        return;
+    }
+    i = ask_recv(&msg);
     if (i < recvs.count)
         remove_recv(i);
-    else if (msgs.count < ROOM)
+    else if (msgs.count < ROOM && !way.drops)
         add_msg(msg);
 }
 
@@ -218,7 +245,7 @@ static void add_unasked(void)
     for (uint64_t i = below(way.target / 50 + 2); i--;) {
         if (recvs.count < way.target)
             add_recv(any_recv());
-        if (msgs.count < way.target)
+        if (msgs.count < way.target && !way.drops)
             add_msg(any_msg());
     }
 }
@@ -280,7 +307,8 @@ static void choose_way(void)
     way.sources = below(2) ? 1 + below(3) : SOURCES;
     way.masks = some[below(WF_ARRAY_LEN(some))];
     way.any = (unsigned)below(3) * 50;
-    if (!below(4))
+    way.drops = !below(3);
+    if (way.drops || !below(4))
         lose(NULL, ROOM);
 }
 
@@ -309,10 +337,12 @@ int main(int argc, char **argv)
     lose(NULL, 2 * ROOM);
     printf(
         "seed %llu: %llu operations, %llu entries found, all as in the model; %.1f s, %.1f steps "
-        "per operation\n",
+        "per operation, %llu pushed, %llu popped\n",
         (unsigned long long)seed, (unsigned long long)count, (unsigned long long)answers,
-        (double)(test_now_ns() - begin) / 1e9, (double)wf_match_steps(m) / (double)count);
-    if (recvs.count || msgs.count || answers < count / 4)
+        (double)(test_now_ns() - begin) / 1e9, (double)wf_match_steps(m) / (double)count,
+        (unsigned long long)pushed, (unsigned long long)popped);
+    if (recvs.count || msgs.count || answers < count / 4 || pushed < count / 1000 ||
+        popped < count / 1000)
         return 1;
     wf_match_free(m);
     return 0;

@@ -172,7 +172,7 @@ static void test_copy_small(void **state)
             unsigned char *src = malloc(n + shift + 1); /* exact: a sanitizer sees more */
             memset(dst, 0x77, sizeof dst);
             test_fill(src + shift, n, n);
-            wf_shm_copy_small(dst + 16, src + shift, n);
+            wf_copy_small(dst + 16, src + shift, n);
             assert_true(test_same(dst + 16, n, n));
             for (size_t i = 0; i < 16; i++)
                 assert_int_equal(dst[i], 0x77);

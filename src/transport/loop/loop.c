@@ -252,6 +252,13 @@ static enum weft_status loop_request_ordered(struct wf_tpeer *tpeer, unsigned wh
     return request_send(tpeer, what, args, data, len, reply_max, true);
 }
 
+static enum weft_status loop_tagged(struct wf_tpeer *tpeer, uint64_t tag, const void *data,
+                                    size_t len)
+{
+    const uint32_t args[2] = {(uint32_t)tag, (uint32_t)(tag >> 32)};
+    return request_send(tpeer, WF_AM_WHAT(WF_AM_TAGGED, 2), args, data, len, 0, true);
+}
+
 static enum weft_status loop_reply(struct wf_token *token, const struct wf_am_out *out)
 {
     struct loop_tep *t = LOOP_OF(token->tep, loop_tep);
@@ -470,6 +477,7 @@ const struct wf_transport wf_loop_transport = {
     .peer_close = loop_peer_close,
     .request = loop_request,
     .request_ordered = loop_request_ordered,
+    .tagged = loop_tagged,
     .reply = loop_reply,
     .source = loop_source,
     .find = loop_find,

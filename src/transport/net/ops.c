@@ -96,6 +96,12 @@ enum weft_status wf_net_request_ordered(struct wf_tpeer *tpeer, unsigned what, c
     return request_send(tpeer, what, args, data, len, reply_max, true);
 }
 
+enum weft_status wf_net_tagged(struct wf_tpeer *tpeer, uint64_t tag, const void *data, size_t len)
+{
+    const uint32_t args[2] = {(uint32_t)tag, (uint32_t)(tag >> 32)};
+    return request_send(tpeer, WF_AM_WHAT(WF_AM_TAGGED, 2), args, data, len, 0, true);
+}
+
 static bool chan_is_past(const struct net_chan *chan, uint32_t number)
 {
     bool taken = (int32_t)wf_net_past(number, chan->first) > 0;

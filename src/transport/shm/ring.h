@@ -38,6 +38,7 @@
 #include <weft/weft.h>
 
 #include "base/atomic.h"
+#include "transport/transport.h"
 
 #define WF_SHM_DATA 48
 #define WF_SHM_NO_PLACE 0xff
@@ -91,20 +92,22 @@ static inline int wf_shm_is_ready(uint64_t ready, uint32_t pos)
     return (uint32_t)ready == pos + 1;
 }
 
-static inline void wf_shm_header_read(struct wf_shm_header *h, const struct wf_shm_line *line,
-                                      uint64_t ready)
+/* Returns the second header word. All its fields are loaded by one load. So a hostile sender cannot
+ * change a field between its check and its use. */
+static inline uint64_t wf_shm_header_rest(const struct wf_shm_line *line)
 {
-    uint64_t rest;
-    /* All fields are loaded by one load. So a hostile sender cannot change a field between its
-     * check and its use. */
-    rest = __atomic_load_n((const uint64_t *)(const void *)&line->handler, __ATOMIC_RELAXED);
-    h->len = (uint16_t)(ready >> 32);
-    h->reply_max = (uint16_t)(ready >> 48);
-    h->handler = (uint8_t)rest;
-    h->nargs = (uint8_t)(rest >> 8);
-    h->place = (uint8_t)(rest >> 16);
-    h->flags = (uint8_t)(rest >> 24);
-    h->where = (uint32_t)(rest >> 32);
+    return __atomic_load_n((const uint64_t *)(const void *)&line->handler, __ATOMIC_RELAXED);
+}
+
+static inline struct wf_shm_header wf_shm_header(uint64_t ready, uint64_t rest)
+{
+    return (struct wf_shm_header){.len = (uint16_t)(ready >> 32),
+                                  .reply_max = (uint16_t)(ready >> 48),
+                                  .handler = (uint8_t)rest,
+                                  .nargs = (uint8_t)(rest >> 8),
+                                  .place = (uint8_t)(rest >> 16),
+                                  .flags = (uint8_t)(rest >> 24),
+                                  .where = (uint32_t)(rest >> 32)};
 }
 
 static inline void wf_shm_header_write(struct wf_shm_line *line, uint8_t handler, uint32_t nargs,
@@ -122,6 +125,18 @@ static inline void wf_shm_header_short(struct wf_shm_line *line, uint32_t what)
     uint64_t rest = what | (uint64_t)WF_SHM_NO_PLACE << 16;
     __builtin_memcpy(&line->handler, &rest, sizeof rest);
 }
+
+/* Is this the second header word, [rest], of a message of one line that reserves no place for a
+ * reply? */
+static inline bool wf_shm_is_short(uint64_t rest)
+{
+    return rest >> 16 == WF_SHM_NO_PLACE;
+}
+
+/* The second header word of a tagged message of one line. Its last 8 data bytes are the tag. */
+#define WF_SHM_TAGGED_WHAT WF_AM_WHAT(WF_AM_TAGGED, 2)
+#define WF_SHM_TAGGED (WF_SHM_TAGGED_WHAT | (uint64_t)WF_SHM_NO_PLACE << 16)
+#define WF_SHM_TAGGED_MAX (WF_SHM_DATA - 8)
 
 struct wf_shm_reply {
     struct wf_shm_line line;
@@ -208,33 +223,6 @@ static inline size_t wf_shm_places_at(const struct wf_shm_geometry *g)
 static inline size_t wf_shm_back_size(const struct wf_shm_geometry *g)
 {
     return (wf_shm_places_at(g) + (size_t)g->places * g->am_max + 4095) & ~(size_t)4095;
-}
-
-/* Copy [n] bytes, at most 64, to [dst], which is aligned to 16 bytes. [dst] has room for [n]
- * rounded up to 16. Exactly [n] bytes of [src] are read. The copies have fixed sizes, because a
- * call of memcpy(3) with a variable length takes longer than writing the whole line. */
-static inline void wf_shm_copy_small(void *dst, const void *src, size_t n)
-{
-    uint8_t *d = dst;
-    const uint8_t *s = src;
-    if (n == 8) {
-        __builtin_memcpy(d, s, 8);
-    } else if (n >= 16) {
-        size_t i = 0;
-        for (; i + 16 <= n; i += 16)
-            __builtin_memcpy(d + i, s + i, 16);
-        __builtin_memcpy(d + n - 16, s + n - 16, 16);
-    } else if (n >= 8) {
-        __builtin_memcpy(d, s, 8);
-        __builtin_memcpy(d + n - 8, s + n - 8, 8);
-    } else if (n >= 4) {
-        __builtin_memcpy(d, s, 4);
-        __builtin_memcpy(d + n - 4, s + n - 4, 4);
-    } else if (n) {
-        d[0] = s[0];
-        d[n / 2] = s[n / 2];
-        d[n - 1] = s[n - 1];
-    }
 }
 
 /* Copy [n] arguments, one 4-byte word at a time. The caller has probably just written them. If a

@@ -99,7 +99,7 @@ enum weft_status wf_shm_reply(struct wf_token *token, const struct wf_am_out *ou
     if (in_place)
         memcpy(rx->places + (size_t)t->place * rx->segs->geometry.am_max, out->data, out->len);
     else
-        wf_shm_copy_small(r->line.data, out->data, out->len);
+        wf_copy_small(r->line.data, out->data, out->len);
     if (out->nargs)
         wf_shm_copy_args(next ? (uint8_t *)r->args : r->line.data + WF_SHM_DATA - 4u * out->nargs,
                          out->args, out->nargs);
@@ -156,8 +156,8 @@ static inline const uint8_t *request_payload(struct shm_rx *rx, const struct wf_
     return at + h->len <= g->payload ? rx->payload + at : NULL;
 }
 
-__attribute__((noinline, cold)) static int request_bad(struct shm_rx *rx,
-                                                       const struct wf_shm_header *h)
+__attribute__((noinline, cold)) static bool request_bad(struct shm_rx *rx,
+                                                        const struct wf_shm_header *h)
 {
     wf_error("peer process %u: message with %u bytes, %u arguments, block %u, place %u breaks the "
              "protocol; dropping the connection",
@@ -166,7 +166,7 @@ __attribute__((noinline, cold)) static int request_bad(struct shm_rx *rx,
     wf_shm_rx_refuse(rx, WEFT_EPROTO);
     wf_store_release(&rx->down, (int)WEFT_EPROTO);
     wf_store_release(&rx->tep->inbox, 1);
-    return -1;
+    return false;
 }
 
 /* Called once per endpoint. */
@@ -189,38 +189,70 @@ static inline struct shm_delivery *delivery_of(struct shm_rx *rx)
     return d;
 }
 
-/* Deliver the message at [pos], whose ready word was loaded as [ready]. Returns 1, or -1 if the
- * message breaks the protocol; the connection is then refused. The caller must store head. */
-static inline int request_deliver(struct shm_rx *rx, struct shm_delivery *d, uint32_t pos,
-                                  uint64_t ready)
+/* Deliver a message for which request_deliver has no short way: one that needs payload blocks or
+ * expects a reply, that the core wants by deliver, or that breaks the protocol.
+ * [ready] and [rest] are the two words of its header. Returns false if it breaks the protocol; the
+ * connection is then refused. */
+__attribute__((noinline)) static bool odd_deliver(struct shm_rx *rx, struct shm_delivery *d,
+                                                  uint32_t pos, uint64_t ready, uint64_t rest)
 {
     const struct wf_shm_line *line = &rx->lines[pos & rx->mask];
-    struct wf_shm_header h;
-    wf_shm_header_read(&h, line, ready);
+    struct wf_shm_header h = wf_shm_header(ready, rest);
     d->am.data = request_payload(rx, line, &h);
     if (__builtin_expect(!d->am.data, 0))
         return request_bad(rx, &h);
-    if (h.nargs)
-        wf_shm_copy_small(d->args,
-                          h.flags & WF_SHM_BESIDE ? (const uint8_t *)d->am.data - WF_SHM_ARGS_BLOCK
-                                                  : line->data + WF_SHM_DATA - 4u * h.nargs,
-                          4u * h.nargs);
+    wf_copy_small(d->args,
+                  h.flags & WF_SHM_BESIDE ? (const uint8_t *)d->am.data - WF_SHM_ARGS_BLOCK
+                                          : line->data + WF_SHM_DATA - 4u * h.nargs,
+                  4u * h.nargs);
     d->am.len = h.len;
-    d->am.reply_max = h.reply_max;
     d->am.nargs = h.nargs;
     d->am.handler = h.handler;
-    d->am.can_reply = h.reply_max != 0;
-    d->token.base.can_reply = h.reply_max != 0;
     if (h.reply_max) {
+        d->am.reply_max = h.reply_max;
+        d->am.can_reply = true;
+        d->token.base.can_reply = WF_REPLY_DUE;
         d->token.base.reply_room = h.reply_max - 1u;
         d->token.pos = pos;
         d->token.place = h.place;
         d->am.serial = ++d->token.base.serial;
+        rx->wants_reply = true;
     }
     rx->tep->base.events->deliver(rx->tep->base.owner, &d->am);
-    if (__builtin_expect(d->token.base.can_reply, 0))
+    if (d->token.base.can_reply)
         reply_none(&d->token);
-    return 1;
+    d->am.reply_max = 0;
+    d->am.can_reply = false;
+    return true;
+}
+
+/* Deliver the message at [pos], whose ready word was loaded as [ready]. Returns false if the
+ * message breaks the protocol; the connection is then refused. The caller must store head.
+ * Between messages, reply_max and can_reply of [d] are 0: the short ways need not store them. */
+static inline bool request_deliver(struct shm_rx *rx, struct shm_delivery *d, uint32_t pos,
+                                   uint64_t ready)
+{
+    const struct wf_shm_line *line = &rx->lines[pos & rx->mask];
+    const struct wf_tep *tep = &rx->tep->base;
+    uint64_t rest = wf_shm_header_rest(line);
+    uint64_t len = ready >> 32; /* and reply_max, which makes it too long for a short way */
+    unsigned nargs = rest >> 8 & 0xff;
+    if (rest == WF_SHM_TAGGED && len <= WF_SHM_TAGGED_MAX) {
+        uint64_t tag;
+        memcpy(&tag, line->data + WF_SHM_TAGGED_MAX, sizeof tag);
+        if (tep->events->tagged(tep->owner, rx->conn, tag, line->data, (uint32_t)len))
+            return true;
+    } else if (wf_shm_is_short(rest) && len + 4 * nargs <= WF_SHM_DATA) {
+        if (nargs)
+            wf_copy_small(d->args, line->data + WF_SHM_DATA - 4u * nargs, 4u * nargs);
+        d->am.data = line->data;
+        d->am.len = (uint32_t)len;
+        d->am.nargs = (uint8_t)nargs;
+        d->am.handler = (uint8_t)rest;
+        tep->events->deliver(tep->owner, &d->am);
+        return true;
+    }
+    return odd_deliver(rx, d, pos, ready, rest);
 }
 
 static void count_received(struct shm_rx *rx, int n)
@@ -231,9 +263,9 @@ static void count_received(struct shm_rx *rx, int n)
 
 int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos)
 {
-    int n = request_deliver(rx, delivery_of(rx), pos, ready_word(rx, pos));
-    count_received(rx, n > 0);
-    return n;
+    bool delivered = request_deliver(rx, delivery_of(rx), pos, ready_word(rx, pos));
+    count_received(rx, delivered);
+    return delivered ? 1 : -1;
 }
 
 void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head)
@@ -258,7 +290,8 @@ __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready,
     struct shm_delivery *d = delivery_of(rx);
     uint32_t pos = rx->head;
     int events = 0;
-    while (request_deliver(rx, d, pos, ready) > 0) {
+    rx->wants_reply = false;
+    while (request_deliver(rx, d, pos, ready)) {
         if (rx->odd)
             __builtin_prefetch(&rx->lines[(pos + READ_AHEAD) & rx->mask]);
         pos++;
@@ -272,7 +305,6 @@ __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready,
     }
     count_received(rx, events);
     rx->odd = events == budget && budget > 1 ? SHM_RX_BACKLOG : 0;
-    rx->last_wants_reply = d->am.can_reply;
     rx->head = pos;
     if (budget == 1 || pos - rx->published >= rx->publish_at || !wf_shm_rx_ready(rx, pos))
         wf_shm_rx_publish(rx, pos);
@@ -292,7 +324,7 @@ int wf_shm_rx_poll(struct shm_rx *rx, int budget)
         return rx_burst(rx, ready, idle ? 1 : budget);
     /* The sender polls the reply slot that this side writes next, so the slot is in the cache of
      * the sender's core. The prefetch moves the slot to this core before the reply is written. */
-    if (rx->last_wants_reply)
+    if (rx->wants_reply)
         wf_prefetch_write(&rx->back->replies[rx->head & rx->mask]);
     return 0;
 }

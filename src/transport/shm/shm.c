@@ -380,6 +380,7 @@ const struct wf_transport wf_shm_transport = {
     .peer_close = shm_peer_close,
     .request = wf_shm_request,
     .request_ordered = wf_shm_request,
+    .tagged = wf_shm_tagged,
     .reply = wf_shm_reply,
     .source = wf_shm_source,
     .heed = wf_shm_heed,

@@ -289,10 +289,10 @@ struct shm_rx {
     uint32_t head;
     /* The value last stored to back->head, which the sender loads when it is out of room. */
     uint32_t published;
-    uint32_t publish_at;   /* head is stored after this many messages; constant */
-    uint8_t odd;           /* SHM_RX_* */
-    bool idle;             /* the last poll found no message */
-    bool last_wants_reply; /* the last message of the last burst expects a reply */
+    uint32_t publish_at; /* head is stored after this many messages; constant */
+    uint8_t odd;         /* SHM_RX_* */
+    bool idle;           /* the last poll found no message */
+    bool wants_reply;    /* a message of the last burst expects a reply */
     uint8_t *payload, *places;
     bool fence;     /* one side cannot use membarrier, so each publish needs a fence; constant */
     uint64_t epoch; /* current value of back->sleep_epoch, which this side writes */
@@ -419,6 +419,7 @@ uint64_t wf_shm_memory_bound(unsigned endpoints, uint32_t am_max);
 /* tx.c */
 enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                 const void *data, size_t len, size_t reply_max);
+enum weft_status wf_shm_tagged(struct wf_tpeer *tpeer, uint64_t tag, const void *data, size_t len);
 void wf_shm_tx_count(struct shm_tx *tx);
 int wf_shm_tx_poll(struct shm_tx *tx, int budget);
 int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t due_index);

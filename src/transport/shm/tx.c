@@ -149,7 +149,7 @@ static inline enum weft_status line_publish(struct shm_tx *tx, struct wf_shm_lin
 
 static inline void line_data(struct wf_shm_line *line, const struct wf_am_out *out)
 {
-    wf_shm_copy_small(line->data, out->data, out->len);
+    wf_copy_small(line->data, out->data, out->len);
     if (out->nargs)
         wf_shm_copy_args(line->data + WF_SHM_DATA - 4u * out->nargs, out->args, out->nargs);
 }
@@ -330,6 +330,31 @@ enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uin
     return line_publish(tx, line, tx->tail, (uint32_t)len, 0);
 }
 
+__attribute__((noinline)) static enum weft_status tagged_slow(struct wf_tpeer *tpeer, uint64_t tag,
+                                                              const void *data, size_t len)
+{
+    const uint32_t args[2] = {(uint32_t)tag, (uint32_t)(tag >> 32)};
+    return request_line(tpeer, WF_SHM_TAGGED_WHAT, args, data, len, 0);
+}
+
+/* As wf_shm_request, for a message to WF_AM_TAGGED. */
+enum weft_status wf_shm_tagged(struct wf_tpeer *tpeer, uint64_t tag, const void *data, size_t len)
+{
+    struct shm_tx *tx = SHM_OF(tpeer, shm_peer)->tx;
+    struct wf_shm_line *line;
+    if (__builtin_expect(!tx || tx->tail == tx->credit_end, 0) || len > WF_SHM_TAGGED_MAX)
+        return tagged_slow(tpeer, tag, data, len);
+    line = line_ahead(tx, tx->tail);
+    wf_shm_header_short(line, WF_SHM_TAGGED_WHAT);
+    WF_HOOK("send.header");
+    if (__builtin_expect(len == 8, 1))
+        memcpy(line->data, data, 8);
+    else
+        wf_copy_small(line->data, data, len);
+    memcpy(line->data + WF_SHM_TAGGED_MAX, &tag, sizeof tag);
+    return line_publish(tx, line, tx->tail, (uint32_t)len, 0);
+}
+
 static uint64_t reply_ready_word(const struct shm_tx *tx, const struct shm_due *due)
 {
     return wf_load_acquire(&tx->back->replies[due->pos & tx->mask].line.ready); /* "reply" */
@@ -379,7 +404,7 @@ int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
     struct wf_shm_header h;
     uint32_t args[16];
     struct weft_am am = {.args = args, .is_reply = 1, .token = token, .serial = token->serial + 1};
-    wf_shm_header_read(&h, &r->line, reply_ready_word(tx, due));
+    h = wf_shm_header(reply_ready_word(tx, due), wf_shm_header_rest(&r->line));
     if (h.flags & WF_SHM_NO_REPLY)
         return 0;
     am.data = reply_payload(tx, due, r, &h);
