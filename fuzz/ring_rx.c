@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The receiving side of a ring whose lines are anything: wf_shm_rx_poll. The
+/* The receiving side of a ring whose lines are anything: wf_shm_rx_burst. The
  * segments are heap blocks of exactly their size, so that one byte too far is seen. */
 #define _GNU_SOURCE
 #include "fuzz.h"
@@ -106,7 +106,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(rx);
     wf_ep_set_busy(ep, true); /* as in weft_ep_poll */
     for (int n = 1; n > 0; done += n)
-        n = wf_shm_rx_poll(rx, 5);
+        n = wf_shm_rx_ready(rx, rx->head)
+                ? wf_shm_rx_burst(rx, wf_shm_rx_ready_word(rx, rx->head), 5)
+                : 0;
     wf_ep_set_busy(ep, false);
     /* All of it was handled, or the connection was dropped at the first lie. */
     FUZZ_CHECK((done == SLOTS && !segs.back->closed) ||

@@ -91,31 +91,41 @@ enum wf_ep_odd {
     WF_EP_BUSY = 2,
     /* constant: local buffers of operations must be in registered regions (WEFT_MR_LOCAL) */
     WF_EP_LOCAL = 4,
+    WF_EP_ARMED = 8, /* weft_ep_arm has returned OK, and no poll came since */
+};
+
+/* A transport that weft_ep_poll polls. */
+struct wf_polled {
+    int (*poll)(struct wf_tep *tep);
+    struct wf_tep *tep;
 };
 
 struct weft_ep {
-    /* The first 64 bytes hold what every call reads. The next 64 bytes hold what every poll
-     * reads. */
+    /* The first cache line holds what every call reads, the next two what every poll reads. */
     struct weft_ctx *ctx;
     uint64_t fork_gen; /* a copy of ctx->fork_gen, in this cache line because every call reads it */
     uint32_t odd;      /* enum wf_ep_odd */
     bool counted;      /* constant: true if opened with WEFT_EP_RMA_EVENT */
     /* true if a job opened the endpoint and its context; then weft_job_close closes both */
     bool of_job;
-    bool armed;
     /* True if a request must be sent again later and no event will announce when. Then the owner
      * must not sleep on its descriptor. */
     bool retry;
     uint32_t am_max;
     /* constant: bytes of the longest tagged message that one active message carries */
     uint32_t eager_max;
-    struct wf_tep *tep[WF_TRANSPORTS]; /* null: not in use */
     /* matches tagged messages with receives; null until the first message or receive */
     struct wf_match *match;
-    uint64_t *counters;     /* [WF_STATS], in ctx->stats */
+    uint64_t *counters; /* [WF_STATS], in ctx->stats */
+    /* Bits of the transports that have something to poll (wf_tep_activate), and of those in
+     * [polled], which holds [npolled]. */
+    _Atomic uint32_t active;
+    uint32_t polled_bits, npolled;
+    _Alignas(WF_CACHE_LINE) struct wf_polled polled[WF_TRANSPORTS];
     struct wf_list stalled; /* flows (struct wf_flow) whose requests wait for room in a transport */
     struct wf_list copying; /* requests that copy a long tagged message from its sender's memory */
     struct wf_list opening; /* requests to open a region */
+    struct wf_tep *tep[WF_TRANSPORTS]; /* null: not in use */
     /* constant; of the transport that can tell whether messages have arrived; null: there is none
      */
     struct wf_tep *arrivals;

@@ -143,9 +143,11 @@ static enum weft_status teps_open(struct weft_ep *ep)
                                    .event_fd = ep->event_fd,
                                    .epoll_fd = ep->wait_fd == ep->event_fd ? -1 : ep->wait_fd,
                                    .am_max = ep->am_max,
-                                   .counters = ep->counters};
+                                   .counters = ep->counters,
+                                   .active = &ep->active};
     for (int i = 0; i < WF_TRANSPORTS; i++) {
         enum weft_status status = WEFT_OK;
+        params.active_bit = 1u << i;
         if (ep->ctx->tctx[i])
             status = wf_transports[i]->ep_open(ep->ctx->tctx[i], &params, &ep->tep[i]);
         if (status != WEFT_OK) {
@@ -287,32 +289,59 @@ enum weft_status weft_ep_address(struct weft_ep *ep, void *buf, size_t *len)
 
 static void ep_disarm(struct weft_ep *ep)
 {
-    ep->armed = false;
+    wf_ep_set_odd(ep, wf_ep_odd(ep) & ~(uint32_t)WF_EP_ARMED);
     for (int i = 0; i < WF_TRANSPORTS; i++)
         if (ep->tep[i])
             wf_transports[i]->disarm(ep->tep[i]);
 }
 
-int weft_ep_poll(struct weft_ep *ep)
+/* Transports have become active. Poll them from now on. */
+__attribute__((noinline)) static void polled_add(struct weft_ep *ep)
 {
-    enum weft_status status = wf_ep_enter(ep);
-    uint32_t odd;
-    int events = 0;
-    if (__builtin_expect(status != WEFT_OK, 0))
-        return status;
-    if (__builtin_expect(ep->armed, 0))
-        ep_disarm(ep);
-    odd = wf_ep_odd(ep);
-    wf_ep_set_odd(ep, odd | WF_EP_BUSY);
+    uint32_t active = atomic_load_explicit(&ep->active, memory_order_acquire);
     for (int i = 0; i < WF_TRANSPORTS; i++)
-        if (ep->tep[i])
-            events += wf_transports[i]->poll(ep->tep[i]);
+        if ((active & ~ep->polled_bits) >> i & 1)
+            ep->polled[ep->npolled++] = (struct wf_polled){wf_transports[i]->poll, ep->tep[i]};
+    ep->polled_bits = active;
+}
+
+static inline int poll_all(struct weft_ep *ep)
+{
+    const uint32_t odd = wf_ep_odd(ep);
+    int events = 0;
+    if (__builtin_expect(atomic_load_explicit(&ep->active, memory_order_relaxed) != ep->polled_bits,
+                         0))
+        polled_add(ep);
+    wf_ep_set_odd(ep, odd | WF_EP_BUSY);
+    for (uint32_t i = 0; i < ep->npolled; i++)
+        events += ep->polled[i].poll(ep->polled[i].tep);
     if (__builtin_expect(
             !wf_list_empty(&ep->stalled) || !wf_list_empty(&ep->copying) || ep->senders.sweep, 0))
         events += wf_flows_progress(ep);
     wf_ep_set_odd(ep, odd);
+    return events;
+}
+
+__attribute__((noinline)) static int poll_odd(struct weft_ep *ep)
+{
+    enum weft_status status = wf_ep_enter(ep);
+    int events;
+    if (status != WEFT_OK)
+        return status;
+    if (wf_ep_odd(ep) & WF_EP_ARMED)
+        ep_disarm(ep);
+    events = poll_all(ep);
     wf_ep_leave(ep);
     return events;
+}
+
+int weft_ep_poll(struct weft_ep *ep)
+{
+    if (__builtin_expect(!ep || !wf_fork_gen_is(ep->fork_gen) ||
+                             wf_ep_odd(ep) & (WF_EP_LOCKED | WF_EP_BUSY | WF_EP_ARMED),
+                         0))
+        return poll_odd(ep);
+    return poll_all(ep);
 }
 
 /* The first two polls may open connections, so the number of polls that suffice may grow then. */
@@ -348,11 +377,11 @@ enum weft_status weft_ep_arm(struct weft_ep *ep)
     uint64_t n;
     if (status != WEFT_OK)
         return status;
-    if (ep->armed)
+    if (wf_ep_odd(ep) & WF_EP_ARMED)
         ep_disarm(ep);
     if (read(ep->event_fd, &n, sizeof n) < 0 && errno != EAGAIN)
         return wf_ep_left(ep, WEFT_ESYSTEM);
-    ep->armed = true;
+    wf_ep_set_odd(ep, wf_ep_odd(ep) | WF_EP_ARMED);
     if (!wf_flows_settle(ep)) /* the owner has to poll again, so it must not sleep */
         status = WEFT_AGAIN;
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)

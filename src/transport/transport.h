@@ -19,9 +19,9 @@
  *  2. reply never fails for lack of room, because the request has reserved the room.
  *  3. Until [events->deliver] returns, the transport does not change the payload that it passed to
  *     deliver, even if deliver sends a reply.
- *  4. poll delivers each message exactly once, and does a bounded amount of work per call. deliver
- *     never calls poll. After a long idle time, only every 16th call of poll has to look for
- *     messages.
+ *  4. The core calls poll once the transport has called wf_tep_activate. poll delivers each message
+ *     exactly once, and does a bounded amount of work per call. deliver never calls poll. After a
+ * long idle time, only every 16th call of poll has to look for messages.
  *  5. Messages that a peer sent before its loss are delivered before [events->peer_down] reports
  *     the loss. No message of the peer is delivered after that report. After a report of EPEER the
  *     transport does not touch the peer's memory. If only the peer's endpoint was closed, the
@@ -34,6 +34,7 @@
 #ifndef WF_TRANSPORT_TRANSPORT_H
 #define WF_TRANSPORT_TRANSPORT_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -221,6 +222,9 @@ struct wf_tep_params {
     int epoll_fd;
     uint32_t am_max;
     uint64_t *counters; /* indexed by enum wf_stat; only the owner writes them */
+    /* The bits of the transports that the core polls, and this transport's: wf_tep_activate. */
+    _Atomic uint32_t *active;
+    uint32_t active_bit;
 };
 
 struct wf_tctx {
@@ -243,7 +247,30 @@ struct wf_tep {
     uint64_t *counters;
     int event_fd;
     uint32_t am_max;
+    _Atomic uint32_t *active;
+    uint32_t active_bit;
 };
+
+static inline struct wf_tep wf_tep_of(const struct wf_transport *transport,
+                                      const struct wf_tep_params *params)
+{
+    return (struct wf_tep){.transport = transport,
+                           .events = params->events,
+                           .owner = params->owner,
+                           .counters = params->counters,
+                           .event_fd = params->event_fd,
+                           .am_max = params->am_max,
+                           .active = params->active,
+                           .active_bit = params->active_bit};
+}
+
+/* Make the core poll [tep], from its next poll on and until [tep] is closed. A transport calls this
+ * before its first event, or in ep_open. Any thread may call. */
+static inline void wf_tep_activate(struct wf_tep *tep)
+{
+    if (!(atomic_load_explicit(tep->active, memory_order_relaxed) & tep->active_bit))
+        atomic_fetch_or_explicit(tep->active, tep->active_bit, memory_order_release);
+}
 
 struct wf_tpeer {
     struct wf_tep *tep;

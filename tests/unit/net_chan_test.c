@@ -84,7 +84,9 @@ static int bench_open(void **state)
     struct bench *b = calloc(1, sizeof *b);
     struct wf_process_id self = {.pid = (uint32_t)getpid(), .token = {1, 2}};
     struct wf_tctx_params ctx = {.self = &self, .network = true};
-    struct wf_tep_params ep = {.events = &events, .owner = b, .am_max = 4096};
+    static _Atomic uint32_t active;
+    struct wf_tep_params ep = {
+        .events = &events, .owner = b, .am_max = 4096, .active = &active, .active_bit = 1};
     struct wf_tep *tep;
     struct wf_contact nowhere = {0};
     struct rlimit files;

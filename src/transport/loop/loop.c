@@ -119,12 +119,7 @@ static enum weft_status loop_ep_open(struct wf_tctx *tctx, const struct wf_tep_p
     struct loop_tep *t = calloc(1, sizeof *t);
     if (!t)
         return WEFT_ENOMEM;
-    t->base = (struct wf_tep){.transport = &wf_loop_transport,
-                              .events = params->events,
-                              .owner = params->owner,
-                              .counters = params->counters,
-                              .event_fd = params->event_fd,
-                              .am_max = params->am_max};
+    t->base = wf_tep_of(&wf_loop_transport, params);
     t->ctx = LOOP_OF(tctx, loop_ctx);
     t->address = params->address;
     wf_list_init(&t->peers);
@@ -180,8 +175,10 @@ static bool slots_make(struct loop_tep *t)
         return true;
     t->slots = calloc(SLOTS, sizeof *t->slots);
     t->payload = aligned_alloc(64, 2 * (size_t)SLOTS * t->base.am_max);
-    if (t->slots && t->payload)
+    if (t->slots && t->payload) {
+        wf_tep_activate(&t->base);
         return true;
+    }
     free(t->slots);
     free(t->payload);
     t->slots = NULL;

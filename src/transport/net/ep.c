@@ -112,12 +112,7 @@ enum weft_status wf_net_ep_open(struct wf_tctx *tctx, const struct wf_tep_params
     struct net_ep *ep = calloc(1, size);
     if (!ep)
         return WEFT_ENOMEM;
-    ep->base = (struct wf_tep){.transport = tctx->transport,
-                               .events = params->events,
-                               .owner = params->owner,
-                               .counters = params->counters,
-                               .event_fd = params->event_fd,
-                               .am_max = params->am_max};
+    ep->base = wf_tep_of(tctx->transport, params);
     ep->ctx = ctx;
     ep->driver = ctx->driver;
     ep->address = params->address;

@@ -38,8 +38,10 @@ struct net_session *wf_net_session_make(struct net_ep *ep, const struct wf_addre
     p->is_greater = memcmp(&ep->address, to, sizeof *to) > 0;
     p->number = ++ep->next_session;
     wf_list_init(&p->item);
-    if (wf_addr_table_add(&ep->sessions, &p->known))
+    if (wf_addr_table_add(&ep->sessions, &p->known)) {
+        wf_tep_activate(&ep->base);
         return p;
+    }
     free(p);
     return NULL;
 }

@@ -236,7 +236,7 @@ static void sweep(struct shm_tep *t)
 {
     rxs_check_closed(t);
     txs_check_closed(t);
-    if (t->wants_ring || t->held)
+    if (t->odd & SHM_WANTS_RING || t->held)
         wf_shm_ring_hold(t);
     wf_shm_rxs_patrol(t);
     wf_shm_rxs_cool(t);
@@ -355,35 +355,76 @@ static int poll_shuffled(struct shm_tep *t)
 
 /* Returns the number of events that make the core retry refused messages. Messages that were
  * refused for lack of room in their ring are handled by wf_shm_tx_poll, not here. */
-__attribute__((noinline)) static int refusals_recheck(struct shm_tep *t)
+static int refusals_recheck(struct shm_tep *t)
 {
-    int events = t->retry_due;
-    t->retry_due = false;
-    if (t->wants_ring && wf_shm_ring_available(t)) {
-        t->wants_ring = false;
+    int events = (t->odd & SHM_RETRY_DUE) != 0;
+    t->odd &= ~(uint32_t)SHM_RETRY_DUE;
+    if (t->odd & SHM_WANTS_RING && wf_shm_ring_available(t)) {
+        t->odd &= ~(uint32_t)SHM_WANTS_RING;
         events++;
     }
     return events;
 }
 
+/* Deliver at most t->burst messages of [rx]. After a poll that found nothing, only one message is
+ * delivered. The reason: to find a second message, its line must be loaded, which misses the cache.
+ * Until that load is complete, no store that the application makes in response, such as an answer,
+ * leaves the core. */
+static inline int rx_poll(struct shm_tep *t, struct shm_rx *rx)
+{
+    uint64_t ready = wf_shm_rx_ready_word(rx, rx->head);
+    bool idle = rx->idle;
+    rx->idle = !wf_shm_is_ready(ready, rx->head);
+    if (!rx->idle)
+        return wf_shm_rx_burst(rx, ready, idle ? 1 : t->burst);
+    /* The sender polls the reply slot that this side writes next, so the slot is in the cache of
+     * the sender's core. The prefetch moves the slot to this core before the reply is written. */
+    if (rx->wants_reply)
+        wf_prefetch_write(&rx->back->replies[rx->head & rx->mask]);
+    return 0;
+}
+
+/* Has this endpoint something to do for [tx]: count messages, wait for room, or wait for replies?
+ */
+static inline bool tx_is_due(const struct shm_tx *tx)
+{
+    return tx->tail != tx->tail_counted || tx->wants_room || tx->due_head != tx->due_tail;
+}
+
+static inline int hot_poll(struct shm_tep *t)
+{
+    int events = 0;
+    for (uint32_t i = 0; i < t->nrx_hot; i++)
+        events += rx_poll(t, t->rx[i]);
+    for (uint32_t i = 0; i < t->ntx_hot; i++)
+        if (tx_is_due(t->tx[i]))
+            events += wf_shm_tx_poll(t->tx[i], t->burst);
+    return events;
+}
+
+__attribute__((noinline)) static int odd_poll(struct shm_tep *t)
+{
+    int events = 0;
+    if (!(t->turn & SWEEP_MASK))
+        sweep(t);
+    if (wf_shm_bell_rung(t))
+        bell_read(t);
+    if (wf_load_acquire(&t->inbox))
+        events += inbox_handle(t);
+    if (t->odd & (SHM_RETRY_DUE | SHM_WANTS_RING))
+        events += refusals_recheck(t);
+    return events + (t->odd & SHM_SHUFFLE ? poll_shuffled(t) : hot_poll(t));
+}
+
 int wf_shm_poll(struct wf_tep *tep)
 {
     struct shm_tep *t = SHM_OF(tep, shm_tep);
-    int events = 0;
-    if (__builtin_expect(!(++t->turn & SWEEP_MASK), 0))
-        sweep(t);
-    if (__builtin_expect(wf_shm_bell_rung(t), 0))
-        bell_read(t);
-    if (__builtin_expect(wf_load_acquire(&t->inbox), 0))
-        events += inbox_handle(t);
-    if (__builtin_expect(t->retry_due | t->wants_ring, 0))
-        events += refusals_recheck(t);
-    if (t->shuffle)
-        return events + poll_shuffled(t);
-    for (uint32_t i = 0; i < t->nrx_hot; i++)
-        events += wf_shm_rx_poll(t->rx[i], t->burst);
-    for (uint32_t i = 0; i < t->ntx_hot; i++)
-        events += wf_shm_tx_poll(t->tx[i], t->burst);
+    int events;
+    if (__builtin_expect(!(++t->turn & SWEEP_MASK) || wf_shm_bell_rung(t) ||
+                             wf_load_acquire(&t->inbox) || t->odd,
+                         0))
+        return odd_poll(t);
+    events = hot_poll(t);
     /* While this poll is idle, prefetch the line that the next send will write. The receiver polls
      * that line, so the line is in the cache of the receiver's core. The prefetch moves the line to
      * this core before the application writes an answer. Measured (runs with and without the
@@ -414,13 +455,13 @@ static bool pending(struct shm_tep *t)
 {
     rxs_check_closed(t);
     txs_check_closed(t);
-    if (wf_load_acquire(&t->inbox) || t->retry_due || wf_shm_bell_rung(t))
+    if (wf_load_acquire(&t->inbox) || t->odd & SHM_RETRY_DUE || wf_shm_bell_rung(t))
         return true;
     /* A ring is held for a waiting peer, to which the application may never send again. The next
      * sweep releases the ring, so the owner must keep polling. */
-    if (t->held && !t->wants_ring)
+    if (t->held && !(t->odd & SHM_WANTS_RING))
         return true;
-    if (t->wants_ring && wf_shm_ring_available(t))
+    if (t->odd & SHM_WANTS_RING && wf_shm_ring_available(t))
         return true;
     for (uint32_t i = 0; i < t->nrx_hot; i++)
         if (wf_shm_rx_ready(t->rx[i], t->rx[i]->head))

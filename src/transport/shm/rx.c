@@ -114,14 +114,9 @@ void wf_shm_source(const struct wf_token *token, struct wf_address *out, struct 
     *out = SHM_OF(token, shm_token)->rx->from;
 }
 
-static inline uint64_t ready_word(const struct shm_rx *rx, uint32_t pos)
-{
-    return wf_load_acquire(&rx->lines[pos & rx->mask].ready); /* "line" */
-}
-
 bool wf_shm_rx_ready(const struct shm_rx *rx, uint32_t pos)
 {
-    return wf_shm_is_ready(ready_word(rx, pos), pos);
+    return wf_shm_is_ready(wf_shm_rx_ready_word(rx, pos), pos);
 }
 
 bool wf_shm_rx_is_control(const struct shm_rx *rx, uint32_t pos)
@@ -263,7 +258,7 @@ static void count_received(struct shm_rx *rx, int n)
 
 int wf_shm_rx_deliver(struct shm_rx *rx, uint32_t pos)
 {
-    bool delivered = request_deliver(rx, delivery_of(rx), pos, ready_word(rx, pos));
+    bool delivered = request_deliver(rx, delivery_of(rx), pos, wf_shm_rx_ready_word(rx, pos));
     count_received(rx, delivered);
     return delivered ? 1 : -1;
 }
@@ -285,7 +280,9 @@ __attribute__((noinline)) static void blocks_publish(struct shm_rx *rx, uint32_t
     wf_shm_rx_publish(rx, pos);
 }
 
-__attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready, int budget)
+/* Deliver at most [budget] messages; [budget] is above 0. The first one is ready: its ready word is
+ * [ready]. */
+int wf_shm_rx_burst(struct shm_rx *rx, uint64_t ready, int budget)
 {
     struct shm_delivery *d = delivery_of(rx);
     uint32_t pos = rx->head;
@@ -299,7 +296,7 @@ __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready,
             break;
         if (__builtin_expect(rx->odd & SHM_RX_BLOCKS, 0))
             blocks_publish(rx, pos);
-        ready = ready_word(rx, pos);
+        ready = wf_shm_rx_ready_word(rx, pos);
         if (!wf_shm_is_ready(ready, pos))
             break;
     }
@@ -311,27 +308,9 @@ __attribute__((noinline)) static int rx_burst(struct shm_rx *rx, uint64_t ready,
     return events;
 }
 
-/* Deliver at most [budget] messages; [budget] is above 0. After a poll that found nothing, only one
- * message is delivered. The reason: to find a second message, its line must be loaded, which misses
- * the cache. Until that load is complete, no store that the application makes in response, such as
- * an answer, leaves the core. */
-int wf_shm_rx_poll(struct shm_rx *rx, int budget)
-{
-    uint64_t ready = ready_word(rx, rx->head);
-    bool idle = rx->idle;
-    rx->idle = !wf_shm_is_ready(ready, rx->head);
-    if (!rx->idle)
-        return rx_burst(rx, ready, idle ? 1 : budget);
-    /* The sender polls the reply slot that this side writes next, so the slot is in the cache of
-     * the sender's core. The prefetch moves the slot to this core before the reply is written. */
-    if (rx->wants_reply)
-        wf_prefetch_write(&rx->back->replies[rx->head & rx->mask]);
-    return 0;
-}
-
 /* Deliver all messages that the sender has published. The sender sends no more. */
 int wf_shm_rx_drain(struct shm_rx *rx)
 {
-    uint64_t ready = ready_word(rx, rx->head);
-    return wf_shm_is_ready(ready, rx->head) ? rx_burst(rx, ready, (int)rx->mask + 1) : 0;
+    uint64_t ready = wf_shm_rx_ready_word(rx, rx->head);
+    return wf_shm_is_ready(ready, rx->head) ? wf_shm_rx_burst(rx, ready, (int)rx->mask + 1) : 0;
 }

@@ -173,20 +173,16 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
         free(t);
         return WEFT_ENOMEM;
     }
-    t->base = (struct wf_tep){.transport = &wf_shm_transport,
-                              .events = params->events,
-                              .owner = params->owner,
-                              .counters = params->counters,
-                              .event_fd = params->event_fd,
-                              .am_max = params->am_max};
+    t->base = wf_tep_of(&wf_shm_transport, params);
+    wf_tep_activate(&t->base);
     t->ctx = ctx;
     wf_shm_delivery_init(t);
     t->reply_token.tep = &t->base;
     t->address = params->address;
     t->burst = (uint8_t)c->poll_burst;
-    t->shuffle = c->shuffle;
+    t->odd = c->shuffle ? SHM_SHUFFLE : 0;
     t->rand = c->shuffle_seed ? c->shuffle_seed + params->address.ep : wf_now_ns();
-    if (t->shuffle)
+    if (c->shuffle)
         wf_info("WEFT_DEBUG=shuffle: endpoint %u uses seed %llu", params->address.ep,
                 (unsigned long long)t->rand);
     wf_list_init(&t->accepted);

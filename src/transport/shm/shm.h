@@ -335,37 +335,44 @@ struct shm_delivery {
     uint32_t args[16];
 };
 
+/* What a poll has to do beyond looking at the hot connections. */
+enum shm_odd {
+    SHM_SHUFFLE = 1, /* constant: WEFT_DEBUG=shuffle */
+    /* The next poll reports an event, so that the core tries a refused message again. */
+    SHM_RETRY_DUE = 2,
+    SHM_WANTS_RING = 4, /* a message was refused for lack of a ring, and none is available yet */
+};
+
 struct shm_tep {
     /* The fields up to [request] are the two cache lines that each poll reads. */
     struct wf_tep base;
     struct shm_ctx *ctx;
     /* 1 if the owner must check [accepted] and the down flags. Any thread may set it. */
     _Atomic int inbox;
-    /* 1 if the owner must also check whether peers are lost. Set before [inbox]. */
-    _Atomic int peers_lost;
     uint32_t turn;
-    bool armed, shuffle;
-    bool armed_empty; /* arming found nothing pending, even after the barrier */
-    /* The next poll reports an event, so that the core tries a refused message again. */
-    bool retry_due;
+    uint32_t odd; /* enum shm_odd */
+    bool armed;
+    /* Number of sweeps, at most 2, during which messages waited for a ring. A sweep is the work of
+     * every 1,024th poll. */
+    uint8_t ring_sweeps;
+    uint8_t burst;      /* most messages that a poll delivers from each connection */
     struct shm_tx *hot; /* the ring on which this endpoint sent last, or NULL */
     struct shm_rx **rx; /* the first nrx_hot are polled (hot.c) */
     struct shm_tx **tx; /* WEFT_SHM_RINGS pointers; the first ntx_hot are polled */
     struct wf_shm_bell *bell;
     uint32_t nrx, nrx_hot;
     uint32_t ntx, ntx_hot;
-    bool wants_ring; /* a message was refused for lack of a ring, and no ring is available yet */
+
+    struct shm_delivery request;
+
+    uint64_t uses;
+    uint32_t patrol;
+    bool armed_empty; /* arming found nothing pending, even after the barrier */
     /* The owner waits for a slab or a state segment. Only the owner writes this field, under
      * ctx->lock. */
     bool map_pending;
-    /* Number of sweeps, at most 2, during which messages waited for a ring. A sweep is the work of
-     * every 1,024th poll. */
-    uint8_t ring_sweeps;
-    uint8_t burst; /* most messages that a poll delivers from each connection */
-    uint32_t patrol;
-    uint64_t uses;
-
-    struct shm_delivery request;
+    /* 1 if the owner must also check whether peers are lost. Set before [inbox]. */
+    _Atomic int peers_lost;
 
     struct wf_token reply_token; /* token of the reply that is being delivered; [tep] is constant */
     uint32_t ring_refusals;      /* refusals for lack of a ring since the last sweep */
@@ -443,9 +450,13 @@ void wf_shm_peer_fail(struct shm_peer *peer, enum weft_status why);
 struct shm_rx *wf_shm_rx_open(struct shm_tep *tep, struct shm_segs *segs,
                               const struct wf_address *from, int wake_fd, bool fence);
 void wf_shm_rx_free(struct shm_rx *rx);
-int wf_shm_rx_poll(struct shm_rx *rx, int budget);
+int wf_shm_rx_burst(struct shm_rx *rx, uint64_t ready, int budget);
 int wf_shm_rx_drain(struct shm_rx *rx);
 bool wf_shm_rx_ready(const struct shm_rx *rx, uint32_t pos);
+static inline uint64_t wf_shm_rx_ready_word(const struct shm_rx *rx, uint32_t pos)
+{
+    return wf_load_acquire(&rx->lines[pos & rx->mask].ready); /* "line" */
+}
 /* The message at [pos] must be ready. */
 bool wf_shm_rx_is_control(const struct shm_rx *rx, uint32_t pos);
 /* The message at [pos] must be ready. */
