@@ -29,7 +29,8 @@ static const size_t copy_sizes[] = {8, 64, 512, 4096, 65536, BIG};
 #define COPY_SIZES (sizeof copy_sizes / sizeof *copy_sizes)
 
 struct limits {
-    double line_lat_ns, bounce_lat_ns, line_rate_mps;
+    double line_lat_ns, bounce_lat_ns, line_rate_mps, ring_rate_mps;
+    uint32_t ring_lines; /* of a ring of the shared-memory transport */
     double store_ns, copy_ns[COPY_SIZES];
     double kernel_copy_gbs, kernel_copy_huge_gbs, tcp_lat_ns, tcp_gbs;
 };
@@ -51,6 +52,14 @@ static uint64_t copies_of(size_t len)
     return len <= 4096 ? 400000 : ((uint64_t)100 << 20) / len; /* 2 to 40 ms */
 }
 
+static void on_config(void *arg, const char *name, const char *value, const char *dflt,
+                      const char *text)
+{
+    (void)dflt, (void)text;
+    if (!strcmp(name, "WEFT_SHM_SLOTS"))
+        *(uint32_t *)arg = (uint32_t)strtoul(value, NULL, 10);
+}
+
 static int measure_lines(struct wf_machine *m, struct limits *l)
 {
     double v = 0, p99;
@@ -60,9 +69,12 @@ static int measure_lines(struct wf_machine *m, struct limits *l)
     if (wf_machine_bounce_lat(m, 20000, &v))
         return -1;
     keep_low(&l->bounce_lat_ns, v);
-    if (wf_machine_line_rate(m, 2000000, &v))
+    if (wf_machine_line_rate(m, WF_MACHINE_LINES, 2000000, &v))
         return -1;
     keep_high(&l->line_rate_mps, v);
+    if (wf_machine_line_rate(m, l->ring_lines, 2000000, &v))
+        return -1;
+    keep_high(&l->ring_rate_mps, v);
     return 0;
 }
 
@@ -102,6 +114,7 @@ static int measure_tcp(struct wf_net *n, struct limits *l)
 static int measure_all(struct wf_machine *m, struct limits *l, pid_t peer, struct wf_net *tcp)
 {
     memset(l, 0, sizeof *l);
+    weft_config_rows(on_config, &l->ring_lines);
     for (int round = 0; round < ROUNDS; round++) {
         if (measure_lines(m, l) || measure_copies(m, l, peer) || measure_tcp(tcp, l))
             return -1;
@@ -190,8 +203,10 @@ static int measure(struct limits *l, const int cpu[2])
 static void print_json(const struct limits *l)
 {
     printf("{\"test\":\"limits\",\"line_lat_ns\":%.1f,\"bounce_lat_ns\":%.1f,"
-           "\"line_rate_mps\":%.1f,\"store_ns\":%.2f,\"copy_ns\":{",
-           l->line_lat_ns, l->bounce_lat_ns, l->line_rate_mps, l->store_ns);
+           "\"line_rate_mps\":%.1f,\"ring_lines\":%u,\"ring_rate_mps\":%.1f,\"store_ns\":%.2f,"
+           "\"copy_ns\":{",
+           l->line_lat_ns, l->bounce_lat_ns, l->line_rate_mps, l->ring_lines, l->ring_rate_mps,
+           l->store_ns);
     for (size_t i = 0; i < COPY_SIZES; i++)
         printf("%s\"%zu\":%.2f", i ? "," : "", copy_sizes[i], l->copy_ns[i]);
     printf("},\"copy_gbs\":%.2f", (double)BIG / l->copy_ns[COPY_SIZES - 1]);
@@ -211,6 +226,8 @@ static void print_table(const struct limits *l)
            l->bounce_lat_ns);
     printf("%-16s %10.1f million 64-byte lines per second through a ring\n", "line_rate",
            l->line_rate_mps);
+    printf("%-16s %10.1f million, the same with %u lines, as the rings of shm have\n", "ring_rate",
+           l->ring_rate_mps, l->ring_lines);
     printf("%-16s %10.2f ns      a word into shared memory, its length fixed\n", "store 8",
            l->store_ns);
     for (size_t i = 0; i < COPY_SIZES; i++)

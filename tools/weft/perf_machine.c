@@ -30,8 +30,7 @@
  * best of 7, by number of lines): 1,024 120, 4,096 200, 16,384 207, 65,536 222
  * (4 KiB pages: 187). A longer ring is in L3 when its lines are written again, and L3 answers
  * faster than the other core's L2. A line carries 8 bytes of data, as a small message does; writing
- * and reading all 56 halves the rate. */
-#define RING_LINES 65536u
+ * and reading all 56 halves the rate: WF_MACHINE_LINES. */
 /* Lines fetched for writing ahead of the one being written; 4, 8, 16 and 32 are
  * within 3%, none costs 10 to 60%. */
 #define RING_AHEAD 16u
@@ -361,37 +360,41 @@ int wf_machine_bounce_lat(struct wf_machine *m, uint64_t iters, double *median_n
     return wf_machine_sync(m);
 }
 
-static int ring_write(struct wf_machine *m, uint64_t first, uint64_t end)
+static int ring_write(struct wf_machine *m, uint32_t ring_lines, uint64_t first, uint64_t end)
 {
     struct line *ring = (struct line *)(void *)(m->mem + AT_RING);
-    uint64_t limit = first + RING_LINES;
+    const uint32_t mask = ring_lines - 1;
+    uint64_t limit = first + ring_lines;
     for (uint64_t i = first; i < end; i++) {
         struct wait w = {0, 0};
-        struct line *l = &ring[i % RING_LINES];
+        struct line *l = &ring[i & mask];
         while (i >= limit) {
-            limit = word_get(word_at(m, AT_HEAD)) + RING_LINES;
+            limit = word_get(word_at(m, AT_HEAD)) + ring_lines;
             if (i >= limit && WAIT_LOST(m, &w, SPIN_TURNS))
                 return -1;
         }
-        fetch_for_write(&ring[(i + RING_AHEAD) % RING_LINES]);
+        if (i + RING_AHEAD < limit) /* the reader still needs the other lines */
+            fetch_for_write(&ring[(i + RING_AHEAD) & mask]);
         l->data[0] = i;
         word_set(&l->seq, i + 1);
     }
     return 0;
 }
 
-static int ring_read(struct wf_machine *m, uint64_t first, uint64_t end)
+static int ring_read(struct wf_machine *m, uint32_t ring_lines, uint64_t first, uint64_t end)
 {
     struct line *ring = (struct line *)(void *)(m->mem + AT_RING);
+    const uint32_t mask = ring_lines - 1,
+                   batch = ring_lines < 4 * RING_BATCH ? ring_lines / 4 : RING_BATCH;
     uint64_t sum = 0;
     for (uint64_t i = first; i < end; i++) {
         struct wait w = {0, 0};
-        struct line *l = &ring[i % RING_LINES];
+        struct line *l = &ring[i & mask];
         while (word_get(&l->seq) != i + 1)
             if (WAIT_LOST(m, &w, SPIN_TURNS))
                 return -1;
         sum += l->data[0] ^ i; /* 0 unless the line arrived without its data */
-        if (i % RING_BATCH == RING_BATCH - 1)
+        if (i % batch == batch - 1)
             word_set(word_at(m, AT_HEAD), i + 1);
     }
     word_set(word_at(m, AT_HEAD), end);
@@ -399,14 +402,15 @@ static int ring_read(struct wf_machine *m, uint64_t first, uint64_t end)
     return m->broken ? -1 : 0;
 }
 
-int wf_machine_line_rate(struct wf_machine *m, uint64_t lines, double *mps)
+int wf_machine_line_rate(struct wf_machine *m, uint32_t ring_lines, uint64_t lines, double *mps)
 {
     uint64_t first = m->ring_at, start;
     m->ring_at += lines;
     if (wf_machine_sync(m))
         return -1;
     start = wf_perf_now_ns();
-    if (m->side ? ring_read(m, first, first + lines) : ring_write(m, first, first + lines))
+    if (m->side ? ring_read(m, ring_lines, first, first + lines)
+                : ring_write(m, ring_lines, first, first + lines))
         return -1;
     if (wf_machine_sync(m)) /* the last line was read */
         return -1;

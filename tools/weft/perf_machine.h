@@ -72,8 +72,10 @@ int wf_machine_sync(struct wf_machine *m);
 int wf_machine_line_lat(struct wf_machine *m, uint64_t iters, double *median_ns, double *p99_ns);
 /* Half a ping-pong through one line that both sides write. */
 int wf_machine_bounce_lat(struct wf_machine *m, uint64_t iters, double *median_ns);
-/* Million 64-byte lines a second through a ring. */
-int wf_machine_line_rate(struct wf_machine *m, uint64_t lines, double *mps);
+/* Million 64-byte lines a second through a ring of [ring_lines], a power of two from 4 to
+ * WF_MACHINE_LINES. */
+#define WF_MACHINE_LINES 65536u
+int wf_machine_line_rate(struct wf_machine *m, uint32_t ring_lines, uint64_t lines, double *mps);
 /* ns for one copy of [len] bytes into the shared memory. Side 0 only works. */
 int wf_machine_copy(struct wf_machine *m, size_t len, uint64_t iters, double *ns);
 /* ns for one load and store of a word, the same way: a lower bound for any copy of variable length.

@@ -176,7 +176,7 @@ static int machine_run(struct wf_perf *p, uint64_t iters, double *v)
     double p99;
     switch (p->limit) {
     case WF_PERF_LINE_LAT: return wf_machine_line_lat(&p->machine, 20000, v, &p99);
-    case WF_PERF_LINE_RATE: return wf_machine_line_rate(&p->machine, 2000000, v);
+    case WF_PERF_LINE_RATE: return wf_machine_line_rate(&p->machine, WF_MACHINE_LINES, 2000000, v);
     case WF_PERF_KERNEL_GBS:
         return wf_machine_kernel_copy(&p->machine, p->len, iters, false, p->peer_pid, v);
     case WF_PERF_ADD_LAT: return wf_machine_add(&p->machine, iters, v);
