@@ -430,7 +430,7 @@ typedef void (*weft_am_fn)(const struct weft_am *am);
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_register(struct weft_ep *ep, unsigned handler,
                                                          weft_am_fn fn, void *arg);
 
-/* Returns the longest payload of a request or reply in bytes: at least 512, and 4032 by default
+/* Returns the longest payload of a request or reply in bytes: at least 512, and 4096 by default
  * (WEFT_AM_MAX). */
 WEFT_API size_t weft_am_max(const struct weft_ep *ep);
 
@@ -793,7 +793,10 @@ WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
  * Blocks    never. Within a node a put is two checks and a copy, inlined. Across a network it
  *           returns PENDING. If the region is registered with NICs, they perform the put without
  *           the target. (This call first registers a long source, by system calls, and keeps it
- *           registered.) Otherwise the target performs the put when it polls its endpoint.
+ *           registered.) Otherwise the target performs the put when it polls its endpoint. It
+ *           reports the end of a short put then, or together with its next message to this
+ *           endpoint if it has got used to send one soon; at the latest when it polls or arms
+ *           its endpoint the next time.
  * Replay    If the connection breaks, Weft repeats all of a put that NICs had not completed, except
  *           if the target's NIC reports that the put was done. A NIC that has failed does not
  *           report that, and some drivers never report it. A long put whose rest cannot be

@@ -118,17 +118,23 @@ static inline bool wf_ctl_is_away(struct weft_peer *peer, struct wf_order *order
     return !peer->transport->is_away || peer->transport->is_away(wf_peer_tpeer(peer), order);
 }
 
-/* Reply to [am]. Does nothing if the sender of [am] expects no reply, or has reserved room for less
- * than [len] bytes. */
+/* Send [out] as the reply to [am]. Does nothing if the sender of [am] expects no reply, or has
+ * reserved less room. */
+static inline void wf_ctl_reply_out(const struct weft_am *am, const struct wf_am_out *out)
+{
+    struct wf_token *token = am->token;
+    if (token->can_reply != WF_REPLY_DUE || out->len > token->reply_room)
+        return;
+    token->can_reply = WF_REPLY_NONE;
+    (void)token->tep->transport->reply(token, out);
+}
+
+/* The same, without a struct wf_am_out. */
 static inline void wf_ctl_reply(const struct weft_am *am, enum wf_ctl handler, const uint32_t *args,
                                 unsigned nargs, const void *data, size_t len)
 {
-    struct wf_token *token = am->token;
     struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, 0);
-    if (token->can_reply != WF_REPLY_DUE || len > token->reply_room)
-        return;
-    token->can_reply = WF_REPLY_NONE;
-    (void)token->tep->transport->reply(token, &out);
+    wf_ctl_reply_out(am, &out);
 }
 
 /* ---- receiving ---- */

@@ -8,10 +8,18 @@
 #include "core/rma_copy.h"
 #include "core/rma_wire.h"
 
-static void answer_status(const struct weft_am *am, enum weft_status status, uint64_t old)
+static void answer_with(const struct weft_am *am, enum weft_status status, uint64_t old,
+                        bool may_wait)
 {
     uint32_t args[] = {am->args[WF_REGION_ARGS], (uint32_t)status, WF_LO(old), WF_HI(old)};
-    wf_ctl_reply(am, WF_CTL_ANSWER, args, WF_ARRAY_LEN(args), NULL, 0);
+    struct wf_am_out out = wf_am_out(WF_CTL_ANSWER, args, WF_ARRAY_LEN(args), NULL, 0, 0);
+    out.may_wait = may_wait;
+    wf_ctl_reply_out(am, &out);
+}
+
+static void answer_status(const struct weft_am *am, enum weft_status status, uint64_t old)
+{
+    answer_with(am, status, old, false);
 }
 
 /* The region that a request names, and the offset in the region. The region stays open until unuse
@@ -72,7 +80,7 @@ static enum weft_status put_bytes(const struct weft_am *am, const struct target 
 void wf_rma_on_put(const struct weft_am *am)
 {
     enum weft_status status;
-    uint64_t answer = 0;
+    uint64_t count = 0;
     struct target t;
     bool counts;
     uint32_t n;
@@ -84,10 +92,10 @@ void wf_rma_on_put(const struct weft_am *am)
     if (status == WEFT_OK) {
         status = put_bytes(am, &t, n);
         if (status == WEFT_OK)
-            status = wf_rma_written(t.region, t.at, n, counts, &answer);
+            status = wf_rma_written(t.region, t.at, n, counts, &count);
         unuse(am, &t);
     }
-    answer_status(am, status, answer);
+    answer_with(am, status, count, am->data && status == WEFT_OK);
 }
 
 /* Copy [n] bytes from address [from] of the sender's process into the region, as many at a time as

@@ -84,13 +84,20 @@ struct wf_am_out {
     uint32_t reply_max; /* 0: one-way message; else longest reply in bytes, plus 1 */
     uint16_t nargs;
     uint8_t handler;
+    /* Of a reply: it only says that a put is done. So the transport may send it together with the
+     * next message, at the latest in the next poll, or when the endpoint is armed. */
+    bool may_wait;
 };
 
 static inline struct wf_am_out wf_am_out(unsigned handler, const uint32_t *args, unsigned nargs,
                                          const void *data, size_t len, size_t reply_max)
 {
-    return (struct wf_am_out){
-        args, data, (uint32_t)len, (uint32_t)reply_max, (uint16_t)nargs, (uint8_t)handler};
+    return (struct wf_am_out){.args = args,
+                              .data = data,
+                              .len = (uint32_t)len,
+                              .reply_max = (uint32_t)reply_max,
+                              .nargs = (uint16_t)nargs,
+                              .handler = (uint8_t)handler};
 }
 
 /* A control message with a long payload, which the transport moves between the memory of two
@@ -186,9 +193,9 @@ struct wf_tep_events {
     bool (*is_unfinished)(void *owner, struct wf_tpeer *tpeer);
     /* The core may call remote_map again for the regions for which remote_map returned PENDING. */
     void (*mapped)(void *owner);
-    /* A short way for a one-way request to WF_AM_TAGGED. [conn] is *conn of its token. Returns
-     * false if the core has not taken the message: then the transport calls deliver. A transport
-     * need not call this function. */
+    /* A short way for a one-way request to WF_AM_TAGGED, of any length. [conn] is *conn of its
+     * token. Returns false if the core has not taken the message: then the transport calls deliver.
+     * A transport need not call this function. */
     bool (*tagged)(void *owner, void *conn, uint64_t tag, const void *data, uint32_t len);
 };
 

@@ -28,6 +28,8 @@ struct bench {
     int event_fd, epoll_fd;
     int delivered, downs; /* messages; connections that the core was told of */
     char last[16];
+    bool replies; /* to each request that may be replied to */
+    bool urgent;  /* the replies may not wait */
 };
 
 /* ---- what the core would do ---- */
@@ -40,6 +42,12 @@ static void deliver(void *owner, struct weft_am *am)
     if (am->len)
         memcpy(b->last, am->data, am->len < sizeof b->last ? am->len : sizeof b->last);
     *token->base.conn = b;
+    if (b->replies && am->reply_max) {
+        struct wf_am_out out = wf_am_out(4, NULL, 0, "reply", 6, 0);
+        out.may_wait = !b->urgent;
+        token->base.can_reply = WF_REPLY_NONE;
+        assert_int_equal(wf_tcp_transport.reply(&token->base, &out), WEFT_OK);
+    }
 }
 
 static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
@@ -634,6 +642,81 @@ static void test_room_returns(void **state)
     close(fd);
 }
 
+/* Read what has come, which is whole frames. Returns how many are of [kind]. */
+static int frames_come(int fd, unsigned kind)
+{
+    uint8_t bytes[4096];
+    ssize_t n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    int found = 0;
+    for (ssize_t at = 0; at < n;) {
+        struct wf_net_frame f;
+        memcpy(&f, bytes + at, sizeof f);
+        found += f.kind == kind;
+        at += wf_net_head_size(f.nargs) + wf_net_padded(f.len);
+    }
+    return found;
+}
+
+/* A request comes and is replied to; then a request is sent, if [follows]. Returns true if the
+ * reply left at the end of the poll. */
+static bool reply_leaves(struct bench *b, int fd, struct wf_tpeer *tpeer, bool follows)
+{
+    struct request r = request("x");
+    int replies;
+    r.frame.room = 33;
+    say(fd, &r, sizeof r);
+    poll_once(b);
+    replies = frames_come(fd, WF_NET_REPLY);
+    if (follows)
+        assert_int_equal(wf_tcp_transport.request(tpeer, WF_AM_WHAT(3, 0), NULL, "y", 1, 0),
+                         WEFT_OK);
+    if (!replies && !follows)
+        poll_once(b);
+    if (!replies)
+        assert_int_equal(frames_come(fd, WF_NET_REPLY), 1);
+    (void)frames_come(fd, WF_NET_REQUEST);
+    poll_once(b);
+    return replies;
+}
+
+/* Fails when: a reply waits for the next request although too few were followed by one, or never
+ * does; it waits beyond the next poll, or beyond arming; a mistake does not double the number. */
+static void test_replies_ride(void **state)
+{
+    struct bench *b = *state;
+    struct wf_tpeer *tpeer = peer_of_other(b);
+    struct request r = request("x");
+    int fd = connect_lane(b, 0, 1);
+    uint64_t n;
+    b->replies = true;
+    say_sync(b, fd, 0);
+    poll_once(b);
+    (void)frames_come(fd, WF_NET_SYNC);
+    for (unsigned needed = NET_RIDES; needed <= 4 * NET_RIDES; needed *= 2) {
+        assert_true(reply_leaves(b, fd, tpeer, false));
+        for (unsigned i = 0; i < needed; i++)
+            assert_true(reply_leaves(b, fd, tpeer, true));
+        for (unsigned i = 0; i < 3; i++)
+            assert_false(reply_leaves(b, fd, tpeer, true));
+        assert_false(reply_leaves(b, fd, tpeer, false));
+    }
+    for (unsigned i = 0; i <= 8 * NET_RIDES; i++)
+        (void)reply_leaves(b, fd, tpeer, true);
+    b->urgent = true;
+    assert_true(reply_leaves(b, fd, tpeer, true));
+    b->urgent = false;
+    r.frame.room = 33;
+    say(fd, &r, sizeof r);
+    poll_once(b);
+    assert_int_equal(frames_come(fd, WF_NET_REPLY), 0);
+    assert_int_equal(read(b->event_fd, &n, sizeof n), sizeof n);
+    assert_int_equal(wf_tcp_transport.arm(&b->t->base), WEFT_OK);
+    assert_int_equal(frames_come(fd, WF_NET_REPLY), 1);
+    wf_tcp_transport.peer_close(tpeer);
+    free(tpeer);
+    close(fd);
+}
+
 /* Seal one record, whose byte [altered] changes on its way; SIZE_MAX: none. */
 static void say_sealed(int fd, struct wf_aead *out, const void *bytes, size_t n, size_t altered)
 {
@@ -687,6 +770,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_away, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_look_ends, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_room_returns, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_replies_ride, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_altered, bench_open, bench_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

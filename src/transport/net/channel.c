@@ -46,6 +46,7 @@ struct net_chan *wf_net_session_chan(struct net_session *session, unsigned index
     chan->request_room = size - NET_REPLY_ROOM - 64; /* the other 64 bytes are for BYE */
     wf_list_init(&chan->live);
     wf_list_init(&chan->dirty);
+    chan->needed = NET_RIDES;
     session->chans[index] = chan;
     session->nchans = WF_MAX(session->nchans, index + 1);
     return chan;

@@ -122,6 +122,14 @@ void wf_net_flush(struct net_chan *chan);
  * messages. */
 void wf_net_flush_soon(struct net_chan *chan);
 void wf_net_dirty(struct net_chan *chan);
+/* A request was appended: it may carry replies. */
+static inline void wf_net_ride(struct net_chan *chan)
+{
+    if (!chan->watching || chan->watched != chan->session->ep->polls)
+        return;
+    chan->watching = chan->holds = false;
+    chan->followed += chan->followed < chan->needed;
+}
 /* Remove the oldest frame from the ring. */
 void wf_net_frame_drop(struct net_chan *chan);
 /* wf_net_ack_is_due: has this side received frames that it has not acknowledged, or is there unused

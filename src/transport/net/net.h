@@ -260,6 +260,12 @@ struct net_bulk {
     uint32_t args[WEFT_AM_MAX_ARGS];
 };
 
+/* Replies that ride with the next request (send.c): how many polls in a row a request must have
+ * followed, at first and at most, and the most bytes of replies. */
+#define NET_RIDES 16u
+#define NET_RIDES_MAX 32768u
+#define NET_RIDE_BYTES 1024u
+
 /* Ring offsets count bytes. Frame numbers count frames. Both wrap at 2^32. The ring's size is a
  * power of two. */
 struct net_chan {
@@ -329,6 +335,11 @@ struct net_chan {
     uint32_t bulks_room, bulk_first, bulk_at, bulk_end;
     /* Bytes written of the payload (and its padding) of the bulk frame at bulk_at. */
     uint32_t bulk_sent;
+    /* Replies that ride with the next request: send.c. The last polls that made a reply that may
+     * wait, and one that may not; and the last poll whose replies were watched. */
+    uint32_t replied, urgent, watched;
+    uint16_t followed, needed;
+    bool watching, holds;
     uint8_t control[48]; /* an ACK or SYNC frame */
     uint32_t control_len, control_sent;
 

@@ -63,6 +63,7 @@ static enum weft_status request_put(struct net_chan *chan, const struct wf_am_ou
     if (status != WEFT_OK)
         return status;
     wf_net_append(chan, WF_NET_REQUEST, out, out->reply_max);
+    wf_net_ride(chan);
     wf_net_count(chan->session->ep, WF_STAT_REQUESTS_SENT, 1);
     if (more && chan->open)
         wf_net_dirty(chan);
@@ -200,6 +201,7 @@ enum weft_status wf_net_reply(struct wf_token *token, const struct wf_am_out *ou
 {
     struct net_token *tk = NET_OF(token, net_token);
     wf_net_append(tk->chan, WF_NET_REPLY, out, tk->room);
+    *(out->may_wait ? &tk->chan->replied : &tk->chan->urgent) = tk->chan->session->ep->polls;
     wf_net_dirty(tk->chan);
     wf_net_count(tk->chan->session->ep, WF_STAT_REPLIES_SENT, 1);
     return WEFT_OK;

@@ -504,13 +504,54 @@ void wf_net_flush_soon(struct net_chan *chan)
         wf_net_dirty(chan);
 }
 
+/* ---- replies that ride with the next request ----
+ *
+ * A poll sends its replies at its end. If the program then answers the puts of that poll by puts of
+ * its own, each time two writes follow each other where one would do, and the first delays the
+ * second. So a channel counts the polls in a row whose replies a request followed before the next
+ * poll. After [needed] of them, a poll whose replies may all wait (wf_am_out.may_wait) leaves them
+ * in the ring, for the next request, poll or arming, whichever comes first. If it is the poll, the
+ * replies were late by the time that the program took for other work. Then [needed] doubles, and
+ * counting begins anew: a program that computes between phases of communication pays a few times
+ * for all its phases.
+ *
+ *   event                                   watching  holds      followed        needed
+ *   a poll with replies ends, and           true        false      same            same
+ *     followed < needed: they are sent
+ *   the same, followed == needed:           true        true       same            same
+ *     they stay
+ *   a request before the next poll          false       false      + 1             same
+ *   the next poll with replies ends,        as above    as above   0               doubles if
+ *     watching is still true                                                     [holds] was true
+ */
+
+/* Called at the end of a poll, if [chan] has unsent frames. Returns true if these frames should
+ * stay: they are replies of this poll. */
+static bool replies_stay(struct net_chan *chan)
+{
+    const struct net_ep *ep = chan->session->ep;
+    if (chan->replied != ep->polls || chan->urgent == ep->polls)
+        return false;
+    if (chan->watching) {
+        if (chan->holds)
+            chan->needed = WF_MIN(2u * chan->needed, NET_RIDES_MAX);
+        chan->followed = 0;
+    }
+    chan->watched = ep->polls;
+    chan->watching = true;
+    chan->holds = chan->followed == chan->needed && chan->open && !chan->blocked &&
+                  chan->at == chan->sent && chan->bulk_at == chan->bulk_end &&
+                  wf_net_past(chan->sent, chan->head) <= NET_RIDE_BYTES;
+    return chan->holds;
+}
+
 void wf_net_flush_data(struct net_ep *ep)
 {
     struct wf_list round;
     wf_list_take(&round, &ep->dirty);
     while (!wf_list_empty(&round)) {
         struct net_chan *chan = wf_container_of(round.next, struct net_chan, dirty);
-        if (wf_net_has_unsent(chan)) {
+        if (wf_net_has_unsent(chan) && !replies_stay(chan)) {
             wf_net_flush(chan);
         } else {
             wf_list_remove(&chan->dirty);
