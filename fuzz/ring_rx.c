@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+#include <weft/msg.h>
 
 #include "base/log.h"
 #include "core/core.h"
@@ -49,6 +50,49 @@ static void set_up(void)
     wf_log_set_level((enum wf_log_level) - 1); /* each refusal says so: not 20,000 times */
 }
 
+/* Receives, to which the bytes of lines may go. Each has a heap block of its size, which [done]
+ * frees together with the op. */
+enum { RECVS = 4 };
+static struct weft_op *posted[RECVS]; /* NULL: it is over */
+
+static void on_received(struct weft_op *op)
+{
+    for (int i = 0; i < RECVS; i++)
+        if (posted[i] == op)
+            posted[i] = NULL;
+    free(op->user);
+    free(op);
+}
+
+static void recvs_post(void)
+{
+    static const size_t lens[RECVS] = {40, 0, 8, 64};
+    for (int i = 0; i < RECVS; i++) {
+        struct weft_op *op = posted[i] = calloc(1, sizeof *op);
+        FUZZ_CHECK(op);
+        op->user = malloc(lens[i]);
+        op->done = on_received;
+        FUZZ_CHECK(weft_msg_recv(ep, NULL, 0, 0, op->user, lens[i], op) == WEFT_PENDING);
+    }
+}
+
+/* End the receives that no message has matched, and take the messages that no receive has. A
+ * receive of which a part has come ends with its connection. */
+static void recvs_end(void)
+{
+    struct weft_msg_info info;
+    struct weft_msg *msg;
+    for (int i = 0; i < RECVS; i++)
+        if (posted[i]) {
+            enum weft_status status = weft_msg_cancel(ep, posted[i]);
+            FUZZ_CHECK(status == WEFT_OK || status == WEFT_EBUSY);
+        }
+    while (weft_msg_claim(ep, NULL, 0, 0, &info, &msg) == WEFT_OK) {
+        struct weft_op op = {0};
+        FUZZ_CHECK(weft_msg_take(ep, msg, NULL, 0, &op) <= 0);
+    }
+}
+
 size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 {
     static const struct wf_shm_header headers[] = {
@@ -63,7 +107,14 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
         {512, 0, 3, 0, 255, WF_SHM_BESIDE, 1u << 26},
         /* beyond the end of the payload area: by the payload, by arguments and payload */
         {512, 0, 2, 0, 255, WF_SHM_BESIDE, 60},
-        {480, 0, 2, 16, 255, WF_SHM_BESIDE, 56}};
+        {480, 0, 2, 16, 255, WF_SHM_BESIDE, 56},
+        /* tagged messages, and what looks like one */
+        {8, 0, WF_AM_TAGGED, 2, WF_SHM_NO_PLACE, 0, 0},
+        {0, 0, WF_AM_TAGGED, 2, WF_SHM_NO_PLACE, 0, 0},
+        {40, 0, WF_AM_TAGGED, 2, WF_SHM_NO_PLACE, 0, 0},
+        {41, 0, WF_AM_TAGGED, 2, WF_SHM_NO_PLACE, 0, 0},
+        {8, 1, WF_AM_TAGGED, 2, WF_SHM_NO_PLACE, 0, 0},
+        {8, 0, WF_AM_TAGGED, 2, 0, 0, 0}};
     if (i >= sizeof headers / sizeof headers[0] || room < 12 * SLOTS)
         return 0;
     for (unsigned k = 0; k < SLOTS; k++)
@@ -104,6 +155,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     lines_fill(segs.fwd, &in);
     rx = wf_shm_rx_open(tep, &segs, &from, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), false);
     FUZZ_CHECK(rx);
+    recvs_post();
     wf_ep_set_busy(ep, true); /* as in weft_ep_poll */
     for (int n = 1; n > 0; done += n)
         n = wf_shm_rx_ready(rx, rx->head)
@@ -114,7 +166,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK((done == SLOTS && !segs.back->closed) ||
                (done < SLOTS && segs.back->closed == WEFT_EPROTO && rx->down == WEFT_EPROTO));
     FUZZ_CHECK(segs.back->head == (uint32_t)done);
+    recvs_end();
     wf_shm_rx_free(rx);
+    for (int i = 0; i < RECVS; i++)
+        FUZZ_CHECK(!posted[i]);
     free(segs.fwd);
     free(segs.back);
     return 0;

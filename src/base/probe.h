@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Static probes (USDT) for bpftrace, perf and systemtap. In the program code a probe is one nop
  * instruction; an ELF note in the library contains its address. docs/man/weft.1 "PROBES" lists
- * the probes. They are placed only on out-of-line paths. Without <sys/sdt.h> (package
+ * the probes. The inline functions of the public headers contain none. Without <sys/sdt.h> (package
  * systemtap-sdt-dev) probes compile to nothing. */
 #ifndef WF_BASE_PROBE_H
 #define WF_BASE_PROBE_H

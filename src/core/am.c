@@ -130,7 +130,7 @@ enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler, const
     if (__builtin_expect(!peer, 0))
         return WEFT_EINVAL;
     ep = peer->ep;
-    if (__builtin_expect(wf_ep_odd(ep) & (WF_EP_LOCKED | WF_EP_BUSY) ||
+    if (__builtin_expect(wf_ep_flags(ep) & (WF_EP_LOCKED | WF_EP_BUSY) ||
                              !wf_fork_gen_is(ep->fork_gen) ||
                              request_check(peer, handler, args, nargs, data, len, reply_max),
                          0))

@@ -82,9 +82,9 @@ struct handler {
     void *arg;
 };
 
-/* What keeps calls from their short ways. Every load and store takes the whole word: a load that
- * spans a younger, shorter store waits until that store has left the store buffer. */
-enum wf_ep_odd {
+/* What keeps calls from their short ways. Every load and store takes the whole word: a load
+ * that spans a recent, shorter store waits until that store has left the store buffer. */
+enum wf_ep_flag {
     WF_EP_LOCKED = 1, /* constant: several threads use the endpoint, and each call takes [lock] */
     /* A handler or a completion function may run. Most calls from inside such a function are
      * refused. */
@@ -104,7 +104,7 @@ struct weft_ep {
     /* The first cache line holds what every call reads, the next two what every poll reads. */
     struct weft_ctx *ctx;
     uint64_t fork_gen; /* a copy of ctx->fork_gen, in this cache line because every call reads it */
-    uint32_t odd;      /* enum wf_ep_odd */
+    uint32_t flags;    /* enum wf_ep_flag */
     bool counted;      /* constant: true if opened with WEFT_EP_RMA_EVENT */
     /* true if a job opened the endpoint and its context; then weft_job_close closes both */
     bool of_job;
@@ -124,12 +124,12 @@ struct weft_ep {
     _Alignas(WF_CACHE_LINE) struct wf_polled polled[WF_TRANSPORTS];
     struct wf_list stalled; /* flows (struct wf_flow) whose requests wait for room in a transport */
     struct wf_list copying; /* requests that copy a long tagged message from its sender's memory */
-    struct wf_list opening; /* requests to open a region */
+    struct wf_senders senders;
+    struct wf_list opening;            /* requests to open a region */
     struct wf_tep *tep[WF_TRANSPORTS]; /* null: not in use */
     /* constant; of the transport that can tell whether messages have arrived; null: there is none
      */
     struct wf_tep *arrivals;
-    struct wf_senders senders;
     struct wf_req_table reqs;
     unsigned claimed; /* messages claimed but not yet taken */
     /* a buffer of WF_SCRATCH bytes in which a payload is gathered; null until first used */
@@ -201,38 +201,38 @@ struct weft_peer {
     _Alignas(16) unsigned char tpeer[]; /* the transport's part */
 };
 
-/* Returns the flags of [ep], enum wf_ep_odd. On a locked endpoint, BUSY may change unless the
- * caller holds the lock. */
-static inline uint32_t wf_ep_odd(const struct weft_ep *ep)
+/* Returns the flags of [ep], enum wf_ep_flag. Without the lock of a locked endpoint, only LOCKED
+ * and LOCAL mean anything. Only the thread that holds the lock stores. */
+static inline uint32_t wf_ep_flags(const struct weft_ep *ep)
 {
-    return __atomic_load_n(&ep->odd, __ATOMIC_RELAXED);
+    return __atomic_load_n(&ep->flags, __ATOMIC_RELAXED);
 }
 
 static inline bool wf_ep_is_locked(const struct weft_ep *ep)
 {
-    return wf_ep_odd(ep) & WF_EP_LOCKED;
+    return wf_ep_flags(ep) & WF_EP_LOCKED;
 }
 
 static inline bool wf_ep_is_busy(const struct weft_ep *ep)
 {
-    return wf_ep_odd(ep) & WF_EP_BUSY;
+    return wf_ep_flags(ep) & WF_EP_BUSY;
 }
 
 static inline bool wf_ep_is_local(const struct weft_ep *ep)
 {
-    return wf_ep_odd(ep) & WF_EP_LOCAL;
+    return wf_ep_flags(ep) & WF_EP_LOCAL;
 }
 
-static inline void wf_ep_set_odd(struct weft_ep *ep, uint32_t odd)
+static inline void wf_ep_set_flags(struct weft_ep *ep, uint32_t flags)
 {
-    __atomic_store_n(&ep->odd, odd, __ATOMIC_RELAXED);
+    __atomic_store_n(&ep->flags, flags, __ATOMIC_RELAXED);
 }
 
 /* Handlers and completion functions may run from here on, if [busy] is true. */
 static inline void wf_ep_set_busy(struct weft_ep *ep, bool busy)
 {
-    uint32_t odd = wf_ep_odd(ep) & ~(uint32_t)WF_EP_BUSY;
-    wf_ep_set_odd(ep, odd | (busy ? WF_EP_BUSY : 0));
+    uint32_t flags = wf_ep_flags(ep) & ~(uint32_t)WF_EP_BUSY;
+    wf_ep_set_flags(ep, flags | (busy ? WF_EP_BUSY : 0));
 }
 
 static inline struct wf_tpeer *wf_peer_tpeer(struct weft_peer *peer)
@@ -275,7 +275,7 @@ static inline enum weft_status wf_ep_enter(struct weft_ep *ep)
         return WEFT_EINVAL;
     if (__builtin_expect(!wf_fork_gen_is(ep->fork_gen), 0))
         return wf_fork_gen_error(ep->fork_gen);
-    if (__builtin_expect(wf_ep_odd(ep) & (WF_EP_LOCKED | WF_EP_BUSY), 0))
+    if (__builtin_expect(wf_ep_flags(ep) & (WF_EP_LOCKED | WF_EP_BUSY), 0))
         return wf_ep_enter_slow(ep);
     return WEFT_OK;
 }

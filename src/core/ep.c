@@ -179,7 +179,7 @@ static void lock_make(struct weft_ep *ep)
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&ep->lock, &attr);
     pthread_mutexattr_destroy(&attr);
-    ep->odd |= WF_EP_LOCKED;
+    ep->flags |= WF_EP_LOCKED;
 }
 
 enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params,
@@ -199,7 +199,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->am_max = (uint32_t)wf_config()->am_max;
     ep->eager_max = (uint32_t)WF_MIN(wf_config()->msg_eager, ep->am_max);
     ep->parts_max = (uint32_t)wf_config()->msg_eager;
-    ep->odd = ctx->domain.mode & WEFT_MR_LOCAL ? WF_EP_LOCAL : 0;
+    ep->flags = ctx->domain.mode & WEFT_MR_LOCAL ? WF_EP_LOCAL : 0;
     ep->counted = params && params->flags & WEFT_EP_RMA_EVENT;
     ep->auth = params && params->auth_key_size
                    ? wf_auth_digest(params->auth_key, params->auth_key_size)
@@ -289,7 +289,7 @@ enum weft_status weft_ep_address(struct weft_ep *ep, void *buf, size_t *len)
 
 static void ep_disarm(struct weft_ep *ep)
 {
-    wf_ep_set_odd(ep, wf_ep_odd(ep) & ~(uint32_t)WF_EP_ARMED);
+    wf_ep_set_flags(ep, wf_ep_flags(ep) & ~(uint32_t)WF_EP_ARMED);
     for (int i = 0; i < WF_TRANSPORTS; i++)
         if (ep->tep[i])
             wf_transports[i]->disarm(ep->tep[i]);
@@ -307,28 +307,28 @@ __attribute__((noinline)) static void polled_add(struct weft_ep *ep)
 
 static inline int poll_all(struct weft_ep *ep)
 {
-    const uint32_t odd = wf_ep_odd(ep);
+    const uint32_t flags = wf_ep_flags(ep);
     int events = 0;
     if (__builtin_expect(atomic_load_explicit(&ep->active, memory_order_relaxed) != ep->polled_bits,
                          0))
         polled_add(ep);
-    wf_ep_set_odd(ep, odd | WF_EP_BUSY);
+    wf_ep_set_flags(ep, flags | WF_EP_BUSY);
     for (uint32_t i = 0; i < ep->npolled; i++)
         events += ep->polled[i].poll(ep->polled[i].tep);
     if (__builtin_expect(
             !wf_list_empty(&ep->stalled) || !wf_list_empty(&ep->copying) || ep->senders.sweep, 0))
         events += wf_flows_progress(ep);
-    wf_ep_set_odd(ep, odd);
+    wf_ep_set_flags(ep, flags);
     return events;
 }
 
-__attribute__((noinline)) static int poll_odd(struct weft_ep *ep)
+__attribute__((noinline)) static int poll_slow(struct weft_ep *ep)
 {
     enum weft_status status = wf_ep_enter(ep);
     int events;
     if (status != WEFT_OK)
         return status;
-    if (wf_ep_odd(ep) & WF_EP_ARMED)
+    if (wf_ep_flags(ep) & WF_EP_ARMED)
         ep_disarm(ep);
     events = poll_all(ep);
     wf_ep_leave(ep);
@@ -338,9 +338,9 @@ __attribute__((noinline)) static int poll_odd(struct weft_ep *ep)
 int weft_ep_poll(struct weft_ep *ep)
 {
     if (__builtin_expect(!ep || !wf_fork_gen_is(ep->fork_gen) ||
-                             wf_ep_odd(ep) & (WF_EP_LOCKED | WF_EP_BUSY | WF_EP_ARMED),
+                             wf_ep_flags(ep) & (WF_EP_LOCKED | WF_EP_BUSY | WF_EP_ARMED),
                          0))
-        return poll_odd(ep);
+        return poll_slow(ep);
     return poll_all(ep);
 }
 
@@ -377,11 +377,11 @@ enum weft_status weft_ep_arm(struct weft_ep *ep)
     uint64_t n;
     if (status != WEFT_OK)
         return status;
-    if (wf_ep_odd(ep) & WF_EP_ARMED)
+    if (wf_ep_flags(ep) & WF_EP_ARMED)
         ep_disarm(ep);
     if (read(ep->event_fd, &n, sizeof n) < 0 && errno != EAGAIN)
         return wf_ep_left(ep, WEFT_ESYSTEM);
-    wf_ep_set_odd(ep, wf_ep_odd(ep) | WF_EP_ARMED);
+    wf_ep_set_flags(ep, wf_ep_flags(ep) | WF_EP_ARMED);
     if (!wf_flows_settle(ep)) /* the owner has to poll again, so it must not sleep */
         status = WEFT_AGAIN;
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)

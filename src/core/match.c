@@ -49,7 +49,8 @@ struct wf_match {
     struct wf_match_front front;
     unsigned nindexes;
     uint64_t orders;
-    uint64_t in_order; /* searches since the last one that the oldest receive did not match */
+    /* How many searches in a row the oldest receive matched, while the receives are in tables. */
+    uint64_t in_order;
     struct wf_list busy;
     struct wf_list classes; /* the last used one first */
     unsigned nclasses;
@@ -151,7 +152,7 @@ static void entries_mark(struct wf_match_entries *e, const void *source)
 
 static inline bool recvs_indexed(const struct wf_match *m)
 {
-    return m->front.odd & WF_MATCH_INDEXED;
+    return m->front.flags & WF_MATCH_INDEXED;
 }
 
 static inline struct wf_match_recv *recv_at(struct wf_list *item)
@@ -200,20 +201,21 @@ OFF_PATH static void recvs_unindex(struct wf_match *m)
         if (recv_at(it)->node.queue)
             recv_unindex(m, recv_at(it));
     }
-    m->front.odd &= ~(unsigned)WF_MATCH_INDEXED;
+    m->front.flags &= ~(unsigned)WF_MATCH_INDEXED;
 }
 
 /* There is no memory to put a receive into its table. */
 static void recvs_put_off(struct wf_match *m)
 {
     recvs_unindex(m);
-    m->front.odd |= WF_MATCH_PUT_OFF;
+    m->front.flags |= WF_MATCH_PUT_OFF;
     m->front.recvs.index_at = 2 * m->front.recvs.count;
 }
 
+/* Put all receives into tables. */
 OFF_PATH static void recvs_index(struct wf_match *m)
 {
-    m->front.odd |= WF_MATCH_INDEXED;
+    m->front.flags |= WF_MATCH_INDEXED;
     m->in_order = 0;
     wf_list_each(it, &m->front.recvs.all)
     {
@@ -223,6 +225,8 @@ OFF_PATH static void recvs_index(struct wf_match *m)
             return;
         }
     }
+    m->front.flags &= ~(unsigned)WF_MATCH_PUT_OFF;
+    m->front.recvs.index_at = FEW + 1;
 }
 
 void wf_match_recv_add(struct wf_match *m, struct wf_match_recv *r)
@@ -239,14 +243,9 @@ void wf_match_recv_remove(struct wf_match *m, struct wf_match_recv *r)
     if (r->node.queue)
         recv_unindex(m, r);
     if (!m->front.recvs.count) {
-        m->front.odd &= ~(unsigned)(WF_MATCH_INDEXED | WF_MATCH_PUT_OFF);
+        m->front.flags &= ~(unsigned)(WF_MATCH_INDEXED | WF_MATCH_PUT_OFF);
         m->front.recvs.index_at = FEW + 1;
     }
-}
-
-static inline bool recv_matches(const struct wf_match_recv *r, const void *source, uint64_t tag)
-{
-    return !((tag ^ r->tag) & r->mask) && (!r->source || r->source == source);
 }
 
 static struct wf_match_recv *recv_search(struct wf_match *m, const void *source, uint64_t tag)
@@ -255,7 +254,7 @@ static struct wf_match_recv *recv_search(struct wf_match *m, const void *source,
     {
         struct wf_match_recv *r = recv_at(it);
         m->pool.steps++;
-        if (recv_matches(r, source, tag))
+        if (wf_match_is_for(r, source, tag))
             return r;
     }
     return NULL;
@@ -285,7 +284,7 @@ struct wf_match_recv *wf_match_recv_find(struct wf_match *m, const void *source,
         return NULL;
     /* The receive posted first wins, so the oldest receive is the result if it matches. As long as
      * messages arrive in the order of their receives, no table is needed. */
-    if (recv_matches(recv_at(m->front.recvs.all.next), source, tag)) {
+    if (wf_match_is_for(recv_at(m->front.recvs.all.next), source, tag)) {
         m->pool.steps++;
         if (recvs_indexed(m) && ++m->in_order > 2 * m->front.recvs.count)
             recvs_unindex(m);
@@ -306,7 +305,7 @@ struct wf_match_recv *wf_match_recv_find(struct wf_match *m, const void *source,
 struct wf_match_recv *wf_match_recv_any(struct wf_match *m, const void *source)
 {
     struct wf_match_entries *e = &m->front.recvs;
-    m->front.odd |= WF_MATCH_MARKED;
+    m->front.flags |= WF_MATCH_MARKED;
     for (entries_mark(e, source); e->mark != &e->all; e->mark = e->mark->next) {
         m->pool.steps++;
         if (!source || recv_at(e->mark)->source == source)
@@ -314,7 +313,7 @@ struct wf_match_recv *wf_match_recv_any(struct wf_match *m, const void *source)
     }
     /* The search has ended, so the next one may begin at the first entry. */
     e->mark = NULL;
-    m->front.odd &= ~(unsigned)WF_MATCH_MARKED;
+    m->front.flags &= ~(unsigned)WF_MATCH_MARKED;
     return NULL;
 }
 
@@ -409,7 +408,7 @@ static struct wf_match_class *index_of(struct wf_match *m, uint64_t mask, bool a
 void wf_match_msg_add(struct wf_match *m, struct wf_match_msg *msg)
 {
     msg->links = NULL;
-    m->front.odd |= WF_MATCH_KEPT;
+    m->front.flags |= WF_MATCH_KEPT;
     entries_add(&m->front.msgs, &msg->all);
     for (unsigned i = m->nindexes; i--;) {
         m->pool.steps++;
@@ -425,7 +424,7 @@ void wf_match_msg_remove(struct wf_match *m, struct wf_match_msg *msg)
         link_remove(m, &msg->links);
     if (m->front.msgs.count)
         return;
-    m->front.odd &= ~(unsigned)WF_MATCH_KEPT;
+    m->front.flags &= ~(unsigned)WF_MATCH_KEPT;
     m->front.msgs.index_at = FEW + 1;
     while (m->nindexes)
         index_forget(m, m->nindexes - 1);

@@ -59,11 +59,11 @@ struct wf_match_entries {
 /* How a matcher begins. The inline functions below read it. */
 struct wf_match_front {
     struct wf_match_entries recvs, msgs;
-    unsigned odd; /* enum wf_match_odd */
+    unsigned flags; /* enum wf_match_flag */
 };
 
 /* What keeps a matcher from its short ways. */
-enum wf_match_odd {
+enum wf_match_flag {
     WF_MATCH_KEPT = 1,    /* there are messages */
     WF_MATCH_INDEXED = 2, /* all receives are in tables; otherwise none is */
     WF_MATCH_MARKED = 4,  /* recvs.mark may not be null */
@@ -102,7 +102,7 @@ struct wf_match_msg *wf_match_msg_find(struct wf_match *m, const void *source, u
 /* Returns true if there are no messages, and wf_match_recv_push may be called. */
 static inline bool wf_match_is_plain(struct wf_match *m)
 {
-    return !wf_match_front(m)->odd;
+    return !wf_match_front(m)->flags;
 }
 
 /* Add [r], as wf_match_recv_add does. */
@@ -113,6 +113,11 @@ static inline void wf_match_recv_push(struct wf_match *m, struct wf_match_recv *
     e->count++;
 }
 
+static inline bool wf_match_is_for(const struct wf_match_recv *r, const void *source, uint64_t tag)
+{
+    return !((tag ^ r->tag) & r->mask) && (!r->source || r->source == source);
+}
+
 /* Returns the oldest receive if a message from [source] with [tag] matches it, and
  * wf_match_recv_pop may remove it. Otherwise returns NULL, and wf_match_recv_find has to look. */
 static inline struct wf_match_recv *wf_match_recv_first(struct wf_match *m, const void *source,
@@ -120,10 +125,8 @@ static inline struct wf_match_recv *wf_match_recv_first(struct wf_match *m, cons
 {
     struct wf_match_front *f = wf_match_front(m);
     struct wf_match_recv *r = wf_container_of(f->recvs.all.next, struct wf_match_recv, all);
-    if (!f->recvs.count || f->odd & ~(unsigned)WF_MATCH_KEPT || (tag ^ r->tag) & r->mask ||
-        (r->source && r->source != source))
-        return NULL;
-    return r;
+    bool may = f->recvs.count && !(f->flags & ~(unsigned)WF_MATCH_KEPT);
+    return may && wf_match_is_for(r, source, tag) ? r : NULL;
 }
 
 /* Remove [r], the result of wf_match_recv_first. */
@@ -133,11 +136,6 @@ static inline void wf_match_recv_pop(struct wf_match *m, struct wf_match_recv *r
     e->all.next = r->all.next;
     r->all.next->prev = &e->all;
     e->count--;
-}
-
-static inline bool wf_match_has_recvs(struct wf_match *m)
-{
-    return wf_match_front(m)->recvs.count;
 }
 
 /* ---- ends ---- */

@@ -39,7 +39,38 @@ send_later(struct weft_peer *peer, uint64_t tag, const void *buf, size_t len, st
     return wf_ep_left(peer->ep, wf_op_result(op, wf_msg_send_later(peer, tag, &one, 1, len, op)));
 }
 
-/* Send a message for which weft_msg_send has no short way. */
+/* A message was charged, but not sent, because of [why]. The caller has entered the endpoint. */
+__attribute__((noinline)) static enum weft_status send_refused(struct weft_peer *peer, uint64_t tag,
+                                                               const void *buf, size_t len,
+                                                               struct weft_op *op,
+                                                               enum weft_status why)
+{
+    wf_msg_credit_uncharge(&peer->credit, len);
+    return why == WEFT_AGAIN && op ? send_later(peer, tag, buf, len, op)
+                                   : wf_ep_left(peer->ep, why);
+}
+
+/* May the message be sent whole, within credit, and does nothing wait before it? */
+static inline bool send_is_short(const struct weft_peer *peer, const void *buf, size_t len)
+{
+    return len <= peer->ep->eager_max && (buf || !len) && flow_idle(peer) &&
+           wf_msg_credit_left(&peer->credit, len) >= 0;
+}
+
+/* Send a message for which send_is_short is true. The caller has entered the endpoint. */
+static inline enum weft_status send_short(struct weft_peer *peer, uint64_t tag, const void *buf,
+                                          size_t len, struct weft_op *op)
+{
+    struct weft_ep *ep = peer->ep;
+    enum weft_status status;
+    wf_msg_credit_charge(&peer->credit, len, false);
+    status = peer->transport->tagged(wf_peer_tpeer(peer), tag, buf, len);
+    if (__builtin_expect(status != WEFT_OK, 0))
+        return send_refused(peer, tag, buf, len, op, status);
+    wf_msg_eager_count(ep, len, WF_STAT_MSG_EAGER);
+    return wf_ep_left(ep, wf_op_result(op, WEFT_OK));
+}
+
 __attribute__((noinline)) static enum weft_status
 send_slow(struct weft_peer *peer, uint64_t tag, const void *buf, size_t len, struct weft_op *op)
 {
@@ -52,6 +83,8 @@ send_slow(struct weft_peer *peer, uint64_t tag, const void *buf, size_t len, str
         status = wf_local_one(ep, op, buf, len, WEFT_SEND);
     if (status != WEFT_OK)
         return wf_ep_left(ep, status);
+    if (send_is_short(peer, buf, len))
+        return send_short(peer, tag, buf, len, op);
     if (len <= ep->eager_max && flow_idle(peer)) {
         enum wf_credit credit = wf_msg_credit(peer, len);
         if (credit == WF_CREDIT_QUIET || credit == WF_CREDIT_ASK)
@@ -64,37 +97,18 @@ send_slow(struct weft_peer *peer, uint64_t tag, const void *buf, size_t len, str
     return send_later(peer, tag, buf, len, op);
 }
 
-/* A message was charged, but not sent, because of [why]. The caller has entered the endpoint. */
-__attribute__((noinline)) static enum weft_status send_refused(struct weft_peer *peer, uint64_t tag,
-                                                               const void *buf, size_t len,
-                                                               struct weft_op *op,
-                                                               enum weft_status why)
-{
-    wf_msg_credit_uncharge(&peer->credit, len);
-    return why == WEFT_AGAIN && op ? send_later(peer, tag, buf, len, op)
-                                   : wf_ep_left(peer->ep, why);
-}
-
-/* The short way: the message is sent whole, within credit, and nothing waits before it. */
+/* The short way, without a lock. All other calls go to send_slow. */
 enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void *buf, size_t len,
                                struct weft_op *op)
 {
-    struct weft_ep *ep;
-    enum weft_status status;
+    const struct weft_ep *ep;
     if (__builtin_expect(!peer, 0))
         return WEFT_EINVAL;
     ep = peer->ep;
-    if (__builtin_expect(wf_ep_odd(ep) || !wf_fork_gen_is(ep->fork_gen) || len > ep->eager_max ||
-                             (!buf && len) || !flow_idle(peer) ||
-                             wf_msg_credit_left(&peer->credit, len) < 0,
-                         0))
+    if (__builtin_expect(
+            wf_ep_flags(ep) || !wf_fork_gen_is(ep->fork_gen) || !send_is_short(peer, buf, len), 0))
         return send_slow(peer, tag, buf, len, op);
-    wf_msg_credit_charge(&peer->credit, len, false);
-    status = peer->transport->tagged(wf_peer_tpeer(peer), tag, buf, len);
-    if (__builtin_expect(status != WEFT_OK, 0))
-        return send_refused(peer, tag, buf, len, op, status);
-    wf_msg_eager_count(ep, len, WF_STAT_MSG_EAGER);
-    return wf_op_result(op, WEFT_OK);
+    return send_short(peer, tag, buf, len, op);
 }
 
 /* ---- receiving ---- */
@@ -268,7 +282,7 @@ enum weft_status weft_msg_recv(struct weft_ep *ep, struct weft_peer *source, uin
                                uint64_t mask, void *buf, size_t len, struct weft_op *op)
 {
     struct wf_recv *r;
-    if (__builtin_expect(!ep || !op || wf_ep_odd(ep) || !wf_fork_gen_is(ep->fork_gen) ||
+    if (__builtin_expect(!ep || !op || wf_ep_flags(ep) || !wf_fork_gen_is(ep->fork_gen) ||
                              (len && !buf) || len > SIZE_MAX / 2 || !ep->match ||
                              !wf_match_is_plain(ep->match) || !ep->reqs.recvs ||
                              (source && !source_is_plain(ep, source)),

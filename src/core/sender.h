@@ -35,10 +35,10 @@ struct wf_sender {
 };
 
 struct wf_senders {
+    bool sweep; /* true if wf_senders_sweep may have a reply peer to close */
     struct wf_addr_table by_address;
     struct wf_list reply_list; /* senders with a reply_peer, the least recently used first */
     unsigned nreply_peers;
-    bool sweep; /* true if wf_senders_sweep may have a reply peer to close */
 };
 
 /* Returns the sender of the request that is being delivered. [token] is the transport's record of

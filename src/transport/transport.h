@@ -19,9 +19,9 @@
  *  2. reply never fails for lack of room, because the request has reserved the room.
  *  3. Until [events->deliver] returns, the transport does not change the payload that it passed to
  *     deliver, even if deliver sends a reply.
- *  4. The core calls poll once the transport has called wf_tep_activate. poll delivers each message
- *     exactly once, and does a bounded amount of work per call. deliver never calls poll. After a
- * long idle time, only every 16th call of poll has to look for messages.
+ *  4. After the transport has called wf_tep_activate, the core calls poll again and again. poll
+ *     delivers each message exactly once, and does a bounded amount of work per call. deliver never
+ *     calls poll. After a long idle time, only every 16th call of poll has to look for messages.
  *  5. Messages that a peer sent before its loss are delivered before [events->peer_down] reports
  *     the loss. No message of the peer is delivered after that report. After a report of EPEER the
  *     transport does not touch the peer's memory. If only the peer's endpoint was closed, the
@@ -156,6 +156,16 @@ struct wf_order {
     uint32_t lane; /* one more than its index */
     uint32_t number;
 };
+
+/* The arguments of a message to WF_AM_TAGGED. */
+struct wf_tagged_args {
+    uint32_t v[2];
+};
+
+static inline struct wf_tagged_args wf_tagged_args(uint64_t tag)
+{
+    return (struct wf_tagged_args){{(uint32_t)tag, (uint32_t)(tag >> 32)}};
+}
 
 /* Functions that the core implements. The endpoint's owner runs them inside poll. */
 struct wf_tep_events {

@@ -505,6 +505,39 @@ static void test_memory_returns(void **state)
     }
 }
 
+/* Fails when: a shortage of memory that is over keeps receives out of tables for ever, or the short
+ * ways closed. */
+static void test_short_ways_return(void **state)
+{
+    enum { N = 64, LEFT = 16 };
+    static struct wf_match_recv r[N];
+    struct wf_match *m = wf_match_new();
+    uint64_t steps;
+    (void)state;
+    for (unsigned i = 0; i < N / 2; i++)
+        post(m, &r[i], NULL, i, FULL);
+    no_memory = 1;
+    assert_ptr_equal(wf_match_recv_find(m, &a, N / 2 - 1), &r[N / 2 - 1]);
+    no_memory = 0;
+    for (unsigned i = N / 2; i < N; i++)
+        post(m, &r[i], NULL, i, FULL);
+    assert_ptr_equal(wf_match_recv_find(m, &a, N - 1), &r[N - 1]); /* makes the tables */
+    for (unsigned i = 0; i < N - LEFT; i++)
+        wf_match_recv_remove(m, &r[i]);
+    assert_false(wf_match_is_plain(m));
+    for (unsigned i = 0; i < 2 * LEFT + 1; i++)
+        assert_ptr_equal(wf_match_recv_find(m, &a, N - LEFT), &r[N - LEFT]);
+    assert_true(wf_match_is_plain(m));
+    assert_ptr_equal(wf_match_recv_first(m, &a, N - LEFT), &r[N - LEFT]);
+    assert_ptr_equal(wf_match_recv_find(m, &a, N - 1), &r[N - 1]); /* makes them again */
+    steps = wf_match_steps(m);
+    assert_ptr_equal(wf_match_recv_find(m, &a, N - 1), &r[N - 1]);
+    assert_true(wf_match_steps(m) - steps < LEFT / 2);
+    for (unsigned i = N - LEFT; i < N; i++)
+        wf_match_recv_remove(m, &r[i]);
+    wf_match_free(m);
+}
+
 /* Fails when: a matcher without memory is made, or freeing none is an accident. */
 static void test_no_matcher(void **state)
 {
@@ -535,6 +568,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_flood_is_forgotten, few, teardown),
         cmocka_unit_test_setup_teardown(test_one_is_cheap, few, teardown),
         cmocka_unit_test_setup_teardown(test_memory_returns, few, teardown),
+        cmocka_unit_test(test_short_ways_return),
         cmocka_unit_test(test_no_matcher),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -252,8 +252,8 @@ static enum weft_status loop_request_ordered(struct wf_tpeer *tpeer, unsigned wh
 static enum weft_status loop_tagged(struct wf_tpeer *tpeer, uint64_t tag, const void *data,
                                     size_t len)
 {
-    const uint32_t args[2] = {(uint32_t)tag, (uint32_t)(tag >> 32)};
-    return request_send(tpeer, WF_AM_WHAT(WF_AM_TAGGED, 2), args, data, len, 0, true);
+    struct wf_tagged_args args = wf_tagged_args(tag);
+    return request_send(tpeer, WF_AM_WHAT(WF_AM_TAGGED, 2), args.v, data, len, 0, true);
 }
 
 static enum weft_status loop_reply(struct wf_token *token, const struct wf_am_out *out)

@@ -244,6 +244,8 @@ enum weft_status wf_net_arm(struct wf_tep *tep)
         return WEFT_AGAIN;
     ep->idle = 0;
     ep->look = ep->epoll_fd >= 0 && epoll_wait(ep->epoll_fd, &ev, 1, 0) > 0;
+    if (ep->look)
+        wf_tep_activate(&ep->base); /* only a poll ends [look] */
     return ep->look ? WEFT_AGAIN : WEFT_OK;
 }
 

@@ -180,8 +180,8 @@ static void hand_over(struct net_ep *ep, struct wf_list *list, struct wf_list *i
     net_ep_lock(ep);
     wf_list_append(list, item);
     net_ep_unlock(ep);
-    atomic_store_explicit(&ep->inbox, 1, memory_order_release);
     wf_tep_activate(&ep->base);
+    atomic_store_explicit(&ep->inbox, 1, memory_order_release);
     if (write(ep->base.event_fd, &one, sizeof one) < 0)
         wf_debug("an endpoint was woken already: %m");
 }

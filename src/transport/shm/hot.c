@@ -324,7 +324,7 @@ bool wf_shm_ring_available(const struct shm_tep *t)
  * becomes the waiter, the peer that gets the next ring. Each refused peer has the same chance. */
 void wf_shm_ring_refused(struct shm_tep *t, struct shm_peer *peer)
 {
-    t->odd |= SHM_WANTS_RING;
+    t->flags |= SHM_WANTS_RING;
     if (!t->held && wf_rand(&t->rand) % ++t->ring_refusals == 0)
         t->waiter = peer;
 }
@@ -334,7 +334,7 @@ void wf_shm_ring_refused(struct shm_tep *t, struct shm_peer *peer)
 void wf_shm_ring_release(struct shm_tep *t)
 {
     if (t->held)
-        t->odd |= SHM_RETRY_DUE;
+        t->flags |= SHM_RETRY_DUE;
     t->held = NULL;
     t->waiter = NULL;
     t->ring_refusals = 0;
@@ -356,7 +356,7 @@ void wf_shm_ring_hold(struct shm_tep *t)
     struct shm_tx *next = NULL;
     uint32_t moving = 0;
     wf_shm_ring_release(t);
-    if (!(t->odd & SHM_WANTS_RING)) {
+    if (!(t->flags & SHM_WANTS_RING)) {
         t->ring_sweeps = 0;
         return;
     }
@@ -377,7 +377,7 @@ void wf_shm_ring_hold(struct shm_tep *t)
  * drained, so the sleep words of all connections are set. */
 void wf_shm_txs_set_asleep(struct shm_tep *t, bool asleep)
 {
-    uint32_t n = t->odd & SHM_WANTS_RING || !asleep ? t->ntx : t->ntx_hot;
+    uint32_t n = t->flags & SHM_WANTS_RING || !asleep ? t->ntx : t->ntx_hot;
     for (uint32_t i = 0; i < n; i++)
         wf_sleep_set(&t->tx[i]->segs->fwd->sleep_epoch, &t->tx[i]->epoch, asleep);
 }

@@ -236,7 +236,7 @@ static void sweep(struct shm_tep *t)
 {
     rxs_check_closed(t);
     txs_check_closed(t);
-    if (t->odd & SHM_WANTS_RING || t->held)
+    if (t->flags & SHM_WANTS_RING || t->held)
         wf_shm_ring_hold(t);
     wf_shm_rxs_patrol(t);
     wf_shm_rxs_cool(t);
@@ -357,10 +357,10 @@ static int poll_shuffled(struct shm_tep *t)
  * refused for lack of room in their ring are handled by wf_shm_tx_poll, not here. */
 static int refusals_recheck(struct shm_tep *t)
 {
-    int events = (t->odd & SHM_RETRY_DUE) != 0;
-    t->odd &= ~(uint32_t)SHM_RETRY_DUE;
-    if (t->odd & SHM_WANTS_RING && wf_shm_ring_available(t)) {
-        t->odd &= ~(uint32_t)SHM_WANTS_RING;
+    int events = (t->flags & SHM_RETRY_DUE) != 0;
+    t->flags &= ~(uint32_t)SHM_RETRY_DUE;
+    if (t->flags & SHM_WANTS_RING && wf_shm_ring_available(t)) {
+        t->flags &= ~(uint32_t)SHM_WANTS_RING;
         events++;
     }
     return events;
@@ -402,7 +402,7 @@ static inline int hot_poll(struct shm_tep *t)
     return events;
 }
 
-__attribute__((noinline)) static int odd_poll(struct shm_tep *t)
+__attribute__((noinline)) static int poll_slow(struct shm_tep *t)
 {
     int events = 0;
     if (!(t->turn & SWEEP_MASK))
@@ -411,9 +411,9 @@ __attribute__((noinline)) static int odd_poll(struct shm_tep *t)
         bell_read(t);
     if (wf_load_acquire(&t->inbox))
         events += inbox_handle(t);
-    if (t->odd & (SHM_RETRY_DUE | SHM_WANTS_RING))
+    if (t->flags & (SHM_RETRY_DUE | SHM_WANTS_RING))
         events += refusals_recheck(t);
-    return events + (t->odd & SHM_SHUFFLE ? poll_shuffled(t) : hot_poll(t));
+    return events + (t->flags & SHM_SHUFFLE ? poll_shuffled(t) : hot_poll(t));
 }
 
 int wf_shm_poll(struct wf_tep *tep)
@@ -421,9 +421,9 @@ int wf_shm_poll(struct wf_tep *tep)
     struct shm_tep *t = SHM_OF(tep, shm_tep);
     int events;
     if (__builtin_expect(!(++t->turn & SWEEP_MASK) || wf_shm_bell_rung(t) ||
-                             wf_load_acquire(&t->inbox) || t->odd,
+                             wf_load_acquire(&t->inbox) || t->flags,
                          0))
-        return odd_poll(t);
+        return poll_slow(t);
     events = hot_poll(t);
     /* While this poll is idle, prefetch the line that the next send will write. The receiver polls
      * that line, so the line is in the cache of the receiver's core. The prefetch moves the line to
@@ -455,13 +455,13 @@ static bool pending(struct shm_tep *t)
 {
     rxs_check_closed(t);
     txs_check_closed(t);
-    if (wf_load_acquire(&t->inbox) || t->odd & SHM_RETRY_DUE || wf_shm_bell_rung(t))
+    if (wf_load_acquire(&t->inbox) || t->flags & SHM_RETRY_DUE || wf_shm_bell_rung(t))
         return true;
     /* A ring is held for a waiting peer, to which the application may never send again. The next
      * sweep releases the ring, so the owner must keep polling. */
-    if (t->held && !(t->odd & SHM_WANTS_RING))
+    if (t->held && !(t->flags & SHM_WANTS_RING))
         return true;
-    if (t->odd & SHM_WANTS_RING && wf_shm_ring_available(t))
+    if (t->flags & SHM_WANTS_RING && wf_shm_ring_available(t))
         return true;
     for (uint32_t i = 0; i < t->nrx_hot; i++)
         if (wf_shm_rx_ready(t->rx[i], t->rx[i]->head))

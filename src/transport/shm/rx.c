@@ -131,7 +131,7 @@ static void blocks_used(struct shm_rx *rx, uint32_t bytes)
 {
     rx->bytes += bytes;
     if (rx->bytes >= rx->publish_bytes)
-        rx->odd |= SHM_RX_BLOCKS;
+        rx->flags |= SHM_RX_BLOCKS;
 }
 
 /* Check a request's header, and find its payload. Returns NULL if the header is invalid. */
@@ -188,8 +188,8 @@ static inline struct shm_delivery *delivery_of(struct shm_rx *rx)
  * expects a reply, that the core wants by deliver, or that breaks the protocol.
  * [ready] and [rest] are the two words of its header. Returns false if it breaks the protocol; the
  * connection is then refused. */
-__attribute__((noinline)) static bool odd_deliver(struct shm_rx *rx, struct shm_delivery *d,
-                                                  uint32_t pos, uint64_t ready, uint64_t rest)
+__attribute__((noinline)) static bool deliver_slow(struct shm_rx *rx, struct shm_delivery *d,
+                                                   uint32_t pos, uint64_t ready, uint64_t rest)
 {
     const struct wf_shm_line *line = &rx->lines[pos & rx->mask];
     struct wf_shm_header h = wf_shm_header(ready, rest);
@@ -247,7 +247,7 @@ static inline bool request_deliver(struct shm_rx *rx, struct shm_delivery *d, ui
         tep->events->deliver(tep->owner, &d->am);
         return true;
     }
-    return odd_deliver(rx, d, pos, ready, rest);
+    return deliver_slow(rx, d, pos, ready, rest);
 }
 
 static void count_received(struct shm_rx *rx, int n)
@@ -275,7 +275,7 @@ void wf_shm_rx_publish(struct shm_rx *rx, uint32_t head)
 
 __attribute__((noinline)) static void blocks_publish(struct shm_rx *rx, uint32_t pos)
 {
-    rx->odd &= (uint8_t)~SHM_RX_BLOCKS;
+    rx->flags &= (uint8_t)~SHM_RX_BLOCKS;
     rx->bytes = 0;
     wf_shm_rx_publish(rx, pos);
 }
@@ -289,19 +289,19 @@ int wf_shm_rx_burst(struct shm_rx *rx, uint64_t ready, int budget)
     int events = 0;
     rx->wants_reply = false;
     while (request_deliver(rx, d, pos, ready)) {
-        if (rx->odd)
+        if (rx->flags)
             __builtin_prefetch(&rx->lines[(pos + READ_AHEAD) & rx->mask]);
         pos++;
         if (++events == budget)
             break;
-        if (__builtin_expect(rx->odd & SHM_RX_BLOCKS, 0))
+        if (__builtin_expect(rx->flags & SHM_RX_BLOCKS, 0))
             blocks_publish(rx, pos);
         ready = wf_shm_rx_ready_word(rx, pos);
         if (!wf_shm_is_ready(ready, pos))
             break;
     }
     count_received(rx, events);
-    rx->odd = events == budget && budget > 1 ? SHM_RX_BACKLOG : 0;
+    rx->flags = events == budget && budget > 1 ? SHM_RX_BACKLOG : 0;
     rx->head = pos;
     if (budget == 1 || pos - rx->published >= rx->publish_at || !wf_shm_rx_ready(rx, pos))
         wf_shm_rx_publish(rx, pos);

@@ -180,7 +180,7 @@ static enum weft_status shm_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
     t->reply_token.tep = &t->base;
     t->address = params->address;
     t->burst = (uint8_t)c->poll_burst;
-    t->odd = c->shuffle ? SHM_SHUFFLE : 0;
+    t->flags = c->shuffle ? SHM_SHUFFLE : 0;
     t->rand = c->shuffle_seed ? c->shuffle_seed + params->address.ep : wf_now_ns();
     if (c->shuffle)
         wf_info("WEFT_DEBUG=shuffle: endpoint %u uses seed %llu", params->address.ep,

@@ -277,7 +277,7 @@ struct shm_peer {
 };
 _Static_assert(sizeof(struct shm_peer) <= 40, "docs/design/shm.md, Memory");
 
-/* shm_rx.odd: the last poll stopped at its budget; this poll has delivered messages whose payload
+/* shm_rx.flags: the last poll stopped at its budget; this poll has delivered messages whose payload
  * blocks hold at least publish_bytes, so head is stored at once. */
 enum { SHM_RX_BACKLOG = 1, SHM_RX_BLOCKS = 2 };
 
@@ -290,7 +290,7 @@ struct shm_rx {
     /* The value last stored to back->head, which the sender loads when it is out of room. */
     uint32_t published;
     uint32_t publish_at; /* head is stored after this many messages; constant */
-    uint8_t odd;         /* SHM_RX_* */
+    uint8_t flags;       /* SHM_RX_* */
     bool idle;           /* the last poll found no message */
     bool wants_reply;    /* a message of the last burst expects a reply */
     uint8_t *payload, *places;
@@ -336,7 +336,7 @@ struct shm_delivery {
 };
 
 /* What a poll has to do beyond looking at the hot connections. */
-enum shm_odd {
+enum shm_tep_flag {
     SHM_SHUFFLE = 1, /* constant: WEFT_DEBUG=shuffle */
     /* The next poll reports an event, so that the core tries a refused message again. */
     SHM_RETRY_DUE = 2,
@@ -350,7 +350,7 @@ struct shm_tep {
     /* 1 if the owner must check [accepted] and the down flags. Any thread may set it. */
     _Atomic int inbox;
     uint32_t turn;
-    uint32_t odd; /* enum shm_odd */
+    uint32_t flags; /* enum shm_tep_flag */
     bool armed;
     /* Number of sweeps, at most 2, during which messages waited for a ring. A sweep is the work of
      * every 1,024th poll. */

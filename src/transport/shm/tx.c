@@ -333,8 +333,8 @@ enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uin
 __attribute__((noinline)) static enum weft_status tagged_slow(struct wf_tpeer *tpeer, uint64_t tag,
                                                               const void *data, size_t len)
 {
-    const uint32_t args[2] = {(uint32_t)tag, (uint32_t)(tag >> 32)};
-    return request_line(tpeer, WF_SHM_TAGGED_WHAT, args, data, len, 0);
+    struct wf_tagged_args args = wf_tagged_args(tag);
+    return request_line(tpeer, WF_SHM_TAGGED_WHAT, args.v, data, len, 0);
 }
 
 /* As wf_shm_request, for a message to WF_AM_TAGGED. */

@@ -156,7 +156,7 @@ static enum weft_status no_ring(struct shm_tep *tep, struct shm_peer *peer)
 static void tx_replace(struct shm_tx *old)
 {
     if (old->wants_room)
-        old->tep->odd |= SHM_RETRY_DUE;
+        old->tep->flags |= SHM_RETRY_DUE;
     old->bytes = 0; /* the new ring takes over the bytes */
     wf_shm_tx_close(old);
 }
@@ -273,7 +273,7 @@ enum weft_status wf_shm_tx_connect(struct shm_tep *tep, struct shm_peer *peer)
         wf_shm_count(tep, WF_STAT_CONNECTIONS);
         WF_PROBE2(peer_connect, &peer->base, tx);
     } else if (status == WEFT_AGAIN) {
-        tep->odd |= SHM_RETRY_DUE;
+        tep->flags |= SHM_RETRY_DUE;
         if (tep->armed)
             wf_shm_notify(tep);
         wf_shm_count(tep, WF_STAT_AGAIN);
