@@ -100,21 +100,25 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
         {48, 1, 1, 0, WF_SHM_NO_PLACE, 0, 0},
         {0, 49, 1, 12, WF_SHM_NO_PLACE, 0, 0},
         {512, 513, 2, 0, 3, WF_SHM_BESIDE, 56},
-        {500, 513, 2, 16, 0, WF_SHM_BESIDE, 0},
-        {0, 0, 2, 16, 255, WF_SHM_BESIDE, 63},
+        {500, 513, 2, 16, 0, WF_SHM_BESIDE | WF_SHM_ARGS_NEXT, 0},
+        {0, 0, 2, 16, 255, WF_SHM_BESIDE | WF_SHM_ARGS_NEXT, 63},
         {100, 0, 250, 3, 255, WF_SHM_BESIDE, 61},
         {32, 100, 3, 4, 1, 0, 0},
         {512, 0, 3, 0, 255, WF_SHM_BESIDE, 1u << 26},
         /* beyond the end of the payload area: by the payload, by arguments and payload */
         {512, 0, 2, 0, 255, WF_SHM_BESIDE, 60},
-        {480, 0, 2, 16, 255, WF_SHM_BESIDE, 56},
+        {480, 0, 2, 16, 255, WF_SHM_BESIDE | WF_SHM_ARGS_NEXT, 56},
         /* tagged messages, and what looks like one */
         {8, 0, WF_AM_TAGGED, 2, WF_SHM_NO_PLACE, 0, 0},
         {0, 0, WF_AM_TAGGED, 2, WF_SHM_NO_PLACE, 0, 0},
         {40, 0, WF_AM_TAGGED, 2, WF_SHM_NO_PLACE, 0, 0},
         {41, 0, WF_AM_TAGGED, 2, WF_SHM_NO_PLACE, 0, 0},
         {8, 1, WF_AM_TAGGED, 2, WF_SHM_NO_PLACE, 0, 0},
-        {8, 0, WF_AM_TAGGED, 2, 0, 0, 0}};
+        {8, 0, WF_AM_TAGGED, 2, 0, 0, 0},
+        {41, 0, WF_AM_TAGGED, 2, WF_SHM_NO_PLACE, WF_SHM_BESIDE, 5},
+        {64, 1, WF_AM_TAGGED, 2, WF_SHM_NO_PLACE, WF_SHM_BESIDE, 62},
+        {64, 0, WF_AM_TAGGED, 2, WF_SHM_NO_PLACE, WF_SHM_BESIDE, 63},
+        {65, 0, WF_AM_TAGGED, 2, WF_SHM_NO_PLACE, WF_SHM_BESIDE, 63}};
     if (i >= sizeof headers / sizeof headers[0] || room < 12 * SLOTS)
         return 0;
     for (unsigned k = 0; k < SLOTS; k++)

@@ -197,7 +197,7 @@ static void round_values(struct wf_config *c)
     c->am_max = wf_align_up(c->am_max, 64);
     while (c->shm_slots & (c->shm_slots - 1))
         c->shm_slots += c->shm_slots & -c->shm_slots;
-    c->shm_payload = WF_MAX(c->shm_payload, 4 * (c->am_max + 64));
+    c->shm_payload = WF_MAX(c->shm_payload, 4 * c->am_max);
     while (c->shm_payload & (c->shm_payload - 1))
         c->shm_payload += c->shm_payload & -c->shm_payload;
     c->slab = wf_align_up(c->slab, 65536);

@@ -162,7 +162,7 @@ void test_frag_message_message(void **state)
 }
 
 static const size_t put_sizes[] = {1,    7,    8,     64,     511,     512,    513,
-                                   4032, 4033, 65536, 262144, 1048577, LONGEST};
+                                   4096, 4097, 65536, 262144, 1048577, LONGEST};
 #define PUT_SIZES (sizeof put_sizes / sizeof put_sizes[0])
 
 static void on_put_there(const struct weft_am *am)

@@ -84,7 +84,7 @@ static enum weft_status put1(struct pair *p, struct weft_remote *r, uint64_t at,
     return put_end(p, r, at, &value, sizeof value);
 }
 
-static const size_t sizes[] = {1, 8, 513, 4032, 4033, 70001, 3u << 20};
+static const size_t sizes[] = {1, 8, 513, 4096, 4097, 70001, 3u << 20};
 #define SIZES (sizeof sizes / sizeof sizes[0])
 #define LONGEST ((size_t)3 << 20)
 
@@ -1212,9 +1212,9 @@ void test_mr_pmem(void **state)
         for (size_t i = 0; i < SIZES; i++) {
             synced_from = synced_to = 0;
             GIVES(WEFT_OK, put_end(p, r, 64, local, sizes[i]));
-            if (sizes[i] <= 4032) /* else the last piece's */
+            if (sizes[i] <= 4096) /* else the last piece's */
                 assert_true(synced_from && synced_from <= (uintptr_t)at + 64);
-            assert_true(synced_to >= (uintptr_t)at + 64 + (sizes[i] <= 4032 ? sizes[i] : 1));
+            assert_true(synced_to >= (uintptr_t)at + 64 + (sizes[i] <= 4096 ? sizes[i] : 1));
             assert_int_equal(synced_from % PAGE, 0);
         }
         synced_from = synced_to = 0;

@@ -6,7 +6,7 @@
 #define FULL WEFT_TAG_FULL
 
 static const size_t sizes[] = {0,     1,     8,     36,     100,     101,     511,
-                               512,   513,   4031,  4032,   4033,    8192,    32704,
+                               512,   513,   4095,  4096,   4097,    8192,    32704,
                                32705, 65536, 99999, 200001, 1048576, 1048577, 3000000};
 #define SIZES (sizeof sizes / sizeof sizes[0])
 

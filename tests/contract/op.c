@@ -10,7 +10,7 @@
  * in pieces of local memory. */
 void test_op_contents(void **state)
 {
-    static const size_t sizes[] = {1, 8, 33, 511, 512, 4032, 4033, 20000, 1048576, 2500001};
+    static const size_t sizes[] = {1, 8, 33, 511, 512, 4096, 4097, 20000, 1048576, 2500001};
     struct pair *p = *state;
     unsigned char *local = malloc(2500100);
     for (int own = 0; own < 2; own++)

@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import harness  # pylint: disable=wrong-import-position
 
 DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "60"))
-DEFAULT = 4032
+DEFAULT = 4096
 WEFT, PROGRAM, LARGEST = (os.path.abspath(path) for path in sys.argv[1:4])
 
 
@@ -30,7 +30,7 @@ def medium(text):
 
 
 def taken_test():
-    for text, want in (("4160", DEFAULT), ("4096", 3968), ("4K", 3968), ("4k", 3968), ("4KiB", 3968),
+    for text, want in (("4224", DEFAULT), ("4096", 3968), ("4K", 3968), ("4k", 3968), ("4KiB", 3968),
                        ("4kb", 3968), ("0x1000", 3968), ("640", 512), ("32704", 32576)):
         assert medium(text) == (want, []), f"{text}: {medium(text)}"
 

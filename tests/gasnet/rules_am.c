@@ -236,8 +236,8 @@ static void medium_sizes(void)
                             1024,
                             2048,
                             4031,
-                            4032,
-                            4033,
+                            4096,
+                            4097,
                             4096,
                             max_medium - 1,
                             max_medium};
@@ -323,7 +323,7 @@ static void self_at_once(void)
     EQ(atomic_load(&requests_came), sent);
 }
 
-static const size_t long_lengths[] = {1,    3,    7,     8,     64,    511,    512, 4032,
+static const size_t long_lengths[] = {1,    3,    7,     8,     64,    511,    512, 4096,
                                       4096, 4097, 65535, 65536, 65537, 262147, MIB, MIB + 3};
 
 /* Sources outside the segment and unaligned, destinations unaligned, guards on both sides. */
@@ -577,7 +577,7 @@ static void exactly_once(void)
 
 static size_t some_size(unsigned i)
 {
-    return i % 61 == 60 ? max_medium : mix(i) % (i % 8 ? 600 : 4033) % (max_medium + 1);
+    return i % 61 == 60 ? max_medium : mix(i) % (i % 8 ? 600 : 4097) % (max_medium + 1);
 }
 
 /* [each] requests to every rank without a look at the answers, which are as large as can be.

@@ -20,7 +20,7 @@ RUNS = {"shm": {"mapped": {}, "nomap": {"WEFT_DEBUG": "nomap"}}, "tcp": {"tcp": 
         "rdma": {"rdma": {"WEFT_TRANSPORTS": "loop,rdma"}}}
 DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "60"))
 COUNT = 20
-MEDIUM = 4032
+MEDIUM = 4096
 SIZES = (0, 8, MEDIUM, MEDIUM + 1, 65536)
 
 

@@ -436,7 +436,7 @@ def test_tool():
     assert info.returncode == 0 and "shm" in info.stdout and "open files" in info.stdout
     config = subprocess.run([WEFT, "info", "--config"], capture_output=True, text=True, timeout=30,
                             env={**os.environ, "WEFT_AM_MAX": "1024"}, check=True).stdout
-    assert re.search(r"^\* WEFT_AM_MAX +1K +4032B ", config, re.M), config
+    assert re.search(r"^\* WEFT_AM_MAX +1K +4K ", config, re.M), config
     assert "did you mean --config" in tool("info", "--cofnig").stderr
 
 

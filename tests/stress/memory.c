@@ -190,7 +190,7 @@ int main(int argc, char **argv)
 {
     static struct child c[MAX];
     static struct name names[MAX * MAX];
-    uint64_t sum = 0, bytes, bound, am_max = 4032;
+    uint64_t sum = 0, bytes, bound, am_max = 4096;
     char byte = 0;
     int status, failed = 0;
     processes = argc > 1 ? (unsigned)atoi(argv[1]) : processes;

@@ -23,7 +23,7 @@
 #define REGION ((size_t)1 << 20)
 #define RW (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)
 
-static const size_t sizes[] = {1, 8, 64, 512, 4032, 4033, 20000, 300000, REGION};
+static const size_t sizes[] = {1, 8, 64, 512, 4096, 4097, 20000, 300000, REGION};
 #define SIZES (sizeof sizes / sizeof *sizes)
 
 static const char *between = "shm";

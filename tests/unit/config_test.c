@@ -113,7 +113,7 @@ static void test_values(void **state)
 static void test_units(void **state)
 {
     (void)state;
-    says("WEFT_AM_MAX=4096B", "WEFT_AM_MAX=4K (4032B) ");
+    says("WEFT_AM_MAX=8192B", "WEFT_AM_MAX=8K (4K) ");
     says("WEFT_AM_MAX=4032b", "WEFT_AM_MAX=4032B ");
     says("WEFT_SHM_PAYLOAD=128KB", "WEFT_SHM_PAYLOAD=128K ");
     says("WEFT_SHM_PAYLOAD=1MiB", "WEFT_SHM_PAYLOAD=1M ");
@@ -204,7 +204,7 @@ static void test_refused(void **state)
     says("WEFT_AM_MAX=511", "WEFT_AM_MAX=511: must be a number from 512 to 32704 bytes");
     says("WEFT_PEER_TIMEOUT=2h", "must be a number from 100 to 3600000 milliseconds, or a time");
     says("WEFT_LOG=loud", "must be one of error|warn|info|debug");
-    says("WEFT_AM_MAX=511", "WEFT_AM_MAX=4032B (4032B)"); /* the default stays */
+    says("WEFT_AM_MAX=511", "WEFT_AM_MAX=4K (4K)"); /* the default stays */
 }
 
 /* Fails when: an item of WEFT_DEBUG does not set its field, or sets another one. */

@@ -647,8 +647,9 @@ static void test_ways_of_a_nic_op(void **state)
         {3 * MIB - 5, WF_NIC_OP_GET, WF_STAT_NIC_DIRECT, MIB - 4095, 4096 + 4095},
         {2 * MIB, WF_NIC_OP_PUT, WF_STAT_NIC_DIRECT, MIB, 8192},
         {MIB, WF_NIC_OP_PUT, WF_STAT_NIC_DIRECT, MIB, 100},
-        {11 * MIB, WF_NIC_OP_PUT, WF_STAT_NIC_COPIED, 4096}, /* cannot be registered twice */
-        {11 * MIB, WF_NIC_OP_GET, WF_STAT_NIC_COPIED, 4096},
+        /* cannot be registered twice; a copy has WEFT_AM_MAX and 64 bytes */
+        {11 * MIB, WF_NIC_OP_PUT, WF_STAT_NIC_COPIED, 4160},
+        {11 * MIB, WF_NIC_OP_GET, WF_STAT_NIC_COPIED, 4160},
     };
     static const struct wf_hca_patience patience;
     static const struct wf_tep_events events = {.nic_op_done = move_ended};

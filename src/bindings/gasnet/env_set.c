@@ -8,7 +8,7 @@
 
 #include "binding.h"
 
-#define MEDIUM 4032u
+#define MEDIUM 4096u
 #define MEDIUM_MIN 512u
 /* limits of Weft's variables, weft(3): */
 #define AM_MAX_MOST 32704u

@@ -15,9 +15,9 @@
  *            the receiver's handlers may change them.
  *
  * Each request has one line of 64 bytes. Its 48 data bytes hold payload and arguments if both fit.
- * Otherwise both are in a block of the payload area. The sender writes the line's ready word last.
- * The reply to the request in line i is written to reply slot i. A reply payload of more than 48
- * bytes is written to the place that the request reserved.
+ * Otherwise the payload is in a block of the payload area, and so are more than 12 arguments. The
+ * sender writes the line's ready word last. The reply to the request in line i is written to reply
+ * slot i. A reply payload of more than 48 bytes is written to the place that the request reserved.
  *
  * Acquire/release pairs:
  *   "line"   The sender writes the message, then stores line.ready (release). The receiver loads
@@ -46,10 +46,11 @@
 #define WF_SHM_ARGS_BLOCK 64
 
 enum wf_shm_line_flags {
-    WF_SHM_BESIDE = 1,    /* request: the block at [where] holds arguments, then payload */
-    WF_SHM_NO_REPLY = 2,  /* reply: the handler did not reply */
-    WF_SHM_ARGS_NEXT = 4, /* reply: arguments are in args[] */
-    WF_SHM_IN_PLACE = 8,  /* reply: the payload is in the place that the request reserved */
+    WF_SHM_BESIDE = 1,   /* request: the payload is in the block at [where] */
+    WF_SHM_NO_REPLY = 2, /* reply: the handler did not reply */
+    /* Reply: arguments are in args[]. Request: they are in the block, before the payload. */
+    WF_SHM_ARGS_NEXT = 4,
+    WF_SHM_IN_PLACE = 8, /* reply: the payload is in the place that the request reserved */
 };
 
 /* A copy of a line's header. The receiver checks the copy, since the sender could change the line
@@ -137,6 +138,8 @@ static inline bool wf_shm_is_short(uint64_t rest)
 #define WF_SHM_TAGGED_WHAT WF_AM_WHAT(WF_AM_TAGGED, 2)
 #define WF_SHM_TAGGED (WF_SHM_TAGGED_WHAT | (uint64_t)WF_SHM_NO_PLACE << 16)
 #define WF_SHM_TAGGED_MAX (WF_SHM_DATA - 8)
+/* The low half of that word if the message has a payload block. */
+#define WF_SHM_TAGGED_BESIDE (uint32_t)(WF_SHM_TAGGED | WF_SHM_BESIDE << 24)
 
 struct wf_shm_reply {
     struct wf_shm_line line;
@@ -199,7 +202,8 @@ static inline int wf_shm_geometry_ok(const struct wf_shm_geometry *g)
     return g->slots >= 16 && g->slots <= 65536 && !(g->slots & (g->slots - 1)) &&
            g->payload >= 4096 && g->payload <= 1u << 24 && !(g->payload & (g->payload - 1)) &&
            g->am_max >= 512 && g->am_max <= 32704 + 64 && !(g->am_max % 64) && g->places >= 1 &&
-           g->places <= 64 && 2 * (g->am_max + WF_SHM_ARGS_BLOCK) <= g->payload;
+           g->places <= 64 && 2 * g->am_max <= g->payload &&
+           g->am_max + WF_SHM_ARGS_BLOCK <= g->payload;
 }
 
 static inline size_t wf_shm_fwd_size(const struct wf_shm_geometry *g)

@@ -140,13 +140,16 @@ static inline const uint8_t *request_payload(struct shm_rx *rx, const struct wf_
 {
     const struct wf_shm_geometry *g = &rx->segs->geometry;
     uint64_t at = (uint64_t)h->where * WF_SHM_BLOCK;
+    bool args_beside = h->flags & WF_SHM_ARGS_NEXT;
     if (h->nargs > 16 || h->len > g->am_max || h->reply_max > g->am_max + 1)
         return NULL;
     if (h->reply_max > WF_SHM_DATA + 1 && h->place >= g->places)
         return NULL;
     if (!(h->flags & WF_SHM_BESIDE))
-        return h->len + 4u * h->nargs <= WF_SHM_DATA ? line->data : NULL;
-    at += h->nargs ? WF_SHM_ARGS_BLOCK : 0;
+        return h->len + 4u * h->nargs <= WF_SHM_DATA && !args_beside ? line->data : NULL;
+    if (!args_beside && 4u * h->nargs > WF_SHM_DATA)
+        return NULL;
+    at += args_beside ? WF_SHM_ARGS_BLOCK : 0;
     blocks_used(rx, h->len);
     return at + h->len <= g->payload ? rx->payload + at : NULL;
 }
@@ -184,6 +187,16 @@ static inline struct shm_delivery *delivery_of(struct shm_rx *rx)
     return d;
 }
 
+/* Offer a tagged message to the core's short way. Returns false if the core has not taken it. */
+static inline bool tagged_deliver(const struct shm_rx *rx, const struct wf_shm_line *line,
+                                  const void *data, uint32_t len)
+{
+    const struct wf_tep *tep = &rx->tep->base;
+    uint64_t tag;
+    memcpy(&tag, line->data + WF_SHM_TAGGED_MAX, sizeof tag);
+    return tep->events->tagged(tep->owner, rx->conn, tag, data, len);
+}
+
 /* Deliver a message for which request_deliver has no short way: one that needs payload blocks or
  * expects a reply, that the core wants by deliver, or that breaks the protocol.
  * [ready] and [rest] are the two words of its header. Returns false if it breaks the protocol; the
@@ -196,9 +209,12 @@ __attribute__((noinline)) static bool deliver_slow(struct shm_rx *rx, struct shm
     d->am.data = request_payload(rx, line, &h);
     if (__builtin_expect(!d->am.data, 0))
         return request_bad(rx, &h);
+    if ((uint32_t)rest == WF_SHM_TAGGED_BESIDE && !h.reply_max &&
+        tagged_deliver(rx, line, d->am.data, h.len))
+        return true;
     wf_copy_small(d->args,
-                  h.flags & WF_SHM_BESIDE ? (const uint8_t *)d->am.data - WF_SHM_ARGS_BLOCK
-                                          : line->data + WF_SHM_DATA - 4u * h.nargs,
+                  h.flags & WF_SHM_ARGS_NEXT ? (const uint8_t *)d->am.data - WF_SHM_ARGS_BLOCK
+                                             : line->data + WF_SHM_DATA - 4u * h.nargs,
                   4u * h.nargs);
     d->am.len = h.len;
     d->am.nargs = h.nargs;
@@ -233,9 +249,7 @@ static inline bool request_deliver(struct shm_rx *rx, struct shm_delivery *d, ui
     uint64_t len = ready >> 32; /* and reply_max, which makes it too long for a short way */
     unsigned nargs = rest >> 8 & 0xff;
     if (rest == WF_SHM_TAGGED && len <= WF_SHM_TAGGED_MAX) {
-        uint64_t tag;
-        memcpy(&tag, line->data + WF_SHM_TAGGED_MAX, sizeof tag);
-        if (tep->events->tagged(tep->owner, rx->conn, tag, line->data, (uint32_t)len))
+        if (tagged_deliver(rx, line, line->data, (uint32_t)len))
             return true;
     } else if (wf_shm_is_short(rest) && len + 4 * nargs <= WF_SHM_DATA) {
         if (nargs)

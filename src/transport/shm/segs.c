@@ -17,12 +17,12 @@ struct wf_shm_geometry wf_shm_geometry_full(uint32_t am_max)
 }
 
 /* The smallest ring that makes progress: 64 messages in flight, two of them of the greatest length,
- * and two long replies. Such a ring takes 34 KiB; a ring of the default sizes takes 564 KiB. */
+ * and two long replies. Such a ring takes 38 KiB; a ring of the default sizes takes 568 KiB. */
 struct wf_shm_geometry wf_shm_geometry_small(uint32_t am_max)
 {
     struct wf_shm_geometry g = wf_shm_geometry_full(am_max);
     uint32_t payload = 4096;
-    while (payload < 2 * (am_max + WF_SHM_ARGS_BLOCK))
+    while (payload < WF_MAX(2 * am_max, am_max + WF_SHM_ARGS_BLOCK))
         payload *= 2;
     g.slots = WF_MIN(g.slots, 64u);
     g.payload = WF_MIN(g.payload, payload);

@@ -90,13 +90,18 @@ static enum weft_status no_reply_place(struct shm_tx *tx)
     return status;
 }
 
-/* Find [need] contiguous bytes in the payload area, but do not claim them. */
+/* Find [need] contiguous bytes in the payload area, but do not claim them. If no block is in use,
+ * there is room for any message. */
 static bool block_find(struct shm_tx *tx, uint32_t need, uint64_t *start)
 {
     uint64_t size = tx->segs->geometry.payload;
     uint64_t off = tx->pay_tail & (size - 1);
     uint64_t at = off + need > size ? tx->pay_tail + size - off : tx->pay_tail;
-    if (at + need - tx->pay_head > size && (!head_refresh(tx) || at + need - tx->pay_head > size))
+    if (at + need - tx->pay_head > size && !head_refresh(tx))
+        return false;
+    if (tx->block_head == tx->block_tail)
+        tx->pay_head = at;
+    if (at + need - tx->pay_head > size)
         return false;
     *start = at;
     return true;
@@ -147,11 +152,16 @@ static inline enum weft_status line_publish(struct shm_tx *tx, struct wf_shm_lin
     return WEFT_OK;
 }
 
+static inline void line_args(struct wf_shm_line *line, const struct wf_am_out *out)
+{
+    if (out->nargs)
+        wf_shm_copy_args(line->data + WF_SHM_DATA - 4u * out->nargs, out->args, out->nargs);
+}
+
 static inline void line_data(struct wf_shm_line *line, const struct wf_am_out *out)
 {
     wf_copy_small(line->data, out->data, out->len);
-    if (out->nargs)
-        wf_shm_copy_args(line->data + WF_SHM_DATA - 4u * out->nargs, out->args, out->nargs);
+    line_args(line, out);
 }
 
 static uint8_t place_take(struct shm_tx *tx)
@@ -161,23 +171,26 @@ static uint8_t place_take(struct shm_tx *tx)
     return place;
 }
 
-/* Copy arguments and payload into the block at [start]. Returns the value for the line's [where].
- */
-static uint32_t block_fill(struct shm_tx *tx, uint64_t start, uint32_t need,
-                           const struct wf_am_out *out)
+/* Claim the [need] bytes at [start] for the message at [tail]. Returns their offset in the payload
+ * area. */
+static inline uint32_t block_claim(struct shm_tx *tx, uint64_t start, uint32_t need)
 {
-    uint64_t at = start & (tx->segs->geometry.payload - 1);
-    uint8_t *block = tx->payload + at;
     tx->pay_tail = start + need;
     tx->blocks[tx->block_tail++ & tx->mask] = (struct shm_block){tx->tail, tx->pay_tail};
-    if (out->nargs) {
+    return (uint32_t)(start & (tx->segs->geometry.payload - 1));
+}
+
+/* Copy the payload, and more arguments than fit in the line, into the block at offset [at]. */
+static void block_fill(struct shm_tx *tx, uint32_t at, bool args, const struct wf_am_out *out)
+{
+    uint8_t *block = tx->payload + at;
+    if (args) {
         wf_shm_copy_args(block, out->args, out->nargs);
         block += WF_SHM_ARGS_BLOCK;
     }
     WF_HOOK("send.payload");
     if (out->len)
         memcpy(block, out->data, out->len);
-    return (uint32_t)(at / WF_SHM_BLOCK);
 }
 
 /* Add a request that expects a reply. The receiver does not write to the reply slots of one-way
@@ -198,11 +211,13 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
 {
     struct wf_shm_line *line = &tx->lines[tx->tail & tx->mask];
     bool beside = out->len + 4u * out->nargs > WF_SHM_DATA;
+    bool args_beside = 4u * out->nargs > WF_SHM_DATA;
     bool placed = out->reply_max > WF_SHM_DATA + 1;
     uint32_t need =
-        (uint32_t)wf_align_up((out->nargs ? WF_SHM_ARGS_BLOCK : 0) + out->len, WF_SHM_BLOCK);
-    uint8_t place = WF_SHM_NO_PLACE;
+        (uint32_t)wf_align_up((args_beside ? WF_SHM_ARGS_BLOCK : 0) + out->len, WF_SHM_BLOCK);
+    uint8_t place = WF_SHM_NO_PLACE, flags = 0;
     uint64_t start = 0;
+    uint32_t at = 0;
     if (placed && !tx->places_free)
         return no_reply_place(tx);
     if (beside && !block_find(tx, need, &start))
@@ -212,11 +227,18 @@ static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *ou
         place = place_take(tx);
     if (out->reply_max)
         due_add(tx, (struct shm_due){tx->tail, (uint16_t)out->reply_max, place});
-    wf_shm_header_write(line, out->handler, out->nargs, place, beside ? WF_SHM_BESIDE : 0,
-                        beside ? block_fill(tx, start, need, out) : 0);
+    if (beside) {
+        flags = (uint8_t)(WF_SHM_BESIDE | (args_beside ? WF_SHM_ARGS_NEXT : 0));
+        at = block_claim(tx, start, need);
+    }
+    wf_shm_header_write(line, out->handler, out->nargs, place, flags, at / WF_SHM_BLOCK);
     WF_HOOK("send.header");
     if (!beside)
         line_data(line, out);
+    else if (!args_beside)
+        line_args(line, out);
+    if (beside)
+        block_fill(tx, at, args_beside, out);
     return line_publish(tx, line, tx->tail, out->len, out->reply_max);
 }
 
@@ -337,13 +359,33 @@ __attribute__((noinline)) static enum weft_status tagged_slow(struct wf_tpeer *t
     return request_line(tpeer, WF_SHM_TAGGED_WHAT, args.v, data, len, 0);
 }
 
+/* Send a tagged message with a payload block. There is a line for it. */
+__attribute__((noinline)) static enum weft_status tagged_beside(struct shm_tx *tx, uint64_t tag,
+                                                                const void *data, size_t len)
+{
+    struct wf_shm_line *line = line_ahead(tx, tx->tail);
+    uint32_t need = (uint32_t)wf_align_up(len, WF_SHM_BLOCK), at;
+    uint64_t start;
+    if (!block_find(tx, need, &start))
+        return no_room(tx);
+    at = block_claim(tx, start, need);
+    wf_shm_header_write(line, WF_AM_TAGGED, 2, WF_SHM_NO_PLACE, WF_SHM_BESIDE, at / WF_SHM_BLOCK);
+    WF_HOOK("send.header");
+    memcpy(line->data + WF_SHM_TAGGED_MAX, &tag, sizeof tag);
+    WF_HOOK("send.payload");
+    memcpy(tx->payload + at, data, len);
+    return line_publish(tx, line, tx->tail, (uint32_t)len, 0);
+}
+
 /* As wf_shm_request, for a message to WF_AM_TAGGED. */
 enum weft_status wf_shm_tagged(struct wf_tpeer *tpeer, uint64_t tag, const void *data, size_t len)
 {
     struct shm_tx *tx = SHM_OF(tpeer, shm_peer)->tx;
     struct wf_shm_line *line;
-    if (__builtin_expect(!tx || tx->tail == tx->credit_end, 0) || len > WF_SHM_TAGGED_MAX)
+    if (__builtin_expect(!tx || tx->tail == tx->credit_end, 0))
         return tagged_slow(tpeer, tag, data, len);
+    if (len > WF_SHM_TAGGED_MAX)
+        return tagged_beside(tx, tag, data, len);
     line = line_ahead(tx, tx->tail);
     wf_shm_header_short(line, WF_SHM_TAGGED_WHAT);
     WF_HOOK("send.header");

@@ -42,7 +42,7 @@ struct enemy_ring {
 };
 #define ENEMY_GEOMETRY                                                                             \
     {                                                                                              \
-        64, 16384, 4032, 8                                                                         \
+        64, 16384, 4096, 8                                                                         \
     }
 void enemy_ring_make(struct enemy_ring *r);
 /* Offer it; returns the status of the refusal, or OK. */

@@ -231,7 +231,7 @@ static void wild_header(struct enemy_ring *r, uint32_t pos)
     if (kind & 16)
         line->where %= r->geometry.payload / WF_SHM_BLOCK + 2;
     if (kind & 32)
-        line->flags = WF_SHM_BESIDE;
+        line->flags = (uint8_t)(WF_SHM_BESIDE | (kind & 128 ? WF_SHM_ARGS_NEXT : 0));
     if (kind & 64)
         line->handler = WORKER_AM_WORK;
     atomic_store(&line->ready, wf_shm_ready(pos, len & 0xffff, reply_max & 0xffff));
@@ -290,17 +290,20 @@ static void header_fields(void)
     } bad[] = {
         {49, 0, 0, 255, 0, 0},
         {40, 0, 3, 255, 0, 0},
-        {4033, 0, 0, 255, WF_SHM_BESIDE, 0},
+        {4097, 0, 0, 255, WF_SHM_BESIDE, 0},
         {65535, 0, 0, 255, WF_SHM_BESIDE, 0},
         {0, 0, 17, 255, WF_SHM_BESIDE, 0},
         {0, 0, 255, 255, 0, 0},
         {100, 0, 0, 255, WF_SHM_BESIDE, g.payload / WF_SHM_BLOCK},
         {65, 0, 0, 255, WF_SHM_BESIDE, g.payload / WF_SHM_BLOCK - 1},
-        {0, 0, 1, 255, WF_SHM_BESIDE, g.payload / WF_SHM_BLOCK},
+        {1, 0, 1, 255, WF_SHM_BESIDE, g.payload / WF_SHM_BLOCK},
+        {0, 0, 13, 255, WF_SHM_BESIDE | WF_SHM_ARGS_NEXT, g.payload / WF_SHM_BLOCK},
+        {0, 0, 13, 255, WF_SHM_BESIDE, 0},
+        {0, 0, 1, 255, WF_SHM_ARGS_NEXT, 0},
         {100, 0, 0, 255, WF_SHM_BESIDE, UINT32_MAX},
         {0, 50, 0, 8, 0, 0},
         {0, 50, 0, 255, 0, 0},
-        {0, 4034, 0, 0, 0, 0},
+        {0, 4098, 0, 0, 0, 0},
         {0, 65535, 0, 0, 0, 0},
     };
     int sock;
