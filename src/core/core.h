@@ -4,9 +4,11 @@
 #ifndef WF_CORE_CORE_H
 #define WF_CORE_CORE_H
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <weft/weft.h>
 
 #include "base/atomic.h"
@@ -160,6 +162,11 @@ struct weft_ep {
     uint32_t credit_start; /* where the credit of the peer opened last began to count */
     unsigned parts_kept;   /* messages that no receive has matched, and whose parts are arriving */
 };
+
+static_assert(offsetof(struct weft_ep, polled) == WF_CACHE_LINE, "what every call reads");
+static_assert(offsetof(struct weft_ep, senders) + offsetof(struct wf_senders, sweep) <
+                  3 * WF_CACHE_LINE,
+              "what every poll reads");
 
 /* Stand-ins for closed objects. With WEFT_DEBUG=handles, a closed handle points to one of these as
  * its context, endpoint or peer. So a later call with the handle is recognized and refused

@@ -75,18 +75,9 @@ static inline enum weft_status wf_status_of(uint32_t word)
 
 /* ---- sending ---- */
 
-/* Send a control message to [peer]. The peer receives the messages of this function in the order of
- * the calls (transport.h: rule 8). */
-static inline enum weft_status wf_ctl_request(struct weft_peer *peer, enum wf_ctl handler,
-                                              const uint32_t *args, unsigned nargs,
-                                              const void *data, size_t len, size_t reply_max)
-{
-    return peer->transport->request_ordered(wf_peer_tpeer(peer), WF_AM_WHAT(handler, nargs), args,
-                                            data, len, reply_max);
-}
-
-/* Like wf_ctl_request. If [more] is true, the caller will send another one to [peer], so this one
- * may wait for it. */
+/* Send a control message to [peer]. The peer receives the messages of this function and of
+ * wf_ctl_request in the order of the calls (transport.h: rule 8). If [more] is true, the caller
+ * will send another one to [peer], so this one may wait for it. */
 static inline enum weft_status wf_ctl_request_part(struct weft_peer *peer, enum wf_ctl handler,
                                                    const uint32_t *args, unsigned nargs,
                                                    const void *data, size_t len, size_t reply_max,
@@ -95,6 +86,13 @@ static inline enum weft_status wf_ctl_request_part(struct weft_peer *peer, enum 
     return peer->transport->request_ordered(wf_peer_tpeer(peer),
                                             WF_AM_WHAT(handler, nargs) | (more ? WF_AM_MORE : 0),
                                             args, data, len, reply_max);
+}
+
+static inline enum weft_status wf_ctl_request(struct weft_peer *peer, enum wf_ctl handler,
+                                              const uint32_t *args, unsigned nargs,
+                                              const void *data, size_t len, size_t reply_max)
+{
+    return wf_ctl_request_part(peer, handler, args, nargs, data, len, reply_max, false);
 }
 
 /* Send a control message without payload. It may overtake other messages to [peer], and other

@@ -66,7 +66,7 @@ struct wf_match_front {
 enum wf_match_flag {
     WF_MATCH_KEPT = 1,    /* there are messages */
     WF_MATCH_INDEXED = 2, /* all receives are in tables; otherwise none is */
-    WF_MATCH_MARKED = 4,  /* recvs.mark may not be null */
+    WF_MATCH_MARKED = 4,  /* recvs.mark may be set */
     /* There was no memory to put the receives into tables. So this is not tried again before there
      * are more receives, or none. */
     WF_MATCH_PUT_OFF = 8,

@@ -113,6 +113,14 @@ enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void 
 
 /* ---- receiving ---- */
 
+/* Free the kept message [m]. [matching]: it is still in the matcher. */
+static void kept_end(struct weft_ep *ep, struct weft_msg *m, bool matching)
+{
+    if (matching)
+        wf_match_msg_remove(ep->match, &m->match);
+    wf_msg_kept_free(m);
+}
+
 /* Receive the message [m] into the buffers [iov]. [matching] is true if [m] is still in the
  * matcher. If there is no memory for the receive, returns ENOMEM or ELIMIT, and nothing has
  * changed. With any other result [m] is freed. With PENDING, a later poll fills in [op]; otherwise
@@ -128,26 +136,17 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
                              m->len,    m->id,
                              m->nfrom,  (const struct wf_offer_range *)(const void *)m->data};
     struct wf_iov mem = {.v = iov, .n = count};
-    if (m->lost || m->parts) {
-        status = m->lost ? WEFT_EPEER : wf_msg_parts_take(ep, m, iov, count, room, op);
-        if (status == WEFT_ENOMEM)
-            return status;
-        if (m->lost) {
-            wf_msg_op_fill(op, m->sender, m->match.tag, m->len);
-            op->status = status;
-        }
-        if (matching)
-            wf_match_msg_remove(ep->match, &m->match);
-        wf_msg_kept_free(m);
+    if (m->parts) {
+        status = wf_msg_parts_take(ep, m, iov, count, room, op);
+        if (status != WEFT_ENOMEM)
+            kept_end(ep, m, matching);
         return status;
     }
     if (!m->offer) {
-        status = wf_msg_whole_take(ep, &mem, room, m->data, m->len);
+        status = m->lost ? WEFT_EPEER : wf_msg_whole_take(ep, &mem, room, m->data, m->len);
         wf_msg_op_fill(op, m->sender, m->match.tag, m->len);
         op->status = status;
-        if (matching)
-            wf_match_msg_remove(ep->match, &m->match);
-        wf_msg_kept_free(m);
+        kept_end(ep, m, matching);
         return status;
     }
     mem.v = &mem.one;

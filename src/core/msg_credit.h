@@ -84,8 +84,8 @@ static inline uint32_t wf_msg_credit_after(const struct wf_msg_credit *c, size_t
     return wf_msg_credit_sent(c) + (uint32_t)len + WF_MSG_CHARGE;
 }
 
-/* Returns what is left until the next question after a message of [len] bytes. It is negative if
- * that message must be the question, or there is no credit. */
+/* Returns how many bytes the handle may charge after a message of [len] bytes before its next
+ * question. Negative: that message must be the question, or there is no credit. */
 static inline int32_t wf_msg_credit_left(const struct wf_msg_credit *c, size_t len)
 {
     return c->left - (int32_t)(len + WF_MSG_CHARGE);
@@ -128,7 +128,7 @@ static inline void wf_msg_credit_answered(struct wf_msg_credit *c, uint32_t aske
 {
     uint32_t end = asked + WF_MIN(credit, WF_MSG_WINDOW), sent = wf_msg_credit_sent(c);
     bool asking = wf_msg_credit_is_asking(c);
-    if (by_msg && (!asking || asked != c->asked)) /* the peer answers what was not asked */
+    if (by_msg && (!asking || asked != c->asked)) /* no such question is unanswered */
         return;
     if ((int32_t)(end - c->end) > 0)
         c->end = end;

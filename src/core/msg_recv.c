@@ -297,14 +297,40 @@ __attribute__((noinline)) static bool tagged_done(struct weft_ep *ep, struct wef
     return true;
 }
 
+/* Complete the receive [r], whose buffer holds the message. Returns true. All calls are in tail
+ * position, so no register has to be saved. */
+static inline bool tagged_end(struct weft_ep *ep, struct wf_sender *sender, struct wf_recv *r,
+                              uint64_t tag, uint32_t len)
+{
+    struct weft_op *op = r->op;
+    void (*done)(struct weft_op * op) = op->done;
+    wf_msg_op_fill(op, sender, tag, len);
+    wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
+    wf_ep_count(ep, WF_STAT_MSG_RECEIVED, 1);
+    wf_match_recv_pop(ep->match, &r->match);
+    if (r->match.source)
+        sender->refs--; /* not the last one: its connection refers to it, too */
+    WF_PROBE3(op_end, op, 0, WEFT_OK);
+    wf_recv_push(&ep->reqs, r);
+    wf_op_complete(op, WEFT_OK);
+    return done ? tagged_done(ep, op, done) : true;
+}
+
+/* Receive a message that wf_copy_small would copy slowly. */
+__attribute__((noinline)) static bool tagged_long(struct weft_ep *ep, struct wf_sender *sender,
+                                                  struct wf_recv *r, uint64_t tag, const void *data,
+                                                  uint32_t len)
+{
+    memcpy(r->mem.one.iov_base, data, len);
+    return tagged_end(ep, sender, r, tag, len);
+}
+
 bool wf_msg_on_tagged(void *owner, void *conn, uint64_t tag, const void *data, uint32_t len)
 {
     struct weft_ep *ep = owner;
     struct wf_sender *sender = conn;
     struct wf_match_recv *first;
     struct wf_recv *r;
-    struct weft_op *op;
-    void (*done)(struct weft_op * op);
     if (__builtin_expect(!sender || sender->down || !ep->match, 0))
         return false;
     first = wf_match_recv_first(ep->match, sender, tag);
@@ -313,22 +339,10 @@ bool wf_msg_on_tagged(void *owner, void *conn, uint64_t tag, const void *data, u
     r = wf_container_of(first, struct wf_recv, match);
     if (__builtin_expect(len > r->room || r->mem.n != 1, 0))
         return false;
-    op = r->op;
-    done = op->done;
-    wf_msg_op_fill(op, sender, tag, len);
-    if (__builtin_expect(len <= SMALL, 1))
-        wf_copy_small(r->mem.one.iov_base, data, len);
-    else
-        memcpy(r->mem.one.iov_base, data, len);
-    wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
-    wf_ep_count(ep, WF_STAT_MSG_RECEIVED, 1);
-    wf_match_recv_pop(ep->match, first);
-    if (first->source)
-        sender->refs--; /* not the last one: its connection refers to it, too */
-    WF_PROBE3(op_end, op, 0, WEFT_OK);
-    wf_recv_push(&ep->reqs, r);
-    wf_op_complete(op, WEFT_OK);
-    return done ? tagged_done(ep, op, done) : true;
+    if (__builtin_expect(len > SMALL, 0))
+        return tagged_long(ep, sender, r, tag, data, len);
+    wf_copy_small(r->mem.one.iov_base, data, len);
+    return tagged_end(ep, sender, r, tag, len);
 }
 
 /* Parse an OFFER. Its ranges are first copied to [from] and then checked, so that a malicious

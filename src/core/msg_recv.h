@@ -87,7 +87,7 @@ static inline void wf_msg_recv_end(struct wf_recv *r, enum weft_status status)
     wf_op_end(ep, op, status);
 }
 
-/* Add [by] to what is charged for the messages that no receive has matched. An offer is free. */
+/* Add [by] to the charges of kept messages, to which [m] belongs. An offer is not charged. */
 static inline void wf_msg_kept_charge(const struct weft_msg *m, int64_t by)
 {
     m->sender->kept_bytes += (uint64_t)by;

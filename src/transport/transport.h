@@ -84,8 +84,8 @@ struct wf_am_out {
     uint32_t reply_max; /* 0: one-way message; else longest reply in bytes, plus 1 */
     uint16_t nargs;
     uint8_t handler;
-    /* Of a reply: it only says that a put is done. So the transport may send it together with the
-     * next message, at the latest in the next poll, or when the endpoint is armed. */
+    /* True only for a reply that reports the end of a put. The transport may send it together with
+     * the next message, at the latest in the next poll, or when the endpoint is armed. */
     bool may_wait;
 };
 

@@ -136,7 +136,8 @@ static void test_recovers(void **state)
     for (enum wf_credit credit; (credit = wf_msg_credit_for(&c, 1000)) <= WF_CREDIT_ASK;)
         wf_msg_credit_charge(&c, 1000, credit == WF_CREDIT_ASK);
     assert_int_equal(wf_msg_credit_for(&c, 1000), WF_CREDIT_WAIT);
-    wf_msg_credit_answered(&c, c.asked + 1, WF_MSG_WINDOW, true); /* not what was asked */
+    wf_msg_credit_answered(&c, c.asked + 1, WF_MSG_WINDOW,
+                           true); /* the answer to another question */
     assert_int_equal(wf_msg_credit_for(&c, 1000), WF_CREDIT_WAIT);
     wf_msg_credit_answered(&c, c.asked, WF_MSG_WINDOW - c.asked, true); /* all are kept */
     assert_int_equal(wf_msg_credit_for(&c, 1000), WF_CREDIT_NONE);

@@ -642,7 +642,7 @@ static void test_room_returns(void **state)
     close(fd);
 }
 
-/* Read what has come, which is whole frames. Returns how many are of [kind]. */
+/* Read the frames that have come. Returns how many are of [kind]. */
 static int frames_come(int fd, unsigned kind)
 {
     uint8_t bytes[4096];

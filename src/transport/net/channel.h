@@ -122,7 +122,7 @@ void wf_net_flush(struct net_chan *chan);
  * messages. */
 void wf_net_flush_soon(struct net_chan *chan);
 void wf_net_dirty(struct net_chan *chan);
-/* A request was appended: it may carry replies. */
+/* A request that leaves soon was appended. Replies that were left in the ring leave with it. */
 static inline void wf_net_ride(struct net_chan *chan)
 {
     if (!chan->watching || chan->watched != chan->session->ep->polls)

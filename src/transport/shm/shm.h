@@ -317,6 +317,8 @@ struct shm_rx {
     struct wf_list item; /* in tep->accepted until the owner takes it; protected by ctx->lock */
     struct wf_list client_item; /* in client->rxs; protected by ctx->lock */
 };
+/* Two fields more before [conn] cost 14% of the rate of active messages. */
+_Static_assert(offsetof(struct shm_rx, conn) == 96, "the layout that was measured");
 
 /* The request whose handler runs. Its reply goes to the reply slot at [pos], the request's
  * position. */

@@ -356,7 +356,7 @@ __attribute__((noinline)) static enum weft_status tagged_slow(struct wf_tpeer *t
                                                               const void *data, size_t len)
 {
     struct wf_tagged_args args = wf_tagged_args(tag);
-    return request_line(tpeer, WF_SHM_TAGGED_WHAT, args.v, data, len, 0);
+    return request_slow(tpeer, WF_SHM_TAGGED_WHAT, args.v, data, len, 0);
 }
 
 /* Send a tagged message with a payload block. There is a line for it. */

@@ -5,10 +5,10 @@
  * handler of Weft's, another kind, too few arguments), is not counted in BAD_MESSAGES, or ends the
  * connection; or what is one, though nobody asked, is anything but a reply or a failure. */
 #define _GNU_SOURCE
-#include <string.h>
 
 #include "core/ctl.h"
 #include "../kill/proc.h"
+#include "bad.h"
 
 enum { ANSWER = 2, REPLY = 0, REFUSED = 1 << 8 };
 
@@ -24,20 +24,6 @@ static void on_failed(const struct weft_am_failure *failure)
 {
     CHECK(failure->why < 0);
     failures++;
-}
-
-static void stat_row(void *arg, const char *name, uint64_t value, const char *doc)
-{
-    (void)doc;
-    if (!strcmp(name, "BAD_MESSAGES"))
-        *(uint64_t *)arg = value;
-}
-
-static uint64_t bad_messages(struct weft_ctx *ctx)
-{
-    uint64_t value = 0;
-    weft_stat_rows(ctx, stat_row, &value);
-    return value;
 }
 
 struct pair {

@@ -13,22 +13,9 @@
 #include "core/ctl.h"
 #include "core/msg_parts.h"
 #include "../kill/proc.h"
+#include "bad.h"
 
 enum { ID = 9, LEN = 3000, PART = 1000, TAG = 5 };
-
-static void stat_row(void *arg, const char *name, uint64_t value, const char *doc)
-{
-    (void)doc;
-    if (!strcmp(name, "BAD_MESSAGES"))
-        *(uint64_t *)arg = value;
-}
-
-static uint64_t bad_messages(struct weft_ctx *ctx)
-{
-    uint64_t value = 0;
-    weft_stat_rows(ctx, stat_row, &value);
-    return value;
-}
 
 struct pair {
     struct weft_ctx *ctx;
@@ -152,7 +139,7 @@ static void kept(void)
     between_parts(false);
 }
 
-/* The endpoint of a message that never ends closes: what is kept of it does not hold it. */
+/* An endpoint closes although only some parts of a message have come. */
 static void never_ends(void)
 {
     struct pair p;
