@@ -146,8 +146,8 @@ static uint8_t seed_reply(struct stream *s, unsigned i)
 {
     static const uint8_t data[BIG] = "some bytes";
     uint32_t a[5] = {0, 0, 0, 0, i == 10 ? GUARD : BIG};
-    const uint32_t offer[6] = {5, 0, BIG, 0, 1, 0}, fetch[6] = {0, 0, 1, 0, 0, BIG};
-    a[2] = i > 16; /* beyond its end by so much */
+    const uint32_t offer[7] = {5, 0, BIG, 0, 1, 0, 1}, fetch[6] = {0, 0, 1, 0, 0, BIG};
+    a[2] = i == 17 || i == 18; /* beyond its end by so much */
     switch (i) {
     case 10: frame(s, WF_NET_REPLY, WF_CTL_GOT, a, 5, data, GUARD, GUARD + 1); return GET;
     case 11: frame(s, WF_NET_REPLY, WF_CTL_ANSWER, a, 4, NULL, 0, 1); return PUT;
@@ -163,6 +163,17 @@ static uint8_t seed_reply(struct stream *s, unsigned i)
         frame(s, WF_NET_REQUEST, WF_CTL_FETCH, fetch, 6, NULL, 0, 1);
         frame(s, WF_NET_REQUEST, WF_CTL_DONE, a, 3, NULL, 0, 0);
         return BIG_SEND;
+    case 19: /* an offer whose payload follows, to a receive and to none */
+        frame(s, WF_NET_REQUEST, WF_CTL_OFFER, offer, 7, (uint64_t[]){4096, BIG}, 16, 0);
+        frame(s, WF_NET_BULK_REQUEST, WF_CTL_PIECE, offer + 4, 2, data, BIG, 1);
+        frame(s, WF_NET_REQUEST, WF_CTL_OFFER, offer, 7, (uint64_t[]){4096, BIG}, 16, 0);
+        frame(s, WF_NET_BULK_REQUEST, WF_CTL_PIECE, offer + 4, 2, data, BIG, 1);
+        return BIG_RECV;
+    case 20: /* a piece that nobody asked for, then the payload */
+        frame(s, WF_NET_REQUEST, WF_CTL_OFFER, offer, 7, (uint64_t[]){4096, BIG}, 16, 0);
+        frame(s, WF_NET_BULK_REPLY, WF_CTL_PIECE, a, 4, data, BIG, 1);
+        frame(s, WF_NET_BULK_REQUEST, WF_CTL_PIECE, offer + 4, 2, data, BIG, 1);
+        return BIG_RECV;
     default: frame(s, WF_NET_REPLY, WF_CTL_ANSWER, a, 4, NULL, 0, 1); return BIG_PUT;
     }
 }
@@ -172,7 +183,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
     const struct wf_net_sync sync = {.session = 7};
     struct stream s = {buf, buf + room};
     uint32_t a[16] = {0};
-    if (i > 18 || room < BIG + 400)
+    if (i > 20 || room < 3 * BIG)
         return 0;
     region_words(a);
     /* Small pieces where an answer to the first frame comes before the second. */

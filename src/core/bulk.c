@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/bulk.h"
 
-#include "core/msg.h"
+#include "core/msg_push.h"
 #include "core/rma.h"
 
 static void *region_hold(struct weft_ep *ep, const uint32_t *words, uint64_t len, unsigned access,
@@ -49,8 +49,9 @@ static void *in_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, s
     case WF_CTL_BULK_GET:
         return req_hold(wf_rma_got_by(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at, n);
     case WF_CTL_BULK_COPY:
-        return req_hold(wf_msg_piece_of(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at,
-                        n);
+        return b->is_reply ? req_hold(wf_msg_piece_of(ep, b->token, a, b->nargs), wf_word64(a + 2),
+                                      b->len, at, n)
+                           : wf_msg_push_hold(ep, b, at, n);
     case WF_CTL_BULK_NONE: break;
     }
     return NULL;

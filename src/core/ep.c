@@ -18,6 +18,7 @@
 #include "core/later.h"
 #include "core/msg.h"
 #include "core/msg_parts.h"
+#include "core/msg_push.h"
 #include "core/put_ring.h"
 #include "core/region.h"
 #include "core/rma.h"
@@ -44,6 +45,7 @@ static void conn_down(void *owner, void **conn)
     struct wf_sender *sender = *conn;
     (void)owner;
     wf_msg_parts_down(sender, conn, WEFT_EPEER);
+    wf_msg_push_down(sender, conn);
     wf_sender_unref(sender);
 }
 

@@ -36,6 +36,11 @@ struct wf_flow {
     bool refused;
     /* first failure of an operation without weft_op; the next flush reports it */
     enum weft_status failure;
+    /* Offers whose payload follows (msg_push.c): how many bytes of payload are under way; how many
+     * messages are offered without payload from now on, and were after the last payload that came
+     * in vain; and how often that happened, modulo 256. */
+    uint32_t pushed;
+    uint8_t push_pause, push_pauses, push_tries;
     /* true if the kernel refused to copy between the two processes: messages carry the bytes */
     bool no_pull;
 };

@@ -6,6 +6,7 @@
 #include "core/ctl.h"
 #include "core/mr_local.h"
 #include "core/msg_parts.h"
+#include "core/msg_push.h"
 #include "core/msg_recv.h"
 
 /* ---- sending ---- */
@@ -132,9 +133,14 @@ static enum weft_status take(struct weft_ep *ep, struct weft_msg *m, bool matchi
     enum weft_status status;
     struct weft_peer *peer;
     struct wf_req *req;
-    struct wf_msg_offer o = {m->sender, m->match.tag,
-                             m->len,    m->id,
-                             m->nfrom,  (const struct wf_offer_range *)(const void *)m->data};
+    struct wf_msg_offer o = {m->sender,
+                             m->match.tag,
+                             m->len,
+                             m->id,
+                             m->nfrom,
+                             (const struct wf_offer_range *)(const void *)m->data,
+                             wf_msg_push_is_due(m),
+                             m->conn};
     struct wf_iov mem = {.v = iov, .n = count};
     if (m->parts) {
         status = wf_msg_parts_take(ep, m, iov, count, room, op);

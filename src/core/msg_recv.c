@@ -8,6 +8,7 @@
 #include "core/bulk.h"
 #include "core/ctl.h"
 #include "core/msg_parts.h"
+#include "core/msg_push.h"
 #include "core/path.h"
 
 #define FETCH_WINDOW                                                                               \
@@ -175,9 +176,19 @@ enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer
     req->u.copy.full = o->len;
     req->u.copy.id = o->id;
     req->u.copy.sender = o->sender;
+    req->u.copy.conn = o->conn;
     wf_sender_ref(o->sender);
     *out = req;
-    return copy_step(req);
+    if (!o->pushed)
+        return copy_step(req);
+    wf_msg_push_await(req);
+    return WEFT_PENDING;
+}
+
+void wf_msg_push_end(struct wf_req *copy, bool report)
+{
+    copy->copied = copy->len;
+    copy_end(copy, report, WEFT_OK);
 }
 
 /* ---- messages that no receive has matched ---- */
@@ -191,6 +202,7 @@ struct weft_msg *wf_msg_kept_new(struct wf_sender *sender, uint64_t tag, size_t 
     m->match.source = sender;
     m->match.tag = tag;
     m->sender = sender;
+    wf_list_init(&m->pushed);
     wf_sender_ref(sender);
     return m;
 }
@@ -351,7 +363,8 @@ static bool offer_parse(const struct weft_am *am, struct wf_msg_offer *o,
                         struct wf_offer_range from[WEFT_IOV_MAX])
 {
     uint64_t total = 0;
-    if (am->nargs != WF_OFFER_ARGS || am->len % sizeof *from ||
+    o->pushed = am->nargs == WF_OFFER_ARGS + 1 && am->args[WF_OFFER_ARGS] == 1;
+    if ((am->nargs != WF_OFFER_ARGS && !o->pushed) || am->len % sizeof *from ||
         am->len / sizeof *from > WEFT_IOV_MAX)
         return false;
     memcpy(from, am->data, am->len);
@@ -368,12 +381,19 @@ static bool offer_parse(const struct weft_am *am, struct wf_msg_offer *o,
     return total == o->len || !o->nfrom;
 }
 
-static void offer_answer(const struct weft_am *am, uint64_t id, struct wf_sender *sender,
-                         enum weft_status status)
+void wf_msg_answer(const struct weft_am *am, uint64_t id, const struct wf_sender *sender,
+                   enum weft_status status)
 {
     uint32_t credit = sender && !sender->down ? wf_msg_credit_of(sender) : 0;
     uint32_t args[WF_OFFER_ANSWER_ARGS] = {WF_LO(id), WF_HI(id), (uint32_t)status, credit};
     wf_ctl_reply(am, WF_CTL_MSG_ANSWER, args, WF_OFFER_ANSWER_ARGS, NULL, 0);
+}
+
+/* Returns true if the transport of [am] can carry a payload that follows its OFFER. */
+static bool can_follow(const struct weft_am *am)
+{
+    const struct wf_token *token = am->token;
+    return token->tep->transport->caps & WF_CAP_BULK;
 }
 
 void wf_msg_on_offer(const struct weft_am *am)
@@ -386,13 +406,14 @@ void wf_msg_on_offer(const struct weft_am *am)
     struct wf_req *req;
     struct wf_recv *r;
     enum weft_status status;
-    if (!offer_parse(am, &o, from)) {
+    if (!offer_parse(am, &o, from) || (o.pushed && !can_follow(am))) {
         wf_ctl_bad(am);
         return;
     }
     o.sender = sender;
+    o.conn = ((const struct wf_token *)am->token)->conn;
     if (!sender || sender->down) {
-        offer_answer(am, o.id, sender, WEFT_ENOMEM);
+        wf_msg_answer(am, o.id, sender, WEFT_ENOMEM);
         return;
     }
     r = wf_msg_posted_for(ep, sender, o.tag);
@@ -403,15 +424,18 @@ void wf_msg_on_offer(const struct weft_am *am)
             m->len = o.len;
             m->id = o.id;
             m->nfrom = (uint16_t)o.nfrom;
+            m->conn = o.conn;
             memcpy(m->data, from, o.nfrom * sizeof *from);
+            if (o.pushed)
+                wf_msg_push_keep(m);
         }
-        offer_answer(am, o.id, sender, wf_msg_keep(ep, sender, m) ? WEFT_PENDING : WEFT_ENOMEM);
+        wf_msg_answer(am, o.id, sender, wf_msg_keep(ep, sender, m) ? WEFT_PENDING : WEFT_ENOMEM);
         return;
     }
     op = r->op;
     wf_msg_unpost(r);
     status = wf_msg_copy_begin(ep, &o, &r->mem, r->room, op, &req);
-    offer_answer(am, o.id, sender, status);
+    wf_msg_answer(am, o.id, sender, status);
     if (!req) {
         wf_msg_op_fill(op, sender, o.tag, o.len);
         wf_msg_recv_end(r, status);
@@ -427,7 +451,7 @@ struct wf_req *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
                                const uint32_t *args, unsigned nargs)
 {
     struct wf_req *req = nargs == 4 ? wf_req_by_word(ep, args[0]) : NULL;
-    return req && req->kind == WF_REQ_COPY && req->unanswered &&
+    return req && req->kind == WF_REQ_COPY && req->unanswered && !req->u.copy.awaits &&
                    wf_ctl_is_reply_to(token, req->peer)
                ? req
                : NULL;
@@ -436,8 +460,10 @@ struct wf_req *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
 void wf_msg_on_piece(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
-    struct wf_req *req = wf_msg_piece_of(am->ep, am->token, a, am->nargs);
+    struct wf_req *req = am->is_reply ? wf_msg_piece_of(am->ep, am->token, a, am->nargs) : NULL;
     uint64_t at, n = wf_ctl_len(am);
+    if (!am->is_reply)
+        wf_msg_on_pushed(am);
     if (!req)
         return;
     at = wf_word64(a + 2);

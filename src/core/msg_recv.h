@@ -15,7 +15,10 @@ struct weft_msg {
     struct wf_match_msg match;
     struct wf_sender *sender;
     uint64_t len;
-    uint64_t id;          /* for an offer: the id of the sender's request */
+    uint64_t id; /* for an offer: the id of the sender's request */
+    /* item of sender->pushed_kept while the payload of an offer is on its way; or in no list */
+    struct wf_list pushed;
+    void *const *conn;    /* for an offer: the connection on which it came */
     struct wf_req *parts; /* not null as long as parts of the message are still to come */
     uint16_t nfrom;
     bool offer, claimed;
@@ -32,6 +35,8 @@ struct wf_msg_offer {
     uint64_t tag, len, id;
     unsigned nfrom;
     const struct wf_offer_range *from;
+    bool pushed;       /* its payload follows */
+    void *const *conn; /* the connection on which it came */
 };
 
 /* Returns the endpoint's matcher, after making it if there is none. Returns NULL if there is no
@@ -97,6 +102,7 @@ static inline void wf_msg_kept_charge(const struct weft_msg *m, int64_t by)
 /* Free a message that no receive had matched. The caller has removed it from the matcher. */
 static inline void wf_msg_kept_free(struct weft_msg *m)
 {
+    wf_list_remove(&m->pushed);
     if (!m->offer)
         wf_msg_kept_charge(m, -(int64_t)(m->len + WF_MSG_CHARGE));
     wf_sender_unref(m->sender);
@@ -128,6 +134,8 @@ enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer
 /* End the request of a receive. If [report] is true and the sender is not lost, the request becomes
  * the DONE message to the sender. Otherwise the request is freed. */
 void wf_msg_copy_close(struct wf_req *copy, bool report, enum weft_status status);
+/* End [copy], which has all its bytes. [report]: the sender does not know yet. */
+void wf_msg_push_end(struct wf_req *copy, bool report);
 static inline enum weft_status wf_msg_copy_status(const struct wf_req *copy,
                                                   enum weft_status status)
 {

@@ -10,6 +10,7 @@
 #include "core/ctl.h"
 #include "core/msg_credit.h"
 #include "core/msg_parts.h"
+#include "core/msg_push.h"
 #include "core/path.h"
 
 #define CREDIT_PAUSE_NS 16000
@@ -66,21 +67,35 @@ static enum weft_status push_whole(struct wf_req *req, enum wf_credit credit)
 
 static enum weft_status push_offer(struct wf_req *req)
 {
-    uint32_t args[WF_OFFER_ARGS] = {WF_LO(req->u.send.tag), WF_HI(req->u.send.tag), WF_LO(req->len),
-                                    WF_HI(req->len),        WF_LO(req->id),         WF_HI(req->id)};
+    uint32_t args[WF_OFFER_ARGS + 1] = {WF_LO(req->u.send.tag),
+                                        WF_HI(req->u.send.tag),
+                                        WF_LO(req->len),
+                                        WF_HI(req->len),
+                                        WF_LO(req->id),
+                                        WF_HI(req->id),
+                                        1};
     struct wf_offer_range ranges[WEFT_IOV_MAX];
     enum weft_status status;
     /* If the list of buffers does not fit into the message, the receiver asks for the bytes by
      * FETCH. */
-    bool fits = req->mem.n * sizeof *ranges <= req->ep->am_max;
+    bool fits = req->mem.n * sizeof *ranges <= req->ep->am_max, pushes;
+    if (req->u.send.pushes) /* the OFFER is sent, its payload is not */
+        return wf_msg_push_payload(req);
+    pushes = wf_msg_pushes(req);
     for (unsigned i = 0; fits && i < req->mem.n; i++)
         ranges[i] = (struct wf_offer_range){(uint64_t)(uintptr_t)req->mem.v[i].iov_base,
                                             req->mem.v[i].iov_len};
-    status = wf_ctl_request(req->peer, WF_CTL_OFFER, args, WF_OFFER_ARGS, ranges,
-                            fits ? req->mem.n * sizeof *ranges : 0, 1);
+    status = wf_ctl_request_part(req->peer, WF_CTL_OFFER, args, WF_OFFER_ARGS + pushes, ranges,
+                                 fits ? req->mem.n * sizeof *ranges : 0, !pushes, pushes);
     if (status != WEFT_OK)
         return status;
     WF_HOOK("msg.offered");
+    wf_msg_push_offered(req, pushes);
+    if (pushes) {
+        wf_ep_count(req->ep, WF_STAT_MSG_RNDV, 1);
+        wf_ep_count(req->ep, WF_STAT_MSG_PUSHED, 1);
+        return wf_msg_push_payload(req);
+    }
     req->unanswered++;
     req->u.send.asked = wf_msg_credit_sent(&req->peer->credit);
     wf_ep_count(req->ep, WF_STAT_MSG_RNDV, 1);
@@ -190,6 +205,8 @@ void wf_msg_on_answer(const struct weft_am *am)
     req = offer_named(am, WF_OFFER_ANSWER_ARGS);
     if (!req || !is_from(req, am))
         return;
+    if (req->u.send.pushes)
+        wf_msg_push_answered(req, am->args[2] == WEFT_OK);
     req->unanswered = 0;
     wf_msg_credit_answered(&req->peer->credit, req->u.send.asked, am->args[3], false);
     if ((int32_t)am->args[2] != WEFT_PENDING)

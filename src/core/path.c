@@ -155,8 +155,9 @@ static const struct row msg_rows[] = {
                         "sender's memory: it fetches it by messages",
                         2},
     [WF_PATH_BULK] = {"bulk",
-                      "longer than WEFT_MSG_EAGER: when the receive is there it is fetched, by "
-                      "the transport from the sender's buffer into the receiver's",
+                      "longer than WEFT_MSG_EAGER: the transport sends it from the sender's buffer "
+                      "into the receiver's; at once up to WEFT_MSG_PUSH, else when the receive "
+                      "is there",
                       2}};
 static const struct row am = {"eager", "copied into a message; its handler runs on it in place", 1};
 static const struct row long_mapped = {

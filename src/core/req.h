@@ -90,8 +90,8 @@ _Static_assert(sizeof(struct wf_recv) == 128, "two cache lines");
 struct wf_req {
     /* item of flow->issued if a flush has to wait for the request; otherwise in no list */
     struct wf_list issued;
-    /* item of flow->queue, ep->copying (COPY), sender->parts (PARTS), ep->opening (OPEN), the free
-     * list, or no list */
+    /* item of flow->queue, ep->copying (COPY), sender->pushed_to (COPY), sender->parts (PARTS),
+     * ep->opening (OPEN), the free list, or no list */
     struct wf_list queued;
     struct wf_list on_loss; /* item of flow->on_loss; a FLUSH is in no list */
     struct weft_ep *ep;
@@ -116,12 +116,16 @@ struct wf_req {
         struct {
             uint64_t tag;
             uint32_t asked; /* OFFER: the handle's credit.sent when it was sent */
+            bool pushes;    /* OFFER: its payload follows it */
+            uint8_t tries;  /* the flow's push_tries when the payload was sent */
         } send;
         struct {
             uint64_t tag, full; /* full: length that was sent */
             struct wf_sender *sender;
             struct wf_iov from; /* buffers at addresses of the sender's process */
+            void *const *conn;  /* the connection on which the offer came */
             uint64_t id;        /* of the sender's request */
+            bool awaits;        /* item of sender->pushed_to: nothing was asked for yet */
         } copy;
         struct {
             uint64_t tag, full;       /* full: length that was sent */

@@ -26,7 +26,9 @@ struct wf_sender {
     struct wf_list reply_item; /* item of senders->reply_list while reply_peer is not null */
     /* number of connections, messages, receives, requests and peers that refer to the sender */
     unsigned refs;
-    struct wf_list parts;  /* requests of the kind PARTS: messages whose parts are arriving */
+    struct wf_list parts; /* requests of the kind PARTS: messages whose parts are arriving */
+    /* Receives, and kept offers, whose payload is on its way (msg_push.c). */
+    struct wf_list pushed_to, pushed_kept;
     uint64_t kept_bytes;   /* charges of messages that no receive has matched (msg_credit.h) */
     enum weft_status down; /* why messages of this sender were lost; OK if none was lost */
     struct wf_contact contact;

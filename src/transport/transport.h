@@ -153,9 +153,12 @@ static inline bool wf_nic_op_is_atomic(const struct wf_nic_op *op)
  * message must follow, and stores the name of the new message. If lane is 0, the order names no
  * message. */
 struct wf_order {
-    uint32_t lane; /* one more than its index */
+    uint32_t lane; /* one more than its index, or WF_LANE_ORDERED */
     uint32_t number;
 };
+/* The lane of an order that names all messages that request_ordered has sent to the peer. A message
+ * that request_bulk sends behind them leaves at once, if the transport has room. */
+#define WF_LANE_ORDERED UINT32_MAX
 
 /* The arguments of a message to WF_AM_TAGGED. */
 struct wf_tagged_args {

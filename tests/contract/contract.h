@@ -202,6 +202,8 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(msg_own_handlers)                                                                            \
     X(parts_late)                                                                                  \
     X(parts_cut)                                                                                   \
+    X(pushed)                                                                                      \
+    X(pushed_cut)                                                                                  \
     X(flood_kept)                                                                                  \
     X(flood_no_op)                                                                                 \
     X(flood_refused)                                                                               \

@@ -172,11 +172,15 @@ enum weft_status wf_net_request_bulk(struct wf_tpeer *tpeer, const struct wf_bul
 {
     enum weft_status status = WEFT_OK;
     struct net_session *session = session_of(NET_OF(tpeer, net_peer), &status);
+    bool ordered = order && order->lane == WF_LANE_ORDERED;
     struct net_chan *chan;
     if (!session)
         return status;
-    chan = order ? wf_net_session_pick_ordered(session, order, true)
-                 : wf_net_session_pick_bulk(session);
+    if (ordered)
+        chan = wf_net_session_pick(session, true);
+    else
+        chan = order ? wf_net_session_pick_ordered(session, order, true)
+                     : wf_net_session_pick_bulk(session);
     if (!chan)
         return WEFT_ENOMEM;
     status = reserve(chan, wf_net_head_size(bulk->nargs), reply_max);
@@ -190,7 +194,9 @@ enum weft_status wf_net_request_bulk(struct wf_tpeer *tpeer, const struct wf_bul
     if (order)
         *order = (struct wf_order){chan->index + 1u, chan->next - 1};
     wf_net_count(session->ep, WF_STAT_REQUESTS_SENT, 1);
-    if (chan->open)
+    if (ordered && chan->open && !chan->blocked)
+        wf_net_flush(chan);
+    else if (chan->open)
         wf_net_dirty(chan);
     return WEFT_OK;
 }

@@ -113,7 +113,9 @@ struct net_chan *wf_net_session_pick(struct net_session *session, bool ordered)
             wf_net_chan_dial(best, 0);
         return best;
     }
-    if (ordered || wf_net_past(best->tail, best->head) < SMALL_BACKLOG || !may_spread(session))
+    if (ordered ||
+        (wf_net_past(best->tail, best->head) < SMALL_BACKLOG && best->bulk_at == best->bulk_end) ||
+        !may_spread(session))
         return best;
     for (unsigned i = 1; i < session->nchans; i++) {
         struct net_chan *l = session->chans[i];

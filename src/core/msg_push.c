@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Offered messages whose payload follows. Across a network, the payload of a message of up to
+ * WEFT_MSG_PUSH bytes follows its OFFER at once, as a bulk message behind it. If a receive was
+ * posted, the transport gives the bytes to its buffers, and no FETCH is needed. Otherwise the
+ * transport drops them, and the receiver fetches them later. So a payload that came in vain takes
+ * no memory. After such a payload the sender offers some messages without payload.
+ *
+ * The receiver fetches nothing before the payload has arrived or was dropped. Else the sender's
+ * operation could end while the transport still sends from its buffer.
+ *
+ * the payload meets   listed in             its bytes go to   reply     then
+ * a receive           sender->pushed_to     its buffers       OK        both sides are done
+ * a kept offer        sender->pushed_kept   nowhere           PENDING   an offer as any other
+ * a receive that      sender->pushed_to     nowhere           PENDING   FETCH
+ *   took such an offer after the first bytes
+ * neither             -                     nowhere           ENOMEM    the sender's operation ends
+ *
+ * The last row is for a sender whose messages are refused, and for a receive that ended before, for
+ * lack of memory or because its sender cannot be answered. */
+#include "core/msg_push.h"
+
+#include "config/config.h"
+#include "core/bulk.h"
+#include "core/ctl.h"
+
+enum { PUSH_ARGS = 2 };
+
+#define PAUSE_MAX 255 /* offers without payload after a payload that came in vain */
+/* Bytes of payload under way to a peer. Later messages to the peer wait behind them. */
+#define PUSHED_MAX ((uint64_t)1 << 20)
+
+/* ---- the sender ---- */
+
+bool wf_msg_pushes(const struct wf_req *req)
+{
+    const struct wf_flow *flow = req->peer->flow;
+    /* A short message is offered only if the receiver has kept too many. */
+    return wf_peer_can_bulk(req->peer) && req->len > req->ep->parts_max &&
+           req->len <= wf_config()->msg_push && !flow->push_pause &&
+           flow->pushed + req->len <= PUSHED_MAX;
+}
+
+void wf_msg_push_offered(struct wf_req *req, bool pushes)
+{
+    struct wf_flow *flow = req->peer->flow;
+    req->u.send.pushes = pushes;
+    req->u.send.tries = flow->push_tries;
+    if (pushes)
+        flow->pushed += (uint32_t)req->len;
+    else if (flow->push_pause)
+        flow->push_pause--;
+}
+
+enum weft_status wf_msg_push_payload(struct wf_req *req)
+{
+    const uint32_t args[PUSH_ARGS] = {WF_LO(req->id), WF_HI(req->id)};
+    struct wf_order order = {.lane = WF_LANE_ORDERED};
+    struct wf_bulk b = {.args = args, .nargs = PUSH_ARGS, .handler = WF_CTL_PIECE};
+    enum weft_status status;
+    wf_bulk_of_req(&b, req->id, 0, (uint32_t)req->len);
+    status = req->peer->transport->request_bulk(wf_peer_tpeer(req->peer), &b, 1, &order);
+    if (status == WEFT_AGAIN || wf_is_loss(status))
+        return status;
+    if (status != WEFT_OK) /* the OFFER is sent, so its payload has to follow */
+        return wf_req_retry(req);
+    req->unanswered = 1;
+    req->u.send.asked = wf_msg_credit_sent(&req->peer->credit);
+    return WEFT_PENDING;
+}
+
+void wf_msg_push_answered(const struct wf_req *req, bool used)
+{
+    struct wf_flow *flow = req->peer->flow;
+    flow->pushed -= (uint32_t)req->len;
+    if (req->u.send.tries != flow->push_tries) /* sent before the last pause began */
+        return;
+    if (used) {
+        flow->push_pauses = 0;
+        return;
+    }
+    flow->push_pauses = (uint8_t)WF_MIN(2 * flow->push_pauses + 1, PAUSE_MAX);
+    flow->push_pause = flow->push_pauses;
+    flow->push_tries++;
+}
+
+/* ---- the receiver ---- */
+
+/* [copy] awaits its payload no longer: ask for it, unless it has no room for any of it. */
+static void fetch(struct wf_req *copy)
+{
+    copy->unanswered = 0;
+    copy->u.copy.awaits = false;
+    wf_list_remove(&copy->queued);
+    if (copy->len)
+        wf_req_queue(copy);
+    else
+        wf_msg_push_end(copy, true);
+}
+
+void wf_msg_push_await(struct wf_req *copy)
+{
+    copy->unanswered = 1;
+    copy->u.copy.awaits = true;
+    wf_list_append(&copy->u.copy.sender->pushed_to, &copy->queued);
+}
+
+void wf_msg_push_keep(struct weft_msg *m)
+{
+    wf_list_append(&m->sender->pushed_kept, &m->pushed);
+}
+
+void wf_msg_push_down(struct wf_sender *sender, void *const *conn)
+{
+    wf_list_each_safe(kept_item, next_kept, &sender->pushed_kept)
+    {
+        if (wf_container_of(kept_item, struct weft_msg, pushed)->conn == conn)
+            wf_list_remove(kept_item);
+    }
+    wf_list_each_safe(it, nx, &sender->pushed_to)
+    {
+        struct wf_req *copy = wf_container_of(it, struct wf_req, queued);
+        if (copy->u.copy.conn == conn)
+            fetch(copy);
+    }
+}
+
+/* Returns the receive that awaits the payload of the request [id] of [token]'s sender, or NULL. */
+static struct wf_req *awaiting(const struct wf_token *token, uint64_t id)
+{
+    const struct wf_sender *sender = *token->conn;
+    wf_list_each(it, &sender->pushed_to)
+    {
+        struct wf_req *req = wf_container_of(it, struct wf_req, queued);
+        if (req->u.copy.id == id && req->u.copy.conn == token->conn)
+            return req;
+    }
+    return NULL;
+}
+
+static struct weft_msg *kept(const struct wf_token *token, uint64_t id)
+{
+    const struct wf_sender *sender = *token->conn;
+    wf_list_each(it, &sender->pushed_kept)
+    {
+        struct weft_msg *m = wf_container_of(it, struct weft_msg, pushed);
+        if (m->id == id && m->conn == token->conn)
+            return m;
+    }
+    return NULL;
+}
+
+/* Bytes for which the receive's buffers have no room go to a buffer that nobody reads. */
+void *wf_msg_push_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, size_t *n)
+{
+    const struct wf_req *req =
+        *b->token->conn && b->nargs == PUSH_ARGS ? awaiting(b->token, wf_word64(b->args)) : NULL;
+    if (!req || b->len != req->u.copy.full)
+        return NULL;
+    if (at < req->len) {
+        *n = (size_t)WF_MIN(*n, req->len - at);
+        return wf_iov_span(&req->mem, at, n);
+    }
+    *n = WF_MIN(*n, WF_SCRATCH);
+    return wf_scratch_need(ep) == WEFT_OK ? ep->scratch : NULL;
+}
+
+void wf_msg_on_pushed(const struct weft_am *am)
+{
+    struct wf_sender *sender = wf_sender_of(am->ep, am->token);
+    uint64_t id = am->nargs == PUSH_ARGS ? wf_word64(am->args) : 0;
+    struct wf_req *req;
+    struct weft_msg *m;
+    if (am->nargs != PUSH_ARGS || am->data) {
+        wf_ctl_bad(am);
+        return;
+    }
+    req = sender ? awaiting(am->token, id) : NULL;
+    m = sender && !req ? kept(am->token, id) : NULL;
+    if (req && am->long_len == req->u.copy.full) {
+        wf_msg_answer(am, id, sender, WEFT_OK);
+        wf_msg_push_end(req, false);
+    } else if (req) {
+        wf_msg_answer(am, id, sender, WEFT_PENDING);
+        fetch(req);
+    } else if (m) {
+        wf_msg_answer(am, id, sender, WEFT_PENDING);
+        wf_list_remove(&m->pushed);
+    } else {
+        wf_msg_answer(am, id, sender, WEFT_ENOMEM);
+    }
+}
