@@ -47,6 +47,7 @@ struct net_chan *wf_net_session_chan(struct net_session *session, unsigned index
     wf_list_init(&chan->live);
     wf_list_init(&chan->dirty);
     chan->needed = NET_RIDES;
+    chan->gap.expected = NET_GAP_FIRST;
     session->chans[index] = chan;
     session->nchans = WF_MAX(session->nchans, index + 1);
     return chan;
@@ -69,6 +70,7 @@ static struct net_link *link_leave(struct net_chan *chan)
     chan->stash = NULL;
     chan->stash_len = 0;
     chan->bulk.frame.kind = 0;
+    chan->gap.active = false;
     return link;
 }
 

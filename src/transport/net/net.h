@@ -266,6 +266,7 @@ struct net_bulk {
 #define NET_RIDES 16u
 #define NET_RIDES_MAX 32768u
 #define NET_RIDE_BYTES 1024u
+#define NET_GAP_FIRST 64u /* gap.expected of a new channel: a header with arguments */
 
 /* Ring offsets count bytes. Frame numbers count frames. Both wrap at 2^32. The ring's size is a
  * power of two. */
@@ -364,6 +365,13 @@ struct net_chan {
         /* Some of the payload was dropped, because there was no memory for it. */
         bool lost;
     } bulk;
+    /* The bytes between the last bulk frame and the next payload: recv.c. */
+    struct {
+        bool active;       /* a bulk frame is being received, or ended shortly before */
+        uint32_t expected; /* the length of the gap; 0 if no payload is expected soon */
+        uint32_t since;    /* bytes received in the gap */
+        uint32_t from;     /* during a read: where the gap begins in the receive buffer */
+    } gap;
 };
 
 #define NET_OF(ptr, type) ((struct type *)(void *)(ptr))
