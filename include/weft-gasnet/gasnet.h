@@ -184,9 +184,15 @@ GASNETW_API size_t gasnetw_max_medium(void);
 
 GASNETW_API int gasnetw_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int nargs,
                                        const gasnet_handlerarg_t *args);
-/* Fewer than 16 arguments: [nwords] - 1, after the origin: handler | own node << 8. */
+/* Requests with fewer than 16 arguments. The [nwords] words are the origin (handler | own node <<
+ * 8), for gasnetw_long the data's address (low half first) and length, then the arguments. */
 GASNETW_API int gasnetw_short(gasnet_node_t dest, unsigned nwords,
                               const gasnet_handlerarg_t *words);
+GASNETW_API int gasnetw_medium(gasnet_node_t dest, unsigned nwords,
+                               const gasnet_handlerarg_t *words, const void *source, size_t nbytes);
+/* At most 12 arguments. */
+GASNETW_API int gasnetw_long(gasnet_node_t dest, unsigned nwords, const gasnet_handlerarg_t *words,
+                             const void *source, size_t nbytes, void *dest_addr);
 GASNETW_API int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler,
                                         const void *source, size_t nbytes, int nargs,
                                         const gasnet_handlerarg_t *args);
@@ -230,11 +236,16 @@ GASNETW_API int gasnet_AMGetMsgSource(gasnet_token_t token, gasnet_node_t *srcin
 
 /* State of the calling thread. */
 struct gasnetw_thread {
-    unsigned in_handler; /* handlers that this thread runs, one inside another */
-    unsigned hsl;        /* handler-safe locks that this thread holds */
-    unsigned held;       /* between gasnet_hold_interrupts and gasnet_resume_interrupts */
-    int64_t budget;      /* how much inlined calls may still cost before one of them polls */
+    /* GASNETW_IN_HANDLER for each handler that this thread runs, one inside another, and
+     * GASNETW_WITH_HSL for each handler-safe lock that it holds. One word, so that a request checks
+     * both by one load. (A load that spans two recent stores waits until they have left the store
+     * buffer.) */
+    uint32_t busy;
+    uint32_t held;  /* between gasnet_hold_interrupts and gasnet_resume_interrupts */
+    int64_t budget; /* how much this thread's calls may still cost before one of them polls */
 };
+#define GASNETW_IN_HANDLER UINT32_C(1)
+#define GASNETW_WITH_HSL UINT32_C(0x100)
 GASNETW_API extern __thread struct gasnetw_thread gasnetw_thread_
     __attribute__((tls_model("initial-exec")));
 
@@ -301,12 +312,12 @@ GASNETW_API int gasnet_hsl_trylock(gasnet_hsl_t *hsl);
  * lock, both calls do nothing. */
 GASNETW_INLINE void gasnet_hold_interrupts(void)
 {
-    if (!gasnetw_thread_.in_handler && !gasnetw_thread_.hsl)
+    if (!gasnetw_thread_.busy)
         gasnetw_thread_.held = 1;
 }
 GASNETW_INLINE void gasnet_resume_interrupts(void)
 {
-    if (!gasnetw_thread_.in_handler && !gasnetw_thread_.hsl)
+    if (!gasnetw_thread_.busy)
         gasnetw_thread_.held = 0;
 }
 

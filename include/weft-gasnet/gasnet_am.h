@@ -56,20 +56,32 @@
 #define GASNETW_MEDIUM_V , source_addr, nbytes
 #define GASNETW_LONG_V GASNETW_MEDIUM_V, dest_addr
 #define GASNETW_AM_ALL(M)                                                                          \
-    GASNETW_AM(RequestMedium, M, GASNETW_TO GASNETW_MEDIUM, GASNETW_TO_V GASNETW_MEDIUM_V)         \
-    GASNETW_AM(RequestLong, M, GASNETW_TO GASNETW_LONG, GASNETW_TO_V GASNETW_LONG_V)               \
     GASNETW_AM(RequestLongAsync, M, GASNETW_TO GASNETW_LONG, GASNETW_TO_V GASNETW_LONG_V)          \
     GASNETW_AM(ReplyShort, M, GASNETW_BACK, GASNETW_BACK_V)                                        \
     GASNETW_AM(ReplyMedium, M, GASNETW_BACK GASNETW_MEDIUM, GASNETW_BACK_V GASNETW_MEDIUM_V)       \
     GASNETW_AM(ReplyLong, M, GASNETW_BACK GASNETW_LONG, GASNETW_BACK_V GASNETW_LONG_V)
 
 /* The most frequent ones build the message's words directly from the arguments. */
+#define GASNETW_ORIGIN (gasnet_handlerarg_t)(handler | gasnetw_job.mynode << 8)
 #define GASNETW_SHORT(M)                                                                           \
     GASNETW_INLINE int gasnet_AMRequestShort##M(GASNETW_TO GASNETW_P##M)                           \
     {                                                                                              \
-        const gasnet_handlerarg_t words[] = {                                                      \
-            (gasnet_handlerarg_t)(handler | gasnetw_job.mynode << 8), GASNETW_A##M};               \
+        const gasnet_handlerarg_t words[] = {GASNETW_ORIGIN, GASNETW_A##M};                        \
         return gasnetw_short(dest, M + 1, words);                                                  \
+    }                                                                                              \
+    GASNETW_INLINE int gasnet_AMRequestMedium##M(GASNETW_TO GASNETW_MEDIUM GASNETW_P##M)           \
+    {                                                                                              \
+        const gasnet_handlerarg_t words[] = {GASNETW_ORIGIN, GASNETW_A##M};                        \
+        return gasnetw_medium(dest, M + 1, words, source_addr, nbytes);                            \
+    }
+#define GASNETW_LONG_FEW(M)                                                                        \
+    GASNETW_INLINE int gasnet_AMRequestLong##M(GASNETW_TO GASNETW_LONG GASNETW_P##M)               \
+    {                                                                                              \
+        const gasnet_handlerarg_t words[] = {GASNETW_ORIGIN,                                       \
+                                             (gasnet_handlerarg_t)(uintptr_t)dest_addr,            \
+                                             (gasnet_handlerarg_t)((uintptr_t)dest_addr >> 32),    \
+                                             (gasnet_handlerarg_t)nbytes, GASNETW_A##M};           \
+        return gasnetw_long(dest, M + 4, words, source_addr, nbytes, dest_addr);                   \
     }
 
 /* clang-format off */
@@ -89,7 +101,25 @@ GASNETW_SHORT(12)
 GASNETW_SHORT(13)
 GASNETW_SHORT(14)
 GASNETW_SHORT(15)
+GASNETW_LONG_FEW(0)
+GASNETW_LONG_FEW(1)
+GASNETW_LONG_FEW(2)
+GASNETW_LONG_FEW(3)
+GASNETW_LONG_FEW(4)
+GASNETW_LONG_FEW(5)
+GASNETW_LONG_FEW(6)
+GASNETW_LONG_FEW(7)
+GASNETW_LONG_FEW(8)
+GASNETW_LONG_FEW(9)
+GASNETW_LONG_FEW(10)
+GASNETW_LONG_FEW(11)
+GASNETW_LONG_FEW(12)
+GASNETW_AM(RequestLong, 13, GASNETW_TO GASNETW_LONG, GASNETW_TO_V GASNETW_LONG_V)
+GASNETW_AM(RequestLong, 14, GASNETW_TO GASNETW_LONG, GASNETW_TO_V GASNETW_LONG_V)
+GASNETW_AM(RequestLong, 15, GASNETW_TO GASNETW_LONG, GASNETW_TO_V GASNETW_LONG_V)
+GASNETW_AM(RequestLong, 16, GASNETW_TO GASNETW_LONG, GASNETW_TO_V GASNETW_LONG_V)
 GASNETW_AM(RequestShort, 16, GASNETW_TO, GASNETW_TO_V)
+GASNETW_AM(RequestMedium, 16, GASNETW_TO GASNETW_MEDIUM, GASNETW_TO_V GASNETW_MEDIUM_V)
 GASNETW_AM_ALL(0)
 GASNETW_AM_ALL(1)
 GASNETW_AM_ALL(2)

@@ -12,15 +12,11 @@
 
 /* A thread polls after so many requests, and whenever a request finds no room. */
 #define REQUESTS_PER_POLL 16
-
-static unsigned poll_count; /* requests of all threads, approximately */
+#define REQUEST_COST (GASNETW_BUDGET / REQUESTS_PER_POLL)
 
 static inline void poll_sometimes(void)
 {
-    unsigned now = __atomic_load_n(&poll_count, __ATOMIC_RELAXED) + 1;
-    __atomic_store_n(&poll_count, now, __ATOMIC_RELAXED);
-    if (WEFT_UNLIKELY(now % REQUESTS_PER_POLL == 0))
-        (void)gasnetw_turn();
+    gasnetw_spend(REQUEST_COST);
 }
 
 /* Returns the room that a request to [handler] reserves for its reply (reply.c). */
@@ -39,14 +35,14 @@ request_refuse(gasnet_node_t dest, gasnet_handler_t handler, int nargs, const ch
     if (!handler)
         gasnetw_fatal(
             "%s for handler 0, which is none: gasnet_attach wrote its index into the table", what);
-    if (gasnetw_thread_.hsl && gasnetw_binding.debug)
+    if (gasnetw_holds_hsl() && gasnetw_binding.debug)
         gasnetw_fatal("%s while a handler-safe lock is held", what);
 }
 
 static inline bool request_is_odd(gasnet_node_t dest, gasnet_handler_t handler, int nargs)
 {
     return !gasnetw_binding.attached || dest >= gasnetw_job.nodes || !handler ||
-           (unsigned)nargs > 16 || gasnetw_thread_.in_handler || gasnetw_thread_.hsl;
+           (unsigned)nargs > 16 || gasnetw_thread_.busy;
 }
 
 static inline void request_check(gasnet_node_t dest, gasnet_handler_t handler, int nargs,
@@ -129,7 +125,7 @@ static inline __attribute__((always_inline)) int request_plain(gasnet_node_t des
  * lock, for which the handler might wait. GASNet forbids requests under such a lock. */
 static inline bool runs_here(gasnet_node_t dest)
 {
-    return dest == gasnetw_job.mynode && !gasnetw_thread_.hsl;
+    return dest == gasnetw_job.mynode && !gasnetw_holds_hsl();
 }
 
 /* A message to this node itself runs in the call that sends it: the thread may block elsewhere
@@ -187,28 +183,61 @@ int gasnetw_AMRequestShort(gasnet_node_t dest, gasnet_handler_t handler, int nar
     return request_plain(dest, AM_SHORT, handler, nargs, args, NULL, 0, what);
 }
 
-/* Send a Short request with as few stores as possible: a store between the stores to the
- * shared-memory ring costs time (wf_shm_request). In every unusual case, also without room, call
- * gasnetw_AMRequestShort, which begins again. */
+/* Returns the room that a request reserves for its reply if the request is an ordinary one, and
+ * pays for it from the thread's budget. Otherwise returns AM_TRIAL_ROOM. A request is ordinary if a
+ * single weft_am_request sends it: to another node, outside of handlers, to a handler of which is
+ * known whether it replies, while the thread need not poll. (Of handler 0, which is none, this is
+ * never known.) [words] begins with the origin. */
+static inline __attribute__((always_inline)) uint16_t ordinary_room(gasnet_node_t dest,
+                                                                    const A *words)
+{
+    struct gasnetw_thread *t = &gasnetw_thread_;
+    uint32_t origin = (uint32_t)words[0];
+    int64_t budget = t->budget - REQUEST_COST;
+    uint16_t room = __atomic_load_n(&gasnetw_binding.reply_room[origin & 0xff], __ATOMIC_RELAXED);
+    if (WEFT_UNLIKELY(dest >= gasnetw_binding.plain_nodes || dest == origin >> 8 || t->busy ||
+                      budget < 0))
+        return AM_TRIAL_ROOM;
+    if (!WEFT_UNLIKELY(room == AM_TRIAL_ROOM))
+        t->budget = budget;
+    return room;
+}
+
+static inline const uint32_t *words_of(const A *words)
+{
+    return (const uint32_t *)(const void *)words;
+}
+
+/* The three functions for ordinary requests store as little as possible: a store between the stores
+ * to the shared-memory ring costs time (wf_shm_request). In every unusual case, also without room,
+ * they call the function that begins again. */
 int gasnetw_short(gasnet_node_t dest, unsigned nwords, const A *words)
 {
-    gasnet_handler_t handler = (gasnet_handler_t)words[0];
+    const uint16_t room = ordinary_room(dest, words);
     uint64_t both = dest | (uint64_t)nwords << 32; /* keeps one register alive, not two */
-    unsigned now = __atomic_load_n(&poll_count, __ATOMIC_RELAXED) + 1;
-    uint16_t room = __atomic_load_n(&gasnetw_binding.reply_room[handler], __ATOMIC_RELAXED);
     enum weft_status status = WEFT_AGAIN;
-    if (!WEFT_UNLIKELY(room == AM_TRIAL_ROOM || request_is_odd(dest, handler, (int)nwords - 1) ||
-                       gasnetw_tracing || gasnetw_binding.odd_sends ||
-                       now % REQUESTS_PER_POLL == 0 || dest == (uint32_t)words[0] >> 8)) {
-        __atomic_store_n(&poll_count, now, __ATOMIC_RELAXED);
-        __asm__("" : "+r"(both));
-        status = weft_am_request(gasnetw_binding.peers[dest], AM_SHORT,
-                                 (const uint32_t *)(const void *)words, nwords, NULL, 0, room);
-    }
-    if (!WEFT_UNLIKELY(status != WEFT_OK))
-        return GASNET_OK;
-    return gasnetw_AMRequestShort((gasnet_node_t)both, (gasnet_handler_t)words[0],
-                                  (int)(both >> 32) - 1, words + 1);
+    __asm__("" : "+r"(both));
+    if (!WEFT_UNLIKELY(room == AM_TRIAL_ROOM))
+        status = weft_am_request(gasnetw_binding.peers[dest], AM_SHORT, words_of(words), nwords,
+                                 NULL, 0, room);
+    if (WEFT_UNLIKELY(status != WEFT_OK))
+        return gasnetw_AMRequestShort((gasnet_node_t)both, (gasnet_handler_t)words[0],
+                                      (int)(both >> 32) - 1, words + 1);
+    return GASNET_OK;
+}
+
+int gasnetw_medium(gasnet_node_t dest, unsigned nwords, const A *words, const void *source,
+                   size_t nbytes)
+{
+    const uint16_t room = WEFT_UNLIKELY(nbytes > gasnetw_binding.max_medium)
+                              ? AM_TRIAL_ROOM
+                              : ordinary_room(dest, words);
+    if (WEFT_UNLIKELY(room == AM_TRIAL_ROOM ||
+                      weft_am_request(gasnetw_binding.peers[dest], AM_MEDIUM, words_of(words),
+                                      nwords, source, nbytes, room) != WEFT_OK))
+        return gasnetw_AMRequestMedium(dest, (gasnet_handler_t)words[0], source, nbytes,
+                                       (int)nwords - 1, words + 1);
+    return GASNET_OK;
 }
 
 int gasnetw_AMRequestMedium(gasnet_node_t dest, gasnet_handler_t handler, const void *source,
@@ -285,6 +314,29 @@ long_at_once(gasnet_node_t dest, gasnet_handler_t handler, const void *source, s
     }
     long_at(dest, handler, source, len, nbytes, dest_addr, nargs, args, what);
     return true;
+}
+
+/* Send the message of a Long whose data are in place. [words] as for gasnetw_long. */
+__attribute__((noinline, cold)) static int
+long_placed(gasnet_node_t dest, unsigned nwords, const A *words, size_t nbytes, void *dest_addr)
+{
+    long_at(dest, (gasnet_handler_t)words[0], NULL, 0, nbytes, dest_addr,
+            (int)nwords - 1 - AM_AT_ARGS, words + 1 + AM_AT_ARGS, "gasnet_AMRequestLong");
+    return GASNET_OK;
+}
+
+int gasnetw_long(gasnet_node_t dest, unsigned nwords, const A *words, const void *source,
+                 size_t nbytes, void *dest_addr)
+{
+    const uint16_t room = ordinary_room(dest, words);
+    if (WEFT_UNLIKELY(room == AM_TRIAL_ROOM ||
+                      !gasnetw_put_inlined(dest, dest_addr, source, nbytes)))
+        return gasnetw_AMRequestLong(dest, (gasnet_handler_t)words[0], source, nbytes, dest_addr,
+                                     (int)nwords - 1 - AM_AT_ARGS, words + 1 + AM_AT_ARGS);
+    if (WEFT_UNLIKELY(weft_am_request(gasnetw_binding.peers[dest], AM_LONG_AT, words_of(words),
+                                      nwords, NULL, 0, room) != WEFT_OK))
+        return long_placed(dest, nwords, words, nbytes, dest_addr);
+    return GASNET_OK;
 }
 
 /* Start a Long request. The source must stay valid and unchanged until [op] is complete. */
@@ -365,7 +417,7 @@ static struct token *reply_check(gasnet_token_t token, unsigned kind, gasnet_han
                                  int nargs, size_t nbytes, const char *what)
 {
     struct token *t = token;
-    if (!t || !gasnetw_thread_.in_handler)
+    if (!t || !gasnetw_in_handler())
         gasnetw_fatal("%s outside of a handler", what);
     if (t->is_reply)
         gasnetw_fatal("%s inside a reply's handler: only requests are replied to", what);
@@ -375,7 +427,7 @@ static struct token *reply_check(gasnet_token_t token, unsigned kind, gasnet_han
         gasnetw_fatal("%s with %d arguments: 0 to 16 are possible", what, nargs);
     if (!handler)
         gasnetw_fatal("%s for handler 0, which is none", what);
-    if (gasnetw_thread_.hsl && gasnetw_binding.debug)
+    if (gasnetw_holds_hsl() && gasnetw_binding.debug)
         gasnetw_fatal("%s while a handler-safe lock is held", what);
     t->replied = true;
     gasnetw_trace_reply(kind, t->origin, handler, nargs, nbytes);

@@ -28,7 +28,7 @@ static struct {
 
 static void check(const char *what, int flags, bool notified)
 {
-    if (WEFT_UNLIKELY(!gasnetw_binding.attached || gasnetw_thread_.in_handler))
+    if (WEFT_UNLIKELY(!gasnetw_binding.attached || gasnetw_in_handler()))
         gasnetw_check(gasnetw_job.mynode, what);
     if (WEFT_UNLIKELY(flags & ~FLAGS))
         gasnetw_fatal("%s: flags 0x%x are none of GASNET_BARRIERFLAG_*", what, (unsigned)flags);

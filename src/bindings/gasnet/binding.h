@@ -98,8 +98,10 @@ struct gasnet_binding {
     struct weft_ep *ep;
     int mode, segment;
     bool attached, crowded, debug;
-    bool across;              /* not all nodes share memory */
-    bool odd_sends;           /* across, or requests are counted (credit.c) */
+    bool across; /* not all nodes share memory */
+    /* Nodes to which am.c's functions for ordinary requests may send: all, or none before
+     * gasnet_attach returns, across machines, while requests are counted (credit.c) or traced. */
+    gasnet_node_t plain_nodes;
     struct weft_peer **peers; /* [nodes] */
     pid_t pid;
     size_t max_medium;
@@ -125,6 +127,18 @@ int gasnetw_after_poll(void);
 void gasnetw_ask(void);
 /* If this is not NULL, gasnetw_turn calls it. It advances non-blocking collectives. */
 extern void (*_Atomic gasnetw_progress)(void);
+
+/* Does this thread run a handler? */
+static inline bool gasnetw_in_handler(void)
+{
+    return gasnetw_thread_.busy % GASNETW_WITH_HSL;
+}
+
+/* Does this thread hold a handler-safe lock? */
+static inline bool gasnetw_holds_hsl(void)
+{
+    return gasnetw_thread_.busy >= GASNETW_WITH_HSL;
+}
 
 /* ---- the end (leave.c) ---- */
 
@@ -152,7 +166,13 @@ void gasnetw_await(struct weft_op *op, gasnet_node_t node, const char *what);
 extern const struct weft_remote gasnetw_unmapped;
 struct weft_remote *gasnetw_segment_at(gasnet_node_t node, const void *addr, size_t nbytes,
                                        const char *what, uint64_t *offset);
-bool gasnetw_segment_has(gasnet_node_t node, uint64_t addr, uint64_t nbytes);
+/* Are the [nbytes] bytes at [addr] in the segment of [node]? */
+static inline bool gasnetw_segment_has(gasnet_node_t node, uint64_t addr, uint64_t nbytes)
+{
+    const struct gasnetw_segment *s = &gasnetw_job.segments[node];
+    uint64_t at = addr - s->addr;
+    return !nbytes || (nbytes <= s->size && at <= s->size - nbytes);
+}
 uint64_t gasnetw_memory_of_node(void);
 void gasnetw_segment_limits(uint64_t *together, uint64_t *each);
 uintptr_t gasnetw_segment_share(uint64_t together, uint64_t each, unsigned processes);

@@ -46,7 +46,7 @@ bool gasnetw_credit_open(void)
     of_node = calloc(gasnetw_job.nodes, sizeof *of_node);
     if (!of_node)
         gasnetw_fatal("gasnet_init: out of memory for %u nodes", gasnetw_job.nodes);
-    gasnetw_credit_counts = gasnetw_binding.odd_sends = true;
+    gasnetw_credit_counts = true;
     return true;
 }
 

@@ -64,7 +64,8 @@
 #define V15 V14, a[14]
 #define V16 V15, a[15]
 
-static void run_short(gasnetw_fn_t fn, struct token *t, const A *a, unsigned n)
+static inline __attribute__((always_inline)) void run_short(gasnetw_fn_t fn, struct token *t,
+                                                            const A *a, unsigned n)
 {
 #define FIRST_T gasnet_token_t
 #define FIRST t
@@ -75,8 +76,8 @@ static void run_short(gasnetw_fn_t fn, struct token *t, const A *a, unsigned n)
 #undef FIRST
 }
 
-static void run_data(gasnetw_fn_t fn, struct token *t, void *buf, size_t nbytes, const A *a,
-                     unsigned n)
+static inline __attribute__((always_inline)) void
+run_data(gasnetw_fn_t fn, struct token *t, void *buf, size_t nbytes, const A *a, unsigned n)
 {
 #define FIRST_T gasnet_token_t, void *, size_t
 #define FIRST t, buf, nbytes
@@ -116,14 +117,14 @@ static bool enter(void)
 {
     if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_leaving, memory_order_relaxed)))
         return false;
-    gasnetw_thread_.in_handler++;
+    gasnetw_thread_.busy += GASNETW_IN_HANDLER;
     return true;
 }
 
 static void leave(uint32_t origin)
 {
-    gasnetw_thread_.in_handler--;
-    if (WEFT_UNLIKELY(gasnetw_thread_.hsl && gasnetw_binding.debug))
+    gasnetw_thread_.busy -= GASNETW_IN_HANDLER;
+    if (WEFT_UNLIKELY(gasnetw_holds_hsl() && gasnetw_binding.debug))
         gasnetw_fatal(
             "handler %u returned with a handler-safe lock held: gasnet_hsl_unlock is missing",
             origin & 0xff);
@@ -131,23 +132,24 @@ static void leave(uint32_t origin)
 
 /* Run the handler of a Medium on storage that it may write to: the payload where it lies, or a copy
  * of a payload that may lie in read-only memory. */
-static void run_medium(gasnetw_fn_t fn, struct token *t, const void *payload, size_t nbytes,
-                       const A *args, unsigned nargs)
+static inline __attribute__((always_inline)) void run_medium(gasnetw_fn_t fn, struct token *t,
+                                                             const void *payload, size_t nbytes,
+                                                             const A *args, unsigned nargs)
 {
     _Alignas(16) unsigned char small[WEFT_AM_READ_ONLY];
-    if (nbytes > sizeof small) {
-        run_data(fn, t, (void *)(uintptr_t)payload, nbytes, args, nargs);
-        return;
+    void *buf = (void *)(uintptr_t)payload;
+    if (nbytes <= sizeof small) {
+        weft_copy_(small, payload, nbytes);
+        buf = small;
     }
-    memcpy(small, payload, nbytes);
-    run_data(fn, t, small, nbytes, args, nargs);
+    run_data(fn, t, buf, nbytes, args, nargs);
 }
 
 /* Run the handler of a Long whose data are in this node's segment, or are copied there from the
  * [len] bytes at [data]. */
-static __attribute__((noinline)) void run_long(gasnetw_fn_t fn, struct token *t, uint64_t addr,
-                                               uint64_t nbytes, const void *data, size_t len,
-                                               const A *args, unsigned nargs, unsigned kind)
+static inline __attribute__((always_inline)) void
+run_long(gasnetw_fn_t fn, struct token *t, uint64_t addr, uint64_t nbytes, const void *data,
+         size_t len, const A *args, unsigned nargs, unsigned kind)
 {
     if (WEFT_UNLIKELY(!gasnetw_segment_has(gasnetw_job.mynode, addr, nbytes) ||
                       (len && len != nbytes)))
@@ -157,15 +159,18 @@ static __attribute__((noinline)) void run_long(gasnetw_fn_t fn, struct token *t,
     run_data(fn, t, (void *)(uintptr_t)addr, nbytes, args, nargs);
 }
 
-static void deliver(unsigned kind, struct token *t, const A *args, unsigned nargs,
-                    const void *payload, size_t len, size_t nbytes)
+static inline __attribute__((always_inline)) void deliver(unsigned kind, struct token *t,
+                                                          const A *args, unsigned nargs,
+                                                          const void *payload, size_t len,
+                                                          size_t nbytes, bool watched)
 {
     gasnetw_fn_t fn = handler_of(t->origin);
     struct am_head head = {0};
     bool has_head = kind >= AM_SHORT_HEAD;
-    if (WEFT_UNLIKELY(nargs > 16 || (has_head && len < AM_HEAD)))
+    if (WEFT_UNLIKELY(has_head && len < AM_HEAD))
         bad(kind, nargs, len);
-    gasnetw_trace_handler(kind, t->origin, nargs - (kind == AM_LONG_AT ? AM_AT_ARGS : 0), len);
+    if (watched)
+        gasnetw_trace_handler(kind, t->origin, nargs - (kind == AM_LONG_AT ? AM_AT_ARGS : 0), len);
     if (has_head)
         memcpy(&head, payload, AM_HEAD);
     switch (kind) {
@@ -192,10 +197,20 @@ static void deliver(unsigned kind, struct token *t, const A *args, unsigned narg
              nargs, kind);
 }
 
+/* As deliver, for a kind that the compiler does not know. */
+static __attribute__((noinline)) void deliver_any(unsigned kind, struct token *t, const A *args,
+                                                  unsigned nargs, const void *payload, size_t len,
+                                                  size_t nbytes)
+{
+    deliver(kind, t, args, nargs, payload, len, nbytes, true);
+}
+
 /* A message's handler has returned, or does not run since this node leaves. If nodes count their
  * requests, report the end of the request to its sender; a reply does so itself. */
-static inline void account(struct token *t)
+static void account(struct token *t)
 {
+    if (!gasnetw_credit_wanted)
+        return;
     if (t->is_reply)
         gasnetw_credit_return(t->origin >> 8);
     else if (!t->replied)
@@ -203,74 +218,78 @@ static inline void account(struct token *t)
 }
 
 /* Handle a message whose first argument is its origin: the sender's rank and the handler's index.
- * The other arguments are for the client's handler. */
-static inline __attribute__((always_inline)) void plain(const struct weft_am *am, bool counts)
+ * The other arguments are for the client's handler. The functions for the frequent kinds pass
+ * [kind] as a constant, and are not used while messages are watched, that is, traced or counted. */
+static inline __attribute__((always_inline)) void plain(const struct weft_am *am, unsigned kind,
+                                                        bool watched)
 {
-    struct token t = {.am = am, .is_reply = am->is_reply};
     const A *args = (const A *)(const void *)am->args;
-    size_t nbytes = am->handler == AM_LONG ? am->long_len : am->len;
+    size_t nbytes = kind == AM_LONG ? am->long_len : am->len;
+    struct token t;
     if (WEFT_UNLIKELY(!am->nargs))
-        bad(am->handler, am->nargs, am->len);
-    t.origin = (uint32_t)args[0];
+        bad(kind, am->nargs, am->len);
+    t = (struct token){am, (uint32_t)args[0], am->is_reply, false};
     if (!enter()) {
-        if (counts)
+        if (watched)
             account(&t);
         return;
     }
-    deliver(am->handler, &t, args + 1, am->nargs - 1u, am->data, am->len, nbytes);
-    if (counts)
+    if (watched) {
+        deliver_any(kind, &t, args + 1, am->nargs - 1u, am->data, am->len, nbytes);
         account(&t);
+    } else {
+        deliver(kind, &t, args + 1, am->nargs - 1u, am->data, am->len, nbytes, false);
+    }
     leave(t.origin);
+}
+
+static void on_short(const struct weft_am *am)
+{
+    plain(am, AM_SHORT, false);
+}
+
+static void on_medium(const struct weft_am *am)
+{
+    plain(am, AM_MEDIUM, false);
+}
+
+static void on_long_at(const struct weft_am *am)
+{
+    plain(am, AM_LONG_AT, false);
+}
+
+static void on_plain(const struct weft_am *am)
+{
+    plain(am, am->handler, true);
 }
 
 /* Handle a message whose payload begins with struct am_head, which has the origin: the sender's
  * rank and the handler's index. */
-static inline __attribute__((always_inline)) void with_head(const struct weft_am *am, bool counts)
+static void on_head(const struct weft_am *am)
 {
     struct token t = {.am = am, .is_reply = am->is_reply};
     if (WEFT_UNLIKELY(am->len < AM_HEAD))
         bad(am->handler, am->nargs, am->len);
     memcpy(&t.origin, am->data, sizeof t.origin);
     if (!enter()) {
-        if (counts)
-            account(&t);
+        account(&t);
         return;
     }
-    deliver(am->handler, &t, (const A *)(const void *)am->args, am->nargs, am->data, am->len, 0);
-    if (counts)
-        account(&t);
+    deliver_any(am->handler, &t, (const A *)(const void *)am->args, am->nargs, am->data, am->len,
+                0);
+    account(&t);
     leave(t.origin);
-}
-
-static void on_plain(const struct weft_am *am)
-{
-    plain(am, false);
-}
-
-static void on_head(const struct weft_am *am)
-{
-    with_head(am, false);
-}
-
-static void on_plain_counted(const struct weft_am *am)
-{
-    plain(am, true);
-}
-
-static void on_head_counted(const struct weft_am *am)
-{
-    with_head(am, true);
 }
 
 void gasnetw_am_deliver(unsigned kind, uint32_t origin, const A *args, unsigned nargs,
                         const void *payload, size_t len)
 {
     struct token t = {.origin = origin, .is_reply = true};
-    if (kind == AM_LONG)
+    if (kind == AM_LONG || nargs > 16)
         bad(kind, nargs, len);
     if (!enter())
         return;
-    deliver(kind, &t, args, nargs, payload, len, len);
+    deliver_any(kind, &t, args, nargs, payload, len, len);
     leave(t.origin);
 }
 
@@ -289,7 +308,7 @@ void gasnetw_am_self(unsigned kind, gasnet_handler_t handler, bool is_reply, con
             memcpy(copy, data, nbytes);
         data = copy;
     }
-    deliver(kind, &t, args, nargs, data, nbytes, nbytes);
+    deliver_any(kind, &t, args, nargs, data, nbytes, nbytes);
     if (copy != some)
         free(copy);
     leave(t.origin);
@@ -299,16 +318,16 @@ unsigned char *gasnetw_am_scratch;
 
 static const struct {
     unsigned id;
-    bool has_head;
-} kinds[] = {{AM_SHORT, false}, {AM_SHORT_HEAD, true}, {AM_MEDIUM, false},   {AM_MEDIUM_HEAD, true},
-             {AM_LONG, false},  {AM_LONG_HEAD, true},  {AM_LONG_DATA, true}, {AM_LONG_AT, false}};
+    weft_am_fn fn, watched; /* without and with tracing or counting */
+} kinds[] = {{AM_SHORT, on_short, on_plain},     {AM_SHORT_HEAD, on_head, on_head},
+             {AM_MEDIUM, on_medium, on_plain},   {AM_MEDIUM_HEAD, on_head, on_head},
+             {AM_LONG, on_plain, on_plain},      {AM_LONG_HEAD, on_head, on_head},
+             {AM_LONG_AT, on_long_at, on_plain}, {AM_LONG_DATA, on_head, on_head}};
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
 static weft_am_fn fn_of(size_t kind)
 {
-    if (gasnetw_credit_wanted)
-        return kinds[kind].has_head ? on_head_counted : on_plain_counted;
-    return kinds[kind].has_head ? on_head : on_plain;
+    return gasnetw_credit_wanted || gasnetw_tracing ? kinds[kind].watched : kinds[kind].fn;
 }
 
 void gasnetw_am_run(const struct weft_am *am)
@@ -342,6 +361,8 @@ void gasnetw_am_attached(void)
         s = weft_am_register(gasnetw_binding.ep, kinds[i].id, fn_of(i), NULL);
     if (s)
         gasnetw_fatal("gasnet_attach: active messages: %s", weft_status_text(s));
+    if (!gasnetw_binding.across && !gasnetw_credit_counts && !gasnetw_tracing)
+        gasnetw_binding.plain_nodes = gasnetw_job.nodes;
 }
 
 size_t gasnetw_max_medium(void)
@@ -351,7 +372,7 @@ size_t gasnetw_max_medium(void)
 
 int gasnet_AMPoll(void)
 {
-    if (WEFT_UNLIKELY(gasnetw_thread_.in_handler || !gasnetw_binding.attached))
+    if (WEFT_UNLIKELY(gasnetw_in_handler() || !gasnetw_binding.attached))
         gasnetw_check(gasnetw_job.mynode, "gasnet_AMPoll");
     (void)gasnetw_turn();
     return GASNET_OK;
@@ -362,7 +383,7 @@ int gasnet_AMGetMsgSource(gasnet_token_t token, gasnet_node_t *srcindex)
     const struct token *t = token;
     if (!t || !srcindex)
         return GASNET_ERR_BAD_ARG;
-    if (!gasnetw_thread_.in_handler)
+    if (!gasnetw_in_handler())
         gasnetw_fatal("gasnet_AMGetMsgSource outside of a handler");
     *srcindex = t->origin >> 8;
     return GASNET_OK;

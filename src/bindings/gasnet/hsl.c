@@ -44,14 +44,14 @@ void gasnet_hsl_lock(gasnet_hsl_t *hsl)
     check(hsl, "gasnet_hsl_lock");
     for (int spins = 0; spins < 100; spins++) {
         if (try_take(hsl)) {
-            gasnetw_thread_.hsl++;
+            gasnetw_thread_.busy += GASNETW_WITH_HSL;
             return;
         }
         __builtin_ia32_pause();
     }
     while (__atomic_exchange_n(&hsl->word_, AWAITED, __ATOMIC_ACQUIRE) != FREE)
         (void)syscall(SYS_futex, &hsl->word_, FUTEX_WAIT_PRIVATE, AWAITED, NULL, NULL, 0);
-    gasnetw_thread_.hsl++;
+    gasnetw_thread_.busy += GASNETW_WITH_HSL;
 }
 
 int gasnet_hsl_trylock(gasnet_hsl_t *hsl)
@@ -60,7 +60,7 @@ int gasnet_hsl_trylock(gasnet_hsl_t *hsl)
     gasnetw_ask(); /* before the lock is taken, since a handler may take it */
     if (!try_take(hsl))
         return GASNET_ERR_NOT_READY;
-    gasnetw_thread_.hsl++;
+    gasnetw_thread_.busy += GASNETW_WITH_HSL;
     return GASNET_OK;
 }
 
@@ -69,7 +69,7 @@ void gasnet_hsl_unlock(gasnet_hsl_t *hsl)
     check(hsl, "gasnet_hsl_unlock");
     if (__atomic_load_n(&hsl->word_, __ATOMIC_RELAXED) == FREE)
         gasnetw_fatal("gasnet_hsl_unlock of a lock that is not held");
-    gasnetw_thread_.hsl--;
+    gasnetw_thread_.busy -= GASNETW_WITH_HSL;
     if (__atomic_exchange_n(&hsl->word_, FREE, __ATOMIC_RELEASE) == AWAITED)
         (void)syscall(SYS_futex, &hsl->word_, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }

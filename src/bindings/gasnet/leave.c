@@ -145,9 +145,9 @@ void gasnetw_check(gasnet_node_t node, const char *what)
         gasnetw_fatal("%s before gasnet_attach", what);
     if (node >= gasnetw_job.nodes)
         gasnetw_fatal("%s: node %u: there are %u", what, node, gasnetw_job.nodes);
-    if (gasnetw_thread_.in_handler)
+    if (gasnetw_in_handler())
         gasnetw_fatal("%s inside a handler: only replies are allowed there", what);
-    if (gasnetw_thread_.hsl && gasnetw_binding.debug)
+    if (gasnetw_holds_hsl() && gasnetw_binding.debug)
         gasnetw_fatal("%s while a handler-safe lock is held", what);
 }
 
@@ -374,7 +374,7 @@ static int leave_job(int code)
         watch_over(now_s() + 2 * patience + 1, code & 0xff);
     enter_leaving(code);
     snprintf(why, sizeof why, "gasnet_exit(%d) by node %u", code_now, gasnetw_job.mynode);
-    if (gasnetw_binding.job && gasnetw_thread_.in_handler) /* a handler cannot send the rounds */
+    if (gasnetw_binding.job && gasnetw_in_handler()) /* a handler cannot send the rounds */
         give_up(code_now, why);
     fflush(NULL);
     gasnetw_tools_finish();

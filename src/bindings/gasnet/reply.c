@@ -338,6 +338,8 @@ static void learn(unsigned handler, size_t len)
 {
     uint16_t *room = &gasnetw_binding.reply_room[handler], now,
              least = (uint16_t)(1 + AM_HEAD + (len > AM_HEAD ? gasnetw_binding.max_medium : 0));
+    if (!handler) /* none: ordinary_room relies on it that nothing is known of it */
+        return;
     now = __atomic_load_n(room, __ATOMIC_RELAXED);
     if (now < least || now == AM_TRIAL_ROOM)
         __atomic_store_n(room, least, __ATOMIC_RELAXED);

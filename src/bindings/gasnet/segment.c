@@ -84,13 +84,6 @@ uintptr_t gasnetw_segment_offset(gasnet_node_t node)
 
 /* ---- finding addresses ---- */
 
-bool gasnetw_segment_has(gasnet_node_t node, uint64_t addr, uint64_t nbytes)
-{
-    const struct gasnetw_segment *s = &segments[node];
-    uint64_t at = addr - s->addr;
-    return !nbytes || (nbytes <= s->size && at <= s->size - nbytes);
-}
-
 struct weft_remote *gasnetw_segment_at(gasnet_node_t node, const void *addr, size_t nbytes,
                                        const char *what, uint64_t *offset)
 {

@@ -270,7 +270,6 @@ int gasnetw_init(int *argc, char ***argv, int mode, int segment)
     open_job();
     gasnetw_binding.crowded = is_crowded();
     gasnetw_binding.across = weft_job_local_size(gasnetw_binding.job) != gasnetw_job.nodes;
-    gasnetw_binding.odd_sends = gasnetw_binding.across;
     gasnetw_tools_rank_ = (int)gasnetw_job.mynode;
     gasnetw_tools_started();
     gasnetw_signals_open();

@@ -55,7 +55,7 @@ int gasnetw_turn(void)
 void gasnetw_ask(void)
 {
     const struct gasnetw_thread *t = &gasnetw_thread_;
-    if (!t->in_handler && !t->hsl && !t->held && gasnetw_binding.attached)
+    if (!t->busy && !t->held && gasnetw_binding.attached)
         (void)gasnetw_turn();
 }
 
@@ -85,7 +85,7 @@ static int doze(void)
 
 void gasnetw_wait_turn(struct gasnetw_wait *w)
 {
-    if (WEFT_UNLIKELY(gasnetw_thread_.in_handler))
+    if (WEFT_UNLIKELY(gasnetw_in_handler()))
         gasnetw_fatal("a handler waits for other messages: it must not");
     if (gasnetw_turn()) {
         w->turns = 0;
