@@ -4,9 +4,11 @@
 
 usage: turns.py PART COMMAND... --count N --seed S --from K --only M
 
-Runs COMMAND once per turn K to K + M of N; the word SEED in it becomes a number
-that depends on seed and turn alone. A turn holds if it exits 0 within 30 minutes.
+Runs COMMAND once per turn K to K + M of N. The word SEED in it becomes a number
+that depends on seed and turn alone; a word with [A/B] in it gets A and B in turn.
+A turn holds if COMMAND exits 0 within 30 minutes.
 """
+import re
 import subprocess
 import sys
 import time
@@ -21,6 +23,12 @@ def option(words, name):
     return value
 
 
+def filled(word, turn, number):
+    if word == "SEED":
+        return str(number)
+    return re.sub(r"\[([^]]*)\]", lambda m: (c := m[1].split("/"))[turn % len(c)], word)
+
+
 def main():
     part, *command = sys.argv[1:]
     count, seed, first, only = (option(command, "--" + name)
@@ -30,7 +38,7 @@ def main():
     for turn in range(first, end):
         number = (seed * 1000003 + turn * 7919 + 1) % (1 << 63)
         begin = time.monotonic()
-        done = subprocess.run([str(number) if word == "SEED" else word for word in command],
+        done = subprocess.run([filled(word, turn, number) for word in command],
                               timeout=LIMIT_S, check=False)
         slowest = max(slowest, time.monotonic() - begin)
         held += done.returncode == 0
