@@ -31,7 +31,7 @@
  * value. Both a fork handler and MADV_WIPEONFORK (Linux 4.14) clear the word; the latter also
  * works for clone(2), which runs no handlers. Reading the word takes one load and no system
  * call. */
-extern const uint64_t *wf_fork_gen_word;
+extern const uint64_t *wf_fork_gen_word __attribute__((visibility("hidden")));
 
 /* If the word is 0 in this process, set it to a new value. Returns the fork generation, or 0 if no
  * memory is available. Any thread may call. */
