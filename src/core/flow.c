@@ -30,8 +30,7 @@ struct wf_flow *wf_flow_of(struct weft_peer *peer)
 bool wf_flow_busy(const struct weft_peer *peer)
 {
     const struct wf_flow *flow = peer->flow;
-    return flow &&
-           (flow->nreqs || (flow->put_ring && flow->put_ring->done != flow->put_ring->begun));
+    return flow && (flow->nreqs || !wf_put_ring_is_idle(flow->put_ring));
 }
 
 void wf_flow_close(struct weft_peer *peer)
@@ -96,7 +95,7 @@ void wf_req_queue(struct wf_req *req)
     if (wf_list_empty(&req->queued))
         wf_list_append(&flow->queue, &req->queued);
     if (flow->put_ring)
-        flow->put_ring->room = 0; /* later short puts must not overtake [req] */
+        flow->put_ring->window.room = 0; /* later short puts must not overtake [req] */
     wf_flow_stall(flow);
 }
 
@@ -212,8 +211,6 @@ static int flow_push(struct wf_flow *flow)
     }
     if (all)
         wf_list_remove(&flow->stalled);
-    if (flow->put_ring)
-        wf_put_ring_open(flow->put_ring);
     return events;
 }
 

@@ -6,15 +6,8 @@
 #include "base/probe.h"
 #include "core/rma.h"
 
-static bool is_open(const struct wf_put_ring *p)
-{
-    return p->lost == p->done && wf_list_empty(&p->flow->queue) && p->flow->peer->status == WEFT_OK;
-}
-
-void wf_put_ring_open(struct wf_put_ring *p)
-{
-    p->room = is_open(p) ? WF_PUT_RING_SIZE - (uint32_t)(p->begun - p->done) : 0;
-}
+/* weft_put compares the fork generation first, which is never that of a closed endpoint. */
+struct wf_put_ring wf_put_ring_none = {.ep = &wf_closed_ep};
 
 bool wf_put_ring_make(struct wf_remote *r)
 {
@@ -25,48 +18,72 @@ bool wf_put_ring_make(struct wf_remote *r)
         return false;
     if (!flow->put_ring) {
         p->ep = peer->ep;
-        p->tpeer = wf_peer_tpeer(peer);
-        p->put = peer->transport->put;
         p->flow = flow;
+        p->next = p->oldest = p->ring;
+        for (unsigned i = 0; i < WF_PUT_RING_SIZE; i++)
+            p->ring[i].next = &p->ring[(i + 1) % WF_PUT_RING_SIZE];
+        wf_list_init(&p->closing);
         flow->put_ring = p;
-        wf_put_ring_open(p);
     }
     r->put_ring = p;
     return true;
 }
 
-static inline struct wf_put *first(struct wf_put_ring *p)
+void wf_put_ring_keep(struct wf_put_ring *p, struct wf_remote *r)
 {
-    return &p->ring[p->done % WF_PUT_RING_SIZE];
+    r->refs++;
+    r->puts_begun = p->begun;
+    wf_list_append(&p->closing, &r->closing);
 }
 
-/* End the first put of the ring. The put leaves the ring before the function [done] of its weft_op
- * is called. */
-static inline void put_end(struct weft_ep *ep, struct wf_put_ring *p, enum weft_status status)
+/* Drop the references to closed remotes whose puts have ended. */
+static __attribute__((noinline)) void remotes_let_go(struct wf_put_ring *p)
 {
-    struct wf_put *put = first(p);
-    struct weft_op *op = put->op;
-    WF_PROBE3(op_end, op, WF_REQ_PUT, status);
-    wf_remote_unref(put->remote);
+    while (!wf_list_empty(&p->closing)) {
+        struct wf_remote *r = wf_container_of(p->closing.next, struct wf_remote, closing);
+        if (r->puts_begun > p->done)
+            return;
+        wf_list_remove(&r->closing);
+        wf_remote_unref(r);
+    }
+}
+
+/* Take the oldest put out of the ring. */
+static inline const struct wf_put *put_take(struct wf_put_ring *p)
+{
+    const struct wf_put *put = p->oldest;
+    p->oldest = put->next;
     p->done++;
-    if (!op)
-        return;
-    if (op->done)
-        wf_op_end(ep, op, status);
-    else
-        __atomic_store_n(&op->status, (int32_t)status, __ATOMIC_RELEASE);
+    return put;
 }
 
 void wf_put_ring_done(void *owner, struct wf_tpeer *tpeer, uint32_t n)
 {
     struct wf_flow *flow = wf_container_of(tpeer, struct weft_peer, tpeer)->flow;
     struct wf_put_ring *p = flow->put_ring;
+    struct wf_put *put = p->oldest;
+    const uint64_t done = p->lost + n;
     wf_ep_count(owner, WF_STAT_PUT_NIC, n);
     wf_ep_count(owner, WF_STAT_NIC_INLINE, n);
-    p->lost += n;
-    for (; n; n--)
-        put_end(owner, p, WEFT_OK);
-    wf_put_ring_open(p);
+    p->lost = done;
+    for (; n; n--) {
+        struct weft_op *op = put->op;
+        put = put->next;
+        WF_PROBE3(op_end, op, WF_REQ_PUT, WEFT_OK);
+        if (!op)
+            continue;
+        if (__builtin_expect(op->done != NULL, 0)) {
+            p->oldest = put; /* the put leaves the ring before the function is called */
+            p->done = done - n + 1;
+            wf_op_end(owner, op, WEFT_OK);
+        } else {
+            __atomic_store_n(&op->status, (int32_t)WEFT_OK, __ATOMIC_RELEASE);
+        }
+    }
+    p->oldest = put;
+    p->done = done;
+    if (!wf_list_empty(&p->closing))
+        remotes_let_go(p);
     if (!wf_list_empty(&flow->issued))
         wf_flushes_end(owner, flow);
 }
@@ -81,7 +98,7 @@ void wf_put_ring_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refu
     if (refused)
         wf_remote_no_nic(p->ring[p->lost % WF_PUT_RING_SIZE].remote);
     p->lost += n;
-    p->room = 0;
+    p->window.room = 0;
     wf_flow_stall(flow);
 }
 
@@ -89,19 +106,24 @@ int wf_put_ring_redo(struct wf_put_ring *p)
 {
     int n = 0;
     for (; p->done != p->lost; n++) {
-        struct wf_put *put = first(p);
+        const struct wf_put *put = p->oldest;
         if (wf_rma_put_again(put->remote, put->offset, put->src, put->len, put->op) != WEFT_OK)
             break;
-        wf_remote_unref(put->remote);
-        p->done++;
+        (void)put_take(p);
     }
+    remotes_let_go(p);
     return n;
 }
 
 void wf_put_ring_down(struct wf_put_ring *p, enum weft_status why)
 {
-    p->room = 0;
+    p->window.room = 0;
     p->lost = p->begun;
-    while (p->done != p->begun)
-        put_end(p->flow->peer->ep, p, why);
+    while (p->done != p->begun) {
+        struct weft_op *op = put_take(p)->op;
+        WF_PROBE3(op_end, op, WF_REQ_PUT, why);
+        if (op)
+            wf_op_end(p->flow->peer->ep, op, why);
+    }
+    remotes_let_go(p);
 }

@@ -7,11 +7,20 @@
  *     done ... lost     lost puts: their connection broke, and requests repeat them by messages
  *     lost ... begun    puts under way
  *
- * [room] is the number of puts that may begin now. It is 0 while the ring is full, while there are
- * lost puts, while requests wait for room, and when the peer is lost. Whenever one of these reasons
- * ends, wf_put_ring_open computes [room]. A flush stores [begun] and waits until [done] has reached
- * that value. A lost put counts as done as soon as it has a request, because that request precedes
- * all flushes. Only the endpoint's owner touches the ring. */
+ * [window] lets puts begin: window.room is the one number that says how many, and stands for every
+ * reason why a put may not begin. The core sets it to 0 when there are lost puts, when requests
+ * wait for room, and when the peer is lost. The transport sets it to 0 for its own reasons
+ * (transport.h). The next put then finds no room, and wf_put_ring_open checks all reasons, and that
+ * the ring has room, and asks the transport to open the window again.
+ *
+ * A flush stores [begun] and waits until [done] has reached that value. A lost put counts as done
+ * as soon as it has a request, because that request precedes all flushes.
+ *
+ * A put holds no reference to its remote. Instead weft_remote_close, if puts are under way, appends
+ * the remote to [closing], where it keeps its last reference until the puts that had begun are
+ * done.
+ *
+ * Only the endpoint's owner touches the ring. */
 #ifndef WF_CORE_PUT_RING_H
 #define WF_CORE_PUT_RING_H
 
@@ -21,19 +30,21 @@
 #define WF_PUT_RING_SIZE 64u /* a power of two */
 
 struct wf_put {
-    struct weft_op *op; /* may be null */
+    struct weft_op *op;  /* may be null */
+    struct wf_put *next; /* constant: the next place in the ring */
     struct wf_remote *remote;
     const void *src;
     uint64_t offset, len;
 };
 
 struct wf_put_ring {
-    uint32_t room;
+    struct wf_put_window window;
+    const struct weft_ep *ep; /* constant, like [flow] */
+    struct wf_put *next;      /* the place of the put that begins next */
+    struct wf_put *oldest;    /* the put that was begun first of those that are not done */
     uint64_t begun, lost, done;
-    const struct weft_ep *ep; /* constant, like the next three fields */
-    struct wf_tpeer *tpeer;
-    bool (*put)(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key);
     struct wf_flow *flow;
+    struct wf_list closing; /* closed remotes, in the order of wf_remote.puts_begun */
     struct wf_put ring[WF_PUT_RING_SIZE];
 };
 
@@ -42,37 +53,56 @@ static inline bool wf_put_ring_is_done(const struct wf_put_ring *p, uint64_t upt
     return !p || p->done >= upto;
 }
 
+static inline bool wf_put_ring_is_idle(const struct wf_put_ring *p)
+{
+    return !p || p->done == p->begun;
+}
+
+/* The put ring of remotes that use none. No put begins there. */
+extern struct wf_put_ring wf_put_ring_none;
+
 /* Let puts to [r] use the put ring of its peer, after making that ring if there is none. Returns
  * false if there is no memory. */
 bool wf_put_ring_make(struct wf_remote *r);
-/* Compute [room], the number of puts that may begin now. */
-void wf_put_ring_open(struct wf_put_ring *p);
-
-/* Begin a put. The caller has checked that [len] bytes at [offset] are in the region, and has
- * entered the endpoint. Returns NULL if the put has begun. Otherwise returns the put's parameters,
- * from which the caller can make a request that does the put. */
-static inline const struct wf_put *wf_put_ring_begin(struct wf_put_ring *p, struct wf_remote *r,
-                                                     uint64_t offset, const void *src, size_t len,
-                                                     struct weft_op *op)
+/* Open the window for a put of [len] bytes, and take one from window.room for it. Returns false if
+ * no such put may begin now. Otherwise the caller calls wf_put_ring_begin at once. */
+static inline bool wf_put_ring_open(struct wf_put_ring *p, size_t len)
 {
-    struct wf_put *put = &p->ring[p->begun % WF_PUT_RING_SIZE];
+    struct weft_peer *peer = p->flow->peer;
+    uint32_t used = (uint32_t)(p->begun - p->done);
+    p->window.room = 0;
+    if (used == WF_PUT_RING_SIZE || p->lost != p->done || !wf_list_empty(&p->flow->queue) ||
+        peer->status != WEFT_OK ||
+        !peer->transport->put_open(wf_peer_tpeer(peer), &p->window, WF_PUT_RING_SIZE - used, len))
+        return false;
+    p->window.room--;
+    return true;
+}
+
+/* Begin a put. The caller has taken one from window.room, which was not 0. It has checked that
+ * window.len_max allows the put, and that [len] bytes at [offset] are in the region, and has
+ * entered the endpoint. Returns PENDING. */
+static inline enum weft_status wf_put_ring_begin(struct wf_put_ring *p, struct wf_remote *r,
+                                                 uint64_t offset, const void *src, size_t len,
+                                                 struct weft_op *op)
+{
+    struct wf_put *put = p->next;
+    p->next = put->next;
+    p->begun++;
     put->op = op;
     put->remote = r;
     put->src = src;
     put->offset = offset;
     put->len = len;
-    if (__builtin_expect(!p->put(p->tpeer, src, len, r->nic_base + offset, r->key.nic_key[0]), 0))
-        return put;
-    p->begun++;
-    p->room--;
-    put->remote->refs++;
-    op = put->op; /* read again, which saves a register */
     if (op) {
         op->entry_ = NULL;
         op->status = WEFT_PENDING;
     }
-    return NULL;
+    return p->window.put(&p->window, r->nic_base + offset, src, len, r->key.nic_key[0]);
 }
+
+/* The program has closed [r]. Keep a reference to it until the puts under way have ended. */
+void wf_put_ring_keep(struct wf_put_ring *p, struct wf_remote *r);
 
 /* The functions [put_done] and [put_lost] of struct wf_tep_events. */
 void wf_put_ring_done(void *owner, struct wf_tpeer *tpeer, uint32_t n);

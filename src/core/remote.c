@@ -9,6 +9,7 @@
 #include "base/probe.h"
 #include "config/config.h"
 #include "core/path.h"
+#include "core/put_ring.h"
 
 /* If [r] is a region of this process, store in [r] the name of the endpoint to which pub.peer
  * leads, and whether that endpoint counts writes. */
@@ -140,6 +141,7 @@ static struct wf_remote *remote_new(struct weft_peer *peer)
         return NULL;
     r->refs = 1;
     r->pub.peer = peer;
+    r->put_ring = &wf_put_ring_none;
     return r;
 }
 
@@ -286,6 +288,8 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
     wf_remote_unmap(r);
     peer->remotes--;
     peer->ep->remotes--;
+    if (peer->flow && !wf_put_ring_is_idle(peer->flow->put_ring))
+        wf_put_ring_keep(peer->flow->put_ring, r);
     wf_remote_unref(r);
     return wf_ep_left(peer->ep, WEFT_OK);
 }

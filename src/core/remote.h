@@ -8,6 +8,8 @@
 
 #include "core/core.h"
 
+extern struct wf_put_ring wf_put_ring_none; /* put_ring.h */
+
 /* A remote: a region of a peer, as this process accesses it. The public part [pub] is first; the
  * inlined calls of the public header know no other part. */
 struct wf_remote {
@@ -16,7 +18,9 @@ struct wf_remote {
     /* key.gen XOR this endpoint's authorization digest. Requests carry the result, and the owner
      * checks it. */
     uint64_t sent;
-    uint32_t refs;  /* number of references, held by requests, short puts and the application */
+    /* number of references, held by requests, by the application, and after its close by the puts
+     * under way (put_ring.h) */
+    uint32_t refs;
     void *cookie;   /* data of the transport, from remote_map */
     bool is_mapped; /* true after remote_map has returned OK */
     bool closed;    /* true after weft_remote_close */
@@ -26,9 +30,12 @@ struct wf_remote {
     /* True if short puts may use the put ring: NICs do the puts, the first key of the region is
      * valid, local buffers are not checked (WEFT_MR_LOCAL), and one thread uses the endpoint. */
     bool by_nic;
-    /* the put ring of the peer, once a short put to this region has used it; else null */
+    /* the put ring of the peer, once a short put to this region has used it; else
+     * wf_put_ring_none */
     struct wf_put_ring *put_ring;
-    uint64_t nic_base; /* the address that NICs use for the region's offset 0 */
+    struct wf_list closing; /* item of wf_put_ring.closing */
+    uint64_t puts_begun;    /* in that list: the value of wf_put_ring.begun at the close */
+    uint64_t nic_base;      /* the address that NICs use for the region's offset 0 */
     /* Only for a region of this process: the wf_mem_ep_name of the endpoint to which pub.peer
      * leads. */
     uint64_t ep;
@@ -44,8 +51,10 @@ static inline struct wf_remote *wf_remote_of(const struct weft_remote *r)
 /* Drop a reference to [r]. Dropping the last reference frees [r]. */
 static inline void wf_remote_unref(struct wf_remote *r)
 {
-    if (!--r->refs && wf_handle_free(r))
+    if (!--r->refs && wf_handle_free(r)) {
         r->pub.peer = &wf_closed_peer;
+        r->put_ring = &wf_put_ring_none;
+    }
 }
 
 /* Stop using the NICs for [r]. */
@@ -53,10 +62,10 @@ static inline void wf_remote_no_nic(struct wf_remote *r)
 {
     memset(r->key.nic_key, 0, sizeof r->key.nic_key);
     r->by_nic = false;
-    /* If the endpoint is locked, put_ring is always null, and other threads may be reading it.
-     * Storing null again would be a data race. */
-    if (r->put_ring)
-        r->put_ring = NULL;
+    /* If the endpoint is locked, put_ring never changes, and other threads may be reading it.
+     * Storing the same value again would be a data race. */
+    if (r->put_ring != &wf_put_ring_none)
+        r->put_ring = &wf_put_ring_none;
 }
 
 /* Returns true if a transport may move the region's bytes directly between memory and socket.

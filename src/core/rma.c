@@ -66,11 +66,10 @@ struct wf_req *wf_rma_req_new(struct wf_remote *r, enum wf_req_kind kind, uint64
 static enum weft_status put_short(struct wf_remote *r, uint64_t offset, const struct iovec *iov,
                                   struct weft_op *op)
 {
-    if (!r->put_ring && !wf_put_ring_make(r))
+    if (r->put_ring == &wf_put_ring_none && !wf_put_ring_make(r))
         return WEFT_ENOMEM;
-    return r->put_ring->room &&
-                   !wf_put_ring_begin(r->put_ring, r, offset, iov->iov_base, iov->iov_len, op)
-               ? WEFT_PENDING
+    return wf_put_ring_open(r->put_ring, iov->iov_len)
+               ? wf_put_ring_begin(r->put_ring, r, offset, iov->iov_base, iov->iov_len, op)
                : WEFT_OK;
 }
 
@@ -235,28 +234,44 @@ static __attribute__((noinline)) enum weft_status
 put_slower(struct weft_remote *r, uint64_t offset, const void *src, size_t len, struct weft_op *op)
 {
     struct iovec one = {(void *)(uintptr_t)src, len};
-    return not_inlined(r, offset, &one, 1, len, op, true);
+    return wf_op_result(op, not_inlined(r, offset, &one, 1, len, op, true));
 }
 
-static __attribute__((noinline)) enum weft_status put_after_all(const struct wf_put *put)
+/* Begin a short put after opening the window. The caller has checked everything else. */
+static __attribute__((noinline)) enum weft_status put_opening(struct weft_remote *remote,
+                                                              uint64_t offset, const void *src,
+                                                              size_t len, struct weft_op *op)
 {
-    return put_slower(&put->remote->pub, put->offset, put->src, put->len, put->op);
+    struct wf_remote *r = wf_remote_of(remote);
+    struct wf_put_ring *p = r->put_ring;
+    if (!wf_put_ring_open(p, len))
+        return put_slower(remote, offset, src, len, op);
+    return wf_put_ring_begin(p, r, offset, src, len, op);
 }
 
 /* The fast path into the put ring. put_slower does all other puts, and returns the failure if a
- * check fails. */
+ * check fails. All calls are tail calls with the same first arguments, so this function saves no
+ * registers. */
 enum weft_status weft_put_slow_(struct weft_remote *remote, uint64_t offset, const void *src,
                                 size_t len, struct weft_op *op)
 {
     struct wf_remote *r = wf_remote_of(remote);
-    struct wf_put_ring *p = r ? r->put_ring : NULL;
-    const struct wf_put *not_begun;
-    if (!p || !p->room || !src || !wf_fork_gen_is(p->ep->fork_gen) || wf_ep_is_busy(p->ep) ||
-        len > r->pub.length || offset > r->pub.length - len || offset < r->key.first ||
+    struct wf_put_ring *p;
+    uint64_t left;
+    if (!r || !src)
+        return put_slower(remote, offset, src, len, op);
+    p = r->put_ring;
+    /* The flags need no atomic load, because one thread uses an endpoint that has a put ring. */
+    if (!wf_fork_gen_is(p->ep->fork_gen) || p->ep->flags & WF_EP_BUSY)
+        return put_slower(remote, offset, src, len, op);
+    if (__builtin_sub_overflow(r->pub.length, len, &left))
+        return put_slower(remote, offset, src, len, op);
+    if (offset > left || offset < r->key.first ||
         __atomic_load_n(r->pub.gen_word, __ATOMIC_ACQUIRE) != r->pub.gen)
-        return wf_op_result(op, put_slower(remote, offset, src, len, op));
-    not_begun = wf_put_ring_begin(p, r, offset, src, len, op);
-    return not_begun ? put_after_all(not_begun) : WEFT_PENDING;
+        return put_slower(remote, offset, src, len, op);
+    if (len - 1 >= p->window.len_max || --p->window.room < 0)
+        return put_opening(remote, offset, src, len, op);
+    return wf_put_ring_begin(p, r, offset, src, len, op);
 }
 
 enum weft_status weft_get_slow_(struct weft_remote *r, uint64_t offset, void *dst, size_t len,
@@ -350,7 +365,7 @@ enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op)
     if (status != WEFT_OK || !peer->flow)
         return wf_ep_left(peer->ep, wf_op_result(op, status));
     put_ring = peer->flow->put_ring;
-    if (wf_list_empty(&peer->flow->issued) && (!put_ring || put_ring->done == put_ring->begun)) {
+    if (wf_list_empty(&peer->flow->issued) && wf_put_ring_is_idle(put_ring)) {
         status = peer->flow->failure;
         peer->flow->failure = WEFT_OK;
     } else if (!op) {

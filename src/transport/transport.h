@@ -148,6 +148,22 @@ static inline bool wf_nic_op_is_atomic(const struct wf_nic_op *op)
     return op->kind >= WF_NIC_OP_ADD;
 }
 
+/* How the next short puts to a tpeer begin. The core owns the window, and keeps it until all these
+ * puts have ended. put_open sets the fields, and returns with room > 0. While room > 0, each put
+ * decrements room and calls [put], which starts a put of 1 to len_max bytes from [src] to [remote],
+ * an address as in nic_op. [key] is the region's remote key for the first NIC of the region's
+ * owner. [put] does not fail: if the NIC refuses the put, the connection breaks, and put_lost
+ * reports the put. Afterwards the caller may reuse [src]. Both sides may set room to 0 at any time;
+ * the transport does so before anything else is sent by the same connection, before the last of
+ * these puts is reported, and when the connection breaks. */
+struct wf_put_window {
+    int32_t room;
+    size_t len_max;
+    enum weft_status (*put)(struct wf_put_window *window, uint64_t remote, const void *src,
+                            size_t len, uint32_t key); /* returns PENDING */
+    void *link;                                        /* the transport's, for [put] */
+};
+
 /* Names a message to a peer by its lane, which is one of the transport's connections to the peer,
  * and by its number in that lane. A function that takes an order reads which message the new
  * message must follow, and stores the name of the new message. If lane is 0, the order names no
@@ -195,7 +211,7 @@ struct wf_tep_events {
      * An atomic is never done in part. If peer_down reports the loss of the peer, nic_op_done is
      * not called for the operations to the peer. */
     void (*nic_op_done)(void *owner, uint32_t id, enum weft_status status, uint64_t old);
-    /* Report the [n] oldest of the short puts that [put] accepted for [tpeer] and that were not
+    /* Report the [n] oldest of the short puts to [tpeer] (struct wf_put_window) that were not
      * reported yet. put_done: all [n] are complete. put_lost: the peer's NIC refused the first of
      * the [n] ([refused] is true), or the connection is lost, and some bytes may have been written.
      * Neither function is called after peer_down. */
@@ -483,11 +499,11 @@ struct wf_transport {
      * ENOSYS (an atomic, and one of the two NICs has none), or why the peer has failed. */
     enum weft_status (*nic_op)(struct wf_tpeer *tpeer, const struct wf_nic_op *op, size_t *taken);
 
-    /* Put a few bytes to [remote], an address as in nic_op. [key] is the region's remote key for
-     * the first NIC of the region's owner. The caller may reuse [src] when the call returns.
-     * Returns false if nothing was started; the caller may then try nic_op. The pointer is NULL
-     * without WF_CAP_NIC. */
-    bool (*put)(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key);
+    /* Let up to [most] short puts to [tpeer] begin by [window]. If the call returns true, the
+     * caller begins one of [len] bytes at once. Otherwise none may begin, and the caller may try
+     * nic_op. The pointer is NULL without WF_CAP_NIC. */
+    bool (*put_open)(struct wf_tpeer *tpeer, struct wf_put_window *window, uint32_t most,
+                     size_t len);
 
     /* If the call returns OK, the peer's process sees all earlier puts to [tpeer] that were copies
      * to mapped memory. */

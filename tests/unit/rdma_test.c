@@ -1131,6 +1131,17 @@ static void put_told_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool 
     told.lost += n;
 }
 
+/* Begins a put of 8 bytes, as the core does. */
+static bool short_put(struct wf_tpeer *tpeer, struct wf_put_window *w)
+{
+    static const uint64_t word;
+    if (w->room <= 0 && !wf_rdma_put_open(tpeer, w, 64, sizeof word))
+        return false;
+    assert_true(w->room > 0 && w->len_max >= sizeof word);
+    w->room--;
+    return w->put(w, 0, &word, sizeof word, 1) == WEFT_PENDING;
+}
+
 /* What is under way breaks, and the other side tells of none of it. */
 static void lane_tear(struct qp_link *w)
 {
@@ -1158,6 +1169,7 @@ static void test_followed_and_torn(void **state)
     const struct wf_nic_op little = {.local = bytes, .len = 8, .keys = keys, .kind = WF_NIC_OP_PUT};
     struct rdma_ctx *ctx = lanes_begin();
     struct net_peer peer = {.session = &l.session};
+    struct wf_put_window window = {.room = 0};
     size_t taken;
     (void)state;
     l.ep.net.base.events = &events;
@@ -1185,7 +1197,7 @@ static void test_followed_and_torn(void **state)
             assert_false(wf_qp_may_leave(w));
             OK(wf_qp_nic_op(w, &put, &taken));
         }
-        assert_true(wf_rdma_put(&peer.base, bytes, 8, 0, 1));
+        assert_true(short_put(&peer.base, &window));
         lane_tear(w);
         assert_int_equal(told.moved, is_asked);
         assert_int_equal(told.unreached, is_asked);
@@ -1201,10 +1213,10 @@ static struct {
 
 static void put_again(void *owner, struct wf_tpeer *tpeer, uint32_t n)
 {
-    static const uint64_t word;
+    struct wf_put_window another;
     (void)owner;
     during.done += n;
-    during.taken += wf_rdma_put(tpeer, &word, sizeof word, 0, 1);
+    during.taken += wf_rdma_put_open(tpeer, &another, 1, 8);
 }
 
 static void put_lost_during(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused)
@@ -1242,7 +1254,7 @@ static void test_put_during_report(void **state)
 {
     static const struct wf_hca_patience patience;
     static const struct wf_tep_events events = {.put_done = put_again, .put_lost = put_lost_during};
-    static const uint64_t word;
+    struct wf_put_window window = {.room = 0};
     const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
     struct rdma_ctx *ctx = lanes_begin();
     struct net_peer peer = {.session = &l.session};
@@ -1257,7 +1269,7 @@ static void test_put_during_report(void **state)
     w->puts = QP_UP;
     OK(hca->ops->qp_break(w->qp));
     for (int i = 0; i < 2; i++)
-        assert_true(wf_rdma_put(&peer.base, &word, sizeof word, 0, 1));
+        assert_true(short_put(&peer.base, &window));
     ends.acked = (struct qp_acked){wf_qp_link_name(w), (w->psn_done + 1) & PSN_MASK};
     lane_close(0);
     w = lane_open(0, 3);
@@ -1272,6 +1284,230 @@ static void test_put_during_report(void **state)
     assert_int_equal(during.lost, 1);
     assert_int_equal(during.taken, 0);
     lane_close(0);
+    lanes_end(ctx);
+}
+
+/* ---- runs of short puts ---- */
+
+/* The requests under way, oldest first: the two windows' puts, and NIC operations by their ids. */
+static struct {
+    struct wf_put_window window[2];
+    struct net_peer peer[2];
+    uint32_t due[1024], head, tail; /* 0 or 1: a put; else an id */
+    uint32_t certain;               /* the broken link: so many of the oldest have been executed */
+    uint32_t broken; /* those from here on in [due] were posted to a broken queue pair */
+    uint32_t done, lost, refused;
+    const struct qp_link *link;
+} runs;
+
+static void runs_next(uint32_t what, bool done)
+{
+    assert_int_not_equal(runs.head, runs.tail);
+    assert_true(!runs.link || !runs.link->window || wf_qp_in_flight(runs.link));
+    assert_true(!done || runs.head < runs.broken);
+    assert_int_equal(runs.due[runs.head++ % 1024], what);
+    runs.done += done;
+    runs.lost += !done;
+    if (!done)
+        assert_int_equal(runs.certain, 0);
+    else if (runs.certain != UINT32_MAX)
+        assert_true(runs.certain-- > 0);
+}
+
+static void runs_put_done(void *owner, struct wf_tpeer *tpeer, uint32_t n)
+{
+    (void)owner;
+    while (n--)
+        runs_next(tpeer == &runs.peer[1].base, true);
+}
+
+static void runs_put_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused)
+{
+    (void)owner;
+    assert_int_equal(n, 1);
+    runs.refused += refused;
+    runs_next(tpeer == &runs.peer[1].base, false);
+}
+
+static void runs_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old)
+{
+    (void)owner;
+    (void)old;
+    assert_true(status == WEFT_OK || status == WEFT_EUNREACH);
+    runs_next(id, status == WEFT_OK);
+}
+
+static unsigned refuse(struct wf_hca_qp *qp, const struct wf_hca_wr *list, unsigned n)
+{
+    (void)qp;
+    (void)list;
+    (void)n;
+    return 0;
+}
+
+static void runs_check(const struct qp_link *w)
+{
+    uint32_t reserved = w->window ? w->run_end - w->posted : 0;
+    assert_int_equal(w->rail->under_way, wf_qp_in_flight(w) + reserved);
+    assert_true(!w->window || (w->state == QP_UP && wf_qp_in_flight(w) && wf_qp_is_told(w) &&
+                               w->run_end - w->run >= w->posted - w->run));
+    assert_true(wf_qp_in_flight(w) + reserved <= (reserved ? w->most : w->depth));
+    for (int i = 0; i < 2; i++)
+        assert_true(runs.window[i].room <= 0 ||
+                    (w->window == &runs.window[i] && (uint32_t)runs.window[i].room <= reserved));
+    if (w->state == QP_UP && runs.head != runs.tail &&
+        runs.broken == UINT32_MAX) /* the poll will report the rest some time */
+        assert_true(wf_qp_is_told(w));
+}
+
+static void runs_step(struct qp_link *w)
+{
+    static const uint32_t keys[WF_KEY_NICS] = {1, 1};
+    static uint64_t word;
+    static uint32_t id = 2;
+    struct wf_nic_op op = {.local = &word, .len = 8, .keys = keys, .kind = WF_NIC_OP_PUT};
+    unsigned which = rand() % 16, i = which % 2;
+    size_t taken;
+    if (which < 10) { /* a few puts by one of the windows */
+        for (int n = 1 + rand() % (which < 6 ? 3 : 40); n--;)
+            if (short_put(&runs.peer[i].base, &runs.window[i]))
+                runs.due[runs.tail++ % 1024] = i;
+            else
+                break;
+    } else if (which == 10) {
+        op.id = id = WF_MAX(id + 1, 2u);
+        runs.due[runs.tail % 1024] = id;
+        runs.tail += wf_qp_nic_op(w, &op, &taken) == WEFT_OK;
+    } else if (which == 11) {
+        wf_qp_ask(w);
+    } else if (which == 12) {
+        runs.window[i].room = 0; /* as the core may */
+    } else {
+        w->rail->burst = 1 + (uint32_t)rand() % 3;
+        (void)(which == 13 ? wf_qp_rail_poll(w->rail) : wf_qp_completions_take(w->rail));
+    }
+    runs_check(w);
+}
+
+static void runs_end(struct qp_link *w, unsigned how)
+{
+    struct net_path *path = w->path;
+    struct qp_acked acked = {.psn = PSN_NONE};
+    if (how == 1 || how == 2)
+        runs.broken = runs.tail;
+    if (how == 1)
+        OK(w->rail->device->hca->ops->qp_break(w->qp));
+    if (how == 2)
+        w->post = refuse;
+    for (int i = 0; i < 4 && how; i++)
+        if (w->state == QP_UP && short_put(&runs.peer[i % 2].base, &runs.window[i % 2]))
+            runs.due[runs.tail++ % 1024] = i % 2;
+    assert_true(how != 2 || w->state == QP_FAILED || wf_qp_in_flight(w) >= w->most);
+    runs_check(w);
+    for (int i = rand() % 4; i--;)
+        (void)wf_qp_completions_take(w->rail);
+    runs.link = NULL;
+    lane_close(0);
+    assert_true(runs.window[0].room <= 0 && runs.window[1].room <= 0);
+    runs.certain = 0;
+    if (path->broken && rand() % 2) {
+        assert_ptr_equal(path->broken, w);
+        runs.certain = (uint32_t)rand() % (w->posted - w->done + 1);
+        runs.broken = UINT32_MAX;
+        acked = (struct qp_acked){wf_qp_link_name(w), (w->psn_done + runs.certain) & PSN_MASK};
+        for (uint32_t i = 0, n = runs.certain; i < n; i++) /* other requests are not reported */
+            runs.certain -= !wf_qp_request_at(w, w->done + i)->put &&
+                            !wf_qp_request_at(w, w->done + i)->is_nic_op;
+    }
+    wf_qp_broken_reached(path, &acked);
+    wf_qp_broken_free(path, true);
+    assert_int_equal(runs.head, runs.tail);
+}
+
+/* Fails when: a put is reported twice, never, out of order, to another peer, or as done although it
+ * was not; a window has room that its link or its rail has not, or after the link has failed; or
+ * requests are counted that are not under way. */
+static void test_runs(void **state)
+{
+    static const struct wf_hca_patience patience;
+    static const struct wf_tep_events events = {
+        .nic_op_done = runs_op_done, .put_done = runs_put_done, .put_lost = runs_put_lost};
+    const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
+    struct rdma_ctx *ctx = lanes_begin();
+    (void)state;
+    memset(&runs, 0, sizeof runs);
+    srand(1);
+    l.ep.net.base.events = &events;
+    for (unsigned round = 0; round < 600; round++) {
+        struct qp_link *w = lane_open(0, 1);
+        const struct rdma_rail *r = w->rail;
+        const struct wf_hca *hca = r->device->hca;
+        w->path->failures = 0;
+        OK(hca->ops->qp_connect(w->qp, &hca->ports[0], 0, &end, &patience));
+        w->has_reads = true;
+        w->state = w->puts = QP_UP;
+        w->posted = w->done = w->signaled = w->last_nic_op = round % 3 ? round : 0u - round;
+        runs.certain = runs.broken = UINT32_MAX;
+        runs.link = w;
+        for (int i = 0; i < 2; i++)
+            runs.peer[i].session = &l.session;
+        for (int steps = 1 + rand() % 80; steps--;)
+            runs_step(w);
+        runs_end(w, round % 4);
+        assert_int_equal(r->under_way, 0);
+    }
+    assert_true(runs.done > 100 && runs.lost > 100 && !runs.refused);
+    lanes_end(ctx);
+}
+
+static struct wf_hca_wc runs_wc;
+
+static int runs_poll(struct wf_hca_cq *cq, struct wf_hca_wc *out, unsigned room)
+{
+    int n = runs_wc.qp ? 1 : 0;
+    (void)cq;
+    (void)room;
+    *out = runs_wc;
+    runs_wc.qp = 0;
+    return n;
+}
+
+/* Fails when: the peer's NIC refuses a put in the middle of a run, and another one counts as
+ * refused, or the puts before it are not done. */
+static void test_refused_within_a_run(void **state)
+{
+    static const struct wf_hca_patience patience;
+    static const struct wf_tep_events events = {
+        .nic_op_done = runs_op_done, .put_done = runs_put_done, .put_lost = runs_put_lost};
+    const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
+    struct rdma_ctx *ctx = lanes_begin();
+    struct qp_link *w = lane_open(0, 1);
+    struct net_path *path = w->path;
+    struct wf_hca *hca = w->rail->device->hca;
+    const struct wf_hca_ops *ops = hca->ops;
+    struct wf_hca_ops mine = *ops;
+    (void)state;
+    memset(&runs, 0, sizeof runs);
+    runs.certain = runs.broken = UINT32_MAX;
+    l.ep.net.base.events = &events;
+    OK(hca->ops->qp_connect(w->qp, &hca->ports[0], 0, &end, &patience));
+    w->state = w->puts = QP_UP;
+    runs.peer[0].session = &l.session;
+    for (runs.tail = 0; runs.tail < 9; runs.tail++)
+        assert_true(short_put(&runs.peer[0].base, &runs.window[0]));
+    mine.poll = runs_poll;
+    hca->ops = &mine;
+    runs_wc = (struct wf_hca_wc){
+        .id = w->id_base | 5, .qp = w->qp->number, .status = WF_HCA_REMOTE_ACCESS};
+    assert_int_equal(wf_qp_completions_take(w->rail), 1);
+    assert_true(w->state == QP_FAILED && w->is_refused && w->refused == 5);
+    assert_int_equal(runs.done, 5);
+    lane_close(0);
+    hca->ops = ops;
+    runs.certain = 0;
+    wf_qp_broken_free(path, true);
+    assert_int_equal(runs.lost, 4);
+    assert_int_equal(runs.refused, 1);
     lanes_end(ctx);
 }
 
@@ -1401,6 +1637,8 @@ int main(void)
         cmocka_unit_test(test_nothing_after_a_loss),
         cmocka_unit_test(test_followed_and_torn),
         cmocka_unit_test(test_put_during_report),
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_refused_within_a_run),
         cmocka_unit_test(test_plain_first),
         cmocka_unit_test(test_atomics_of_rails),
         cmocka_unit_test(test_local_of_rails),

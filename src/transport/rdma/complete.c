@@ -102,20 +102,24 @@ void wf_qp_request_free(struct qp_link *l, struct qp_request *q, bool ok)
     q->result = NO_RESULT;
 }
 
-/* The oldest request is a short put. Reports this put to the core as done, together with the short
- * puts to the same peer that follow without a gap. Stops before request number [upto]. */
+/* The oldest request begins a run of short puts. Reports the puts of this run to the core as done,
+ * up to request number [upto]. If puts of the run remain under way, the first of them becomes the
+ * head of the run. */
 static void puts_done(struct qp_link *l, uint32_t upto)
 {
-    struct wf_tpeer *tpeer = wf_qp_request_at(l, l->done)->put;
-    uint32_t n = 0;
-    while (l->done != upto) {
-        struct qp_request *q = wf_qp_request_at(l, l->done);
-        if (q->put != tpeer)
-            break;
-        q->put = NULL;
-        l->done++;
-        n++;
+    struct qp_request *q = wf_qp_request_at(l, l->done);
+    struct wf_tpeer *tpeer = q->put;
+    bool is_open = wf_qp_has_run(l) && l->run == l->done;
+    uint32_t n = WF_MIN(is_open ? l->posted - l->done : q->nputs, upto - l->done);
+    if (is_open && l->done + n == l->posted) {
+        wf_qp_window_close(l);
+    } else if (is_open || n != q->nputs) {
+        struct qp_request *head = wf_qp_request_at(l, l->done + n);
+        head->put = tpeer;
+        head->nputs = q->nputs - n; /* set again when an open run ends */
+        l->run += is_open ? n : 0;
     }
+    l->done += n;
     l->psn_done += n;
     l->has_written = true;
     wf_net_chan_puts_done(l->base.chan, tpeer, n);
@@ -147,8 +151,6 @@ static void requests_done(struct qp_link *l, uint32_t upto)
         if (q->result != NO_RESULT)
             old = *wf_rdma_result_at(l->rail, q->result);
         wf_qp_request_free(l, q, true);
-        q->is_nic_op = false;
-        q->follow = FOLLOW_NONE; /* a short put that reuses this entry does not reset [follow] */
         if (is_nic_op)
             l->moving -= q->packets;
         if (is_nic_op)
@@ -158,7 +160,6 @@ static void requests_done(struct qp_link *l, uint32_t upto)
 
 static const char *request_text(const struct qp_request *q)
 {
-    /* for a short put, the other fields are left over from an earlier request */
     if (q->put)
         return "put";
     if (!q->is_nic_op)
@@ -190,6 +191,7 @@ static void request_failed(struct qp_link *l, uint32_t number, enum wf_hca_statu
     if (l->has_error)
         return;
     l->has_error = true;
+    wf_qp_runs_spell_out(l);
     if (l->state != QP_FAILED) { /* this side did not break the queue pair itself */
         failure_log(l, number, why);
         requests_done(l, number - ends_two(l, number));
@@ -213,7 +215,8 @@ static void ended(struct rdma_rail *r, const struct wf_hca_wc *wc)
         request_failed(l, number, wc->status);
         return;
     }
-    was_full = r->under_way >= QP_UNDER_WAY - QP_SPARE;
+    was_full = r->was_full || r->under_way >= QP_UNDER_WAY - QP_SPARE;
+    r->was_full = false;
     requests_done(l, number + 1);
     if (was_full)
         wf_list_each(it, &r->links)
@@ -224,8 +227,11 @@ static void ended(struct rdma_rail *r, const struct wf_hca_wc *wc)
         l->last_nic_op = l->done;
     if (l->base.synced)
         l->path->failures = l->path->retries = 0;
-    if ((int32_t)(l->last_nic_op - l->done) > 0 && !wf_qp_is_told(l))
-        wf_qp_ask(l);
+    if (!wf_qp_is_told(l)) {
+        wf_qp_run_close(l);
+        if ((int32_t)(l->last_nic_op - l->done) > 0)
+            wf_qp_ask(l);
+    }
     wf_qp_grant(l);
     wf_net_chan_writable(l->base.chan);
 }
@@ -266,6 +272,13 @@ static bool is_after_loss(struct rdma_rail *r, int n)
     return wf_rdma_has_failed(r);
 }
 
+/* Returns whether completion [next] also says what [wc] says, because it is of a later request of
+ * the same queue pair. */
+static bool is_covered(const struct wf_hca_wc *wc, const struct wf_hca_wc *next)
+{
+    return (wc->id ^ next->id) >> 32 == 0 && wc->qp == next->qp && !(wc->status | next->status);
+}
+
 int wf_qp_completions_take(struct rdma_rail *r)
 {
     struct wf_hca_wc wc[QP_BURST_MOST];
@@ -275,7 +288,7 @@ int wf_qp_completions_take(struct rdma_rail *r)
     for (int i = 0; i < n; i++)
         if (wc[i].id & QP_RECEIVED)
             arrived(r, &wc[i]);
-        else
+        else if (i + 1 == n || !is_covered(&wc[i], &wc[i + 1]))
             ended(r, &wc[i]);
     if (n < 0)
         wf_qp_rail_break(r);
@@ -285,7 +298,12 @@ int wf_qp_completions_take(struct rdma_rail *r)
 /* Processes completions; returns how many. Links with received bytes are then in ep->readable. */
 int wf_qp_rail_poll(struct rdma_rail *r)
 {
-    int n = wf_qp_completions_take(r);
+    int n;
+    /* A burst of puts has ended, or goes on after this poll. Ask now for its completion, rather
+     * than when earlier requests complete. */
+    if (r->putting && 2 * wf_qp_unsignaled(r->putting) > r->putting->signal_each)
+        wf_qp_ask(r->putting);
+    n = wf_qp_completions_take(r);
     wf_qp_receives_soon(r, !n);
     return WF_MAX(n, 0);
 }

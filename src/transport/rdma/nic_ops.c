@@ -268,44 +268,146 @@ enum weft_status wf_rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *
 
 /* ---- short puts ---- */
 
-static __attribute__((noinline)) bool put_not_taken(struct qp_link *l)
+/* Closes the link's open run of short puts. */
+void wf_qp_run_end(struct qp_link *l)
 {
-    wf_qp_request_at(l, l->posted)->put = NULL;
-    wf_qp_fail(l, WF_HCA_LOCAL_FAULT);
-    return false;
+    uint32_t n = l->posted - l->run;
+    if (n) {
+        wf_qp_request_at(l, l->run)->nputs = n;
+        l->last_nic_op = l->posted;
+    }
+    wf_qp_window_close(l);
 }
 
-/* Posts a short put. [l] is the last argument, so that the other arguments stay in the registers in
- * which wf_rdma_put received them. */
-static __attribute__((noinline)) bool put_post(struct wf_tpeer *tpeer, const void *src, size_t len,
-                                               uint64_t remote, uint32_t key, struct qp_link *l)
+void wf_qp_runs_spell_out(struct qp_link *l)
+{
+    wf_qp_run_close(l);
+    for (uint32_t i = l->done; i != l->posted; i++) {
+        const struct qp_request *q = wf_qp_request_at(l, i);
+        struct wf_tpeer *tpeer = q->put;
+        uint32_t end = i + (tpeer ? q->nputs : 1);
+        for (; tpeer && i != end; i++) {
+            struct qp_request *one = wf_qp_request_at(l, i);
+            *one = wf_qp_none;
+            one->put = tpeer;
+            one->nputs = 1;
+        }
+        i = end - 1;
+    }
+}
+
+/* If the NIC refuses the request, the link fails, and the put counts as posted: the peer's report
+ * will say that its NIC has not executed the put. */
+static inline enum weft_status put_post(struct qp_link *l, uint64_t remote, const void *src,
+                                        size_t len, uint32_t key)
 {
     struct wf_hca_wr *wr = &l->put;
-    uint32_t number = l->posted;
-    bool signal;
-    if (l->puts != QP_UP || len - 1 >= l->inline_max || number - l->done >= l->most ||
-        l->rail->under_way >= QP_UNDER_WAY - QP_SPARE)
-        return false;
-    signal = number + 1 - l->signaled >= l->signal_each || !wf_qp_is_told(l);
-    wr->id = l->id_base | number;
-    wr->flags = signal ? WF_HCA_INLINE | WF_HCA_SIGNALED : WF_HCA_INLINE;
+    wr->id = l->id_base | l->posted++;
     wr->remote = remote;
     wr->rkey = key;
     wr->sge[0].addr = (void *)(uintptr_t)src;
     wr->sge[0].len = (uint32_t)len;
-    wf_qp_request_at(l, number)->put = tpeer;
     if (__builtin_expect(l->post(l->qp, wr, 1) != 1, 0))
-        return put_not_taken(l);
+        wf_qp_fail(l, WF_HCA_LOCAL_FAULT);
+    return WEFT_PENDING;
+}
+
+static enum weft_status put_unsignaled(struct wf_put_window *w, uint64_t remote, const void *src,
+                                       size_t len, uint32_t key)
+{
+    return put_post(w->link, remote, src, len, key);
+}
+
+static enum weft_status post_signaled(struct qp_link *l, uint64_t remote, const void *src,
+                                      size_t len, uint32_t key)
+{
+    enum weft_status status;
+    l->signaled = l->posted + 1;
+    l->put.flags = WF_HCA_INLINE | WF_HCA_SIGNALED;
+    status = put_post(l, remote, src, len, key);
+    l->put.flags = WF_HCA_INLINE;
+    return status;
+}
+
+/* The function [put] of a window whose next put asks for a completion. */
+static enum weft_status put_signaled(struct wf_put_window *w, uint64_t remote, const void *src,
+                                     size_t len, uint32_t key)
+{
+    w->put = put_unsignaled;
+    return post_signaled(w->link, remote, src, len, key);
+}
+
+/* Posts a WRITE that changes nothing. */
+void wf_qp_ask_inline(struct qp_link *l)
+{
+    struct qp_request *q;
+    wf_qp_run_close(l);
+    q = wf_qp_request_at(l, l->posted);
+    *q = wf_qp_none;
+    q->packets = 1;
     l->rail->under_way++;
-    number = ++l->posted;
-    l->last_nic_op = number;
-    if (l->put.flags & WF_HCA_SIGNALED)
-        l->signaled = number;
+    post_signaled(l, l->their_credit, &l->granted, sizeof l->granted, l->their_credit_key);
+}
+
+/* Gives the window room for [room] puts, the first of which is the next request. */
+static inline void room_give(struct qp_link *l, struct wf_put_window *w, uint32_t room, bool signal)
+{
+    w->room = (int32_t)room;
+    w->put = signal ? put_signaled : put_unsignaled;
+    l->run_end = l->posted + room;
+    l->rail->under_way += room;
+}
+
+/* Begins a run of short puts, whose head is the next request. */
+static inline void run_begin(struct qp_link *l, struct wf_tpeer *tpeer, struct wf_put_window *w)
+{
+    l->window = w;
+    l->rail->putting = l;
+    l->run = l->posted;
+    wf_qp_request_at(l, l->posted)->put = tpeer;
+    w->link = l;
+    w->len_max = l->inline_max;
+}
+
+/* Opens the window of a link that has requests under way. The window has room up to the next put
+ * that has to ask for a completion. If this is the put that begins now, the window has room up to
+ * the one after it. A put asks for a completion if the last signal_each - 1 requests did not, or if
+ * no completion is due. */
+static __attribute__((noinline)) bool open_busy(struct qp_link *l, struct wf_tpeer *tpeer,
+                                                struct wf_put_window *w, uint32_t most)
+{
+    uint32_t unsignaled = wf_qp_unsignaled(l);
+    bool signal = unsignaled + 1 >= l->signal_each || !wf_qp_is_told(l);
+    int32_t room;
+    if (l->window == w)
+        l->rail->under_way -= l->run_end - l->posted; /* room that the core has not used */
+    else
+        wf_qp_run_close(l);
+    most = WF_MIN(most, signal ? l->signal_each : l->signal_each - 1 - unsignaled);
+    room = WF_MIN((int32_t)(QP_UNDER_WAY - QP_SPARE - l->rail->under_way),
+                  (int32_t)(l->most - wf_qp_in_flight(l)));
+    room = WF_MIN(room, (int32_t)most);
+    if (l->window == w)
+        l->run_end = l->posted;
+    if (room <= 0) {
+        wf_qp_run_close(l);
+        return false;
+    }
+    if (l->window != w)
+        run_begin(l, tpeer, w);
+    room_give(l, w, (uint32_t)room, signal);
     return true;
 }
 
-bool wf_rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote, uint32_t key)
+bool wf_rdma_put_open(struct wf_tpeer *tpeer, struct wf_put_window *w, uint32_t most, size_t len)
 {
     struct net_link *link = wf_net_peer_link(tpeer);
-    return link && link->has_nic && put_post(tpeer, src, len, remote, key, wf_qp_of(link));
+    struct qp_link *l = wf_qp_of(link);
+    if (!link || !link->has_nic || l->puts != QP_UP || len - 1 >= l->inline_max)
+        return false;
+    if (wf_qp_in_flight(l) || l->rail->under_way > QP_UNDER_WAY / 2)
+        return open_busy(l, tpeer, w, most);
+    run_begin(l, tpeer, w);
+    room_give(l, w, WF_MIN(most, l->signal_each), true);
+    return true;
 }

@@ -21,6 +21,8 @@ const struct qp_request wf_qp_none = {.piece = NO_PIECE, .result = NO_RESULT};
 
 void wf_qp_state_set(struct qp_link *l, enum qp_state state)
 {
+    if (state != QP_UP)
+        wf_qp_run_close(l);
     l->state = (uint8_t)state;
     l->puts = (uint8_t)(state == QP_UP && l->their_device ? QP_CONNECTED : state);
 }
@@ -68,7 +70,7 @@ static bool line_make(struct qp_link *l)
     l->requests = calloc(l->depth, sizeof *l->requests);
     for (uint32_t i = 0; l->requests && i < l->depth; i++)
         l->requests[i] = wf_qp_none;
-    l->put = (struct wf_hca_wr){.op = WF_HCA_WRITE, .nsge = 1};
+    l->put = (struct wf_hca_wr){.op = WF_HCA_WRITE, .flags = WF_HCA_INLINE, .nsge = 1};
     l->send = (struct wf_hca_wr){.op = WF_HCA_SEND_IMM, .nsge = 1};
     return l->line && l->requests;
 }

@@ -72,6 +72,14 @@
  * its own. Short operations take lane 0, long ones are spread over the lanes (nic_ops.c). Each link
  * reports the operations that were posted to it.
  *
+ * Short puts (struct wf_put_window) are inline WRITEs, which the core begins without further checks
+ * while its window has room. Puts of one window that follow each other are a run. Only the first
+ * request of a run, its head, has an entry in [requests]; the entries of the others are unused. The
+ * newest run is open if l->window is not NULL. Any other request ends it. An open run has a put
+ * under way, and a completion is due. The room of its window is part of rail->under_way. When the
+ * queue pair fails, wf_qp_runs_spell_out makes each unfinished put a run of its own, so that all
+ * that follows finds an entry for each request.
+ *
  * The completion of a WRITE means that the peer's NIC has the bytes. Messages that follow by the
  * same queue pair become visible after the bytes. Messages that go by another NIC may become
  * visible before the bytes. So two kinds of WRITE are followed by a READ of the peer's credit word,
@@ -195,7 +203,11 @@ struct rdma_rail {
     struct qp_link **by_credit;            /* the rail's links by the index of their credit word */
     struct wf_list links;                  /* the rail's links that have a queue pair */
     uint32_t nlinks;
-    uint32_t under_way; /* posted requests that are not known to be complete */
+    /* posted requests that are not known to be complete, and puts for which windows have room */
+    uint32_t under_way;
+    /* the link whose run of short puts was begun last, while that run is open; else NULL */
+    struct qp_link *putting;
+    bool was_full; /* since the last completion: no more requests could be posted */
     /* number of closed queue pairs that may not have returned all their receive buffers */
     uint32_t doubtful;
     struct wf_hca_cm *cm; /* NULL if queue pairs are connected without a connection manager */
@@ -251,11 +263,13 @@ struct qp_arrival {
 enum qp_follow { FOLLOW_NONE, FOLLOW_NEXT, FOLLOW_BOTH };
 
 struct qp_request {
-    uint32_t piece;       /* index of the send buffer (piece) with a SEND's bytes, or NO_PIECE */
-    uint32_t op;          /* the core's id of a NIC operation */
+    uint32_t piece; /* index of the send buffer (piece) with a SEND's bytes, or NO_PIECE */
+    union {
+        uint32_t op;    /* the core's id of a NIC operation */
+        uint32_t nputs; /* of the head of a run of short puts: the puts of the run, once it ended */
+    };
     struct wf_desc *desc; /* local memory of a NIC operation; NULL if the bytes are inline */
-    /* The peer that a short put goes to. The other fields of a short put are left over from an
-     * earlier request. NULL if the request is no short put. */
+    /* The peer of a run of short puts, if the request is the head of the run, else NULL */
     struct wf_tpeer *put;
     bool is_nic_op, is_atomic;
     uint8_t follow; /* enum qp_follow */
@@ -328,14 +342,18 @@ struct qp_link {
     uint32_t sends;       /* number of SENDs posted */
     uint32_t signaled;    /* one more than the number of the newest signaled request */
     uint32_t last_nic_op; /* one more than the number of the newest NIC operation */
-    uint32_t refused;     /* number of the NIC operation that was refused, if is_refused */
-    uint32_t depth, mask; /* entries of [requests], a power of two; [depth] - 1 */
+    /* The open run of short puts: the number of its head; the number behind the last put for which
+     * the window has room. Undefined if [window] is NULL. */
+    uint32_t run, run_end;
+    struct wf_put_window *window; /* by which the core begins puts of the open run, or NULL */
+    uint32_t refused;             /* number of the NIC operation that was refused, if is_refused */
+    uint32_t depth, mask;         /* entries of [requests], a power of two; [depth] - 1 */
     /* limit for the link's unfinished requests; only grants of credit may exceed the limit */
     uint32_t most;
     /* limit for the bytes of an inline SEND or WRITE; 0 if requests cannot be inline */
     uint32_t inline_max;
     uint32_t signal_each;        /* every signal_each-th request asks for a completion */
-    struct qp_request *requests; /* unused entries equal wf_qp_none */
+    struct qp_request *requests; /* entries of other than unfinished requests are undefined */
     /* upper half of each request's id; the lower half is the request's number */
     uint64_t id_base;
     unsigned (*post)(struct wf_hca_qp *qp, const struct wf_hca_wr *list, unsigned n);
@@ -543,8 +561,33 @@ void wf_qp_broken_free(struct net_path *path, bool report);
 /* ---- nic_ops.c ---- */
 
 enum weft_status wf_rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *m, size_t *taken);
-bool wf_rdma_put(struct wf_tpeer *tpeer, const void *src, size_t len, uint64_t remote,
-                 uint32_t key);
+bool wf_rdma_put_open(struct wf_tpeer *tpeer, struct wf_put_window *w, uint32_t most, size_t len);
+void wf_qp_ask_inline(struct qp_link *l);
+/* Closes the window of the open run of short puts, and gives up the room that it had. */
+static inline void wf_qp_window_close(struct qp_link *l)
+{
+    struct rdma_rail *r = l->rail;
+    l->window->room = 0;
+    l->window = NULL;
+    if (r->putting == l)
+        r->putting = NULL;
+    r->was_full |= r->under_way >= QP_UNDER_WAY - QP_SPARE;
+    r->under_way -= l->run_end - l->posted;
+}
+/* Ends the open run of short puts. */
+void wf_qp_run_end(struct qp_link *l);
+/* Makes each short put under way a run of its own, so that each has its own entry in [requests]. */
+void wf_qp_runs_spell_out(struct qp_link *l);
+static inline bool wf_qp_has_run(const struct qp_link *l)
+{
+    return l->window;
+}
+/* Closes the open run of short puts, if there is one. */
+static inline void wf_qp_run_close(struct qp_link *l)
+{
+    if (l->window)
+        wf_qp_run_end(l);
+}
 /* Posts the operation [m], or its first part, on one link. Sets *taken to the number of bytes
  * posted. Returns OK | AGAIN | EUNREACH | ENOSYS */
 enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size_t *taken);

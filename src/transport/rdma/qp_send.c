@@ -57,7 +57,9 @@ static void request_name(struct qp_link *l, struct wf_hca_wr *wr, const struct q
 static void request_keep(struct qp_link *l, const struct wf_hca_wr *wr, const struct qp_request *q,
                          uint32_t packets)
 {
-    struct qp_request *at = wf_qp_request_at(l, l->posted++);
+    struct qp_request *at;
+    wf_qp_run_close(l);
+    at = wf_qp_request_at(l, l->posted++);
     l->rail->under_way++;
     *at = *q;
     at->packets = (uint16_t)packets;
@@ -87,6 +89,12 @@ bool wf_qp_post(struct qp_link *l, struct wf_hca_wr *wr, const struct qp_request
 
 /* ---- credits ---- */
 
+/* Returns whether there is room for a WRITE to the peer's credit word. */
+static bool may_write(const struct qp_link *l)
+{
+    return l->state == QP_UP && wf_qp_in_flight(l) < l->depth && l->rail->under_way < QP_UNDER_WAY;
+}
+
 /* Writes [now], the total of granted SENDs, to the peer's credit word, by a WRITE or a WRITE_IMM. A
  * WRITE_IMM uses one of the peer's receive buffers. The completion of the WRITE_IMM wakes a peer
  * that sleeps for lack of credit. */
@@ -98,7 +106,7 @@ static void credit_write(struct qp_link *l, uint32_t now, enum wf_hca_op op)
                            .rkey = l->their_credit_key,
                            .remote = l->their_credit,
                            .sge = {{&now, sizeof now, 0}}};
-    if (l->state != QP_UP || wf_qp_in_flight(l) >= l->depth || l->rail->under_way >= QP_UNDER_WAY)
+    if (!may_write(l))
         return; /* the next completion calls wf_qp_grant again */
     if (l->inline_max >= sizeof now) {
         wr.flags = WF_HCA_INLINE;
@@ -135,6 +143,11 @@ void wf_qp_grant(struct qp_link *l)
 void wf_qp_ask(struct qp_link *l)
 {
     bool closing = l->closing;
+    if (l->inline_max >= sizeof l->granted) {
+        if (may_write(l))
+            wf_qp_ask_inline(l);
+        return;
+    }
     l->closing = true;
     credit_write(l, l->granted, WF_HCA_WRITE);
     l->closing = closing;

@@ -82,6 +82,7 @@ static void acked_keep(struct qp_link *l)
 static void link_end(struct qp_link *l)
 {
     bool moves = false;
+    wf_qp_runs_spell_out(l);
     l->rail->under_way -= wf_qp_in_flight(l);
     for (uint32_t i = l->done; i != l->posted; i++) {
         /* the queue pair is closed, so no NIC reads the memory of its requests */
