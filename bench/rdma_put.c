@@ -6,8 +6,10 @@
  *     callgrind_annotate callgrind.out.PID
  *
  * Divided by COUNT (default 9600): all of puts_32, 32 puts and then polls until they are done, less
- * null_post and null_poll is Weft's own, post and poll are the device's. puts_1: one at a time. Two
- * contexts of one process, an endpoint each; only the connection is real. */
+ * null_post and null_poll is Weft's own, post and poll are the device's. puts_1: one at a time.
+ * ams_10, divided by 10: an active message of 8 bytes on its way out, and a poll; no more than 10,
+ * because the device brings no grants. Two contexts of one process, an endpoint each; only the
+ * connection is real. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,6 +56,16 @@ static struct weft_ctx *ctx_open(void)
     }
 PUTS(1)
 PUTS(32)
+
+void ams_10(struct weft_ep *ep, struct weft_peer *peer);
+__attribute__((noinline)) void ams_10(struct weft_ep *ep, struct weft_peer *peer)
+{
+    static const uint64_t v = 5;
+    for (int i = 0; i < 10; i++) {
+        MUST(weft_am_request(peer, 0, NULL, 0, &v, sizeof v, 0));
+        (void)weft_ep_poll(ep);
+    }
+}
 
 static double now(void)
 {
@@ -116,6 +128,7 @@ int main(int argc, char **argv)
     MUST(weft_path_of(peer, WEFT_OP_PUT, remote, 8, &path));
     if (await_nic(ep, peer, remote))
         return 1;
+    ams_10(ep[0], peer);
     puts_1(ep[0], remote, n);
     puts_32(ep[0], remote, n);
     printf("%ld puts of 8 bytes by %s, %s\n", n, path.transport, path.protocol);

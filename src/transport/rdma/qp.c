@@ -15,8 +15,6 @@
 #define SPARE 2u /* requests of each send queue that are kept for grants of credit */
 #define DEPTH_LEAST 4u
 
-const struct qp_request wf_qp_none = {.piece = NO_PIECE, .result = NO_RESULT};
-
 /* ---- state ---- */
 
 void wf_qp_state_set(struct qp_link *l, enum qp_state state)

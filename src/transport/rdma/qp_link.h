@@ -281,6 +281,8 @@ struct qp_request {
     uint16_t packets;
 };
 _Static_assert(sizeof(void *) != 8 || sizeof(struct qp_request) == 32, "a shift finds it");
+/* A request that holds nothing. It is defined here so that the compiler knows its fields. */
+static const struct qp_request wf_qp_none = {.piece = NO_PIECE, .result = NO_RESULT};
 
 struct qp_link {
     struct net_link base;
@@ -440,7 +442,6 @@ static inline struct rdma_ep *wf_rdma_ep_of(const struct net_ep *net)
 
 /* ---- qp.c ---- */
 
-extern const struct qp_request wf_qp_none;
 extern const struct net_link_ops wf_qp_ops;
 
 struct net_link *wf_qp_open(struct net_chan *chan, const struct wf_net_conn *conn);

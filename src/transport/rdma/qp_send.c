@@ -192,9 +192,10 @@ static bool piece_is_to_be_had(const struct qp_link *l)
  * buffers. */
 static bool may_send(struct qp_link *l, uint32_t len)
 {
-    bool keeps = len < QP_BUFFER && !l->base.is_last;
-    return room(l) > (keeps ? l->reserve : 0) && wf_qp_in_flight(l) < l->most &&
-           l->rail->under_way + QP_SPARE < QP_UNDER_WAY;
+    uint32_t keeps = len < QP_BUFFER && !l->base.is_last ? l->reserve : 0;
+    /* the credit word is read only if the grants read last do not suffice */
+    return ((int32_t)(l->allowed - l->sends - keeps) > 0 || room(l) > keeps) &&
+           wf_qp_in_flight(l) < l->most && l->rail->under_way + QP_SPARE < QP_UNDER_WAY;
 }
 
 /* Fills in *wr as a SEND of [len] bytes of [v] at offset [from]; the caller posts it. [little] is a
