@@ -533,7 +533,7 @@ static __attribute__((noinline)) void bulk_readable(struct net_chan *chan);
 static void bulk_read_done(struct net_chan *chan, const uint8_t *end, enum weft_status status,
                            uint32_t bye_lanes, bool again)
 {
-    again &= chan->gap.active && chan->bulk.frame.kind && status == WEFT_OK;
+    again &= chan->gap.active && chan->bulk.frame.kind && status == WEFT_OK && !bye_lanes;
     if (chan->gap.active)
         gap_count(chan, end);
     read_done(chan, status, bye_lanes);
