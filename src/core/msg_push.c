@@ -44,6 +44,7 @@ void wf_msg_push_offered(struct wf_req *req, bool pushes)
 {
     struct wf_flow *flow = req->peer->flow;
     req->u.send.pushes = pushes;
+    req->u.send.under_way = pushes;
     req->u.send.tries = flow->push_tries;
     if (pushes)
         flow->pushed += (uint32_t)req->len;
@@ -68,9 +69,12 @@ enum weft_status wf_msg_push_payload(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-void wf_msg_push_answered(const struct wf_req *req, bool used)
+void wf_msg_push_answered(struct wf_req *req, bool used)
 {
     struct wf_flow *flow = req->peer->flow;
+    if (!req->u.send.under_way)
+        return;
+    req->u.send.under_way = false;
     flow->pushed -= (uint32_t)req->len;
     if (req->u.send.tries != flow->push_tries) /* sent before the last pause began */
         return;

@@ -205,8 +205,7 @@ void wf_msg_on_answer(const struct weft_am *am)
     req = offer_named(am, WF_OFFER_ANSWER_ARGS);
     if (!req || !is_from(req, am))
         return;
-    if (req->u.send.pushes)
-        wf_msg_push_answered(req, am->args[2] == WEFT_OK);
+    wf_msg_push_answered(req, am->args[2] == WEFT_OK);
     req->unanswered = 0;
     wf_msg_credit_answered(&req->peer->credit, req->u.send.asked, am->args[3], false);
     if ((int32_t)am->args[2] != WEFT_PENDING)
@@ -219,8 +218,10 @@ void wf_msg_on_done(const struct weft_am *am)
     (void)wf_sender_of(am->ep, am->token);
     if (req && !wf_sender_of_peer(req->peer))
         req = NULL;
-    if (req && is_from(req, am))
-        wf_req_end(req, wf_status_of(am->args[2]));
+    if (!req || !is_from(req, am))
+        return;
+    wf_msg_push_answered(req, false); /* the answer to the payload may come later */
+    wf_req_end(req, wf_status_of(am->args[2]));
 }
 
 /* Answer a FETCH with a PIECE that carries [n] bytes. The receiver has chosen [n] by its own

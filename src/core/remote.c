@@ -290,6 +290,7 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
     peer->ep->remotes--;
     if (peer->flow && !wf_put_ring_is_idle(peer->flow->put_ring))
         wf_put_ring_keep(peer->flow->put_ring, r);
+    wf_remote_no_ring(r);
     wf_remote_unref(r);
     return wf_ep_left(peer->ep, WEFT_OK);
 }

@@ -57,15 +57,21 @@ static inline void wf_remote_unref(struct wf_remote *r)
     }
 }
 
-/* Stop using the NICs for [r]. */
-static inline void wf_remote_no_nic(struct wf_remote *r)
+/* Let no more puts to [r] begin in the put ring. */
+static inline void wf_remote_no_ring(struct wf_remote *r)
 {
-    memset(r->key.nic_key, 0, sizeof r->key.nic_key);
     r->by_nic = false;
     /* If the endpoint is locked, put_ring never changes, and other threads may be reading it.
      * Storing the same value again would be a data race. */
     if (r->put_ring != &wf_put_ring_none)
         r->put_ring = &wf_put_ring_none;
+}
+
+/* Stop using the NICs for [r]. */
+static inline void wf_remote_no_nic(struct wf_remote *r)
+{
+    memset(r->key.nic_key, 0, sizeof r->key.nic_key);
+    wf_remote_no_ring(r);
 }
 
 /* Returns true if a transport may move the region's bytes directly between memory and socket.

@@ -117,6 +117,7 @@ struct wf_req {
             uint64_t tag;
             uint32_t asked; /* OFFER: the handle's credit.sent when it was sent */
             bool pushes;    /* OFFER: its payload follows it */
+            bool under_way; /* OFFER: counted in the flow's [pushed] */
             uint8_t tries;  /* the flow's push_tries when the payload was sent */
         } send;
         struct {

@@ -154,8 +154,8 @@ static inline bool wf_nic_op_is_atomic(const struct wf_nic_op *op)
  * an address as in nic_op. [key] is the region's remote key for the first NIC of the region's
  * owner. [put] does not fail: if the NIC refuses the put, the connection breaks, and put_lost
  * reports the put. Afterwards the caller may reuse [src]. Both sides may set room to 0 at any time;
- * the transport does so before anything else is sent by the same connection, before the last of
- * these puts is reported, and when the connection breaks. */
+ * the transport does so when anything else is sent by the same connection, before the last of these
+ * puts is reported, and when the connection breaks. */
 struct wf_put_window {
     int32_t room;
     size_t len_max;

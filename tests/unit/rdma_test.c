@@ -1460,6 +1460,95 @@ static void test_runs(void **state)
     lanes_end(ctx);
 }
 
+/* ---- short puts to many peers ---- */
+
+enum { MANY = 200 };
+
+static struct {
+    struct net_chan chan;
+    struct net_session session;
+    struct net_peer peer;
+    struct wf_put_window window;
+    int other; /* the other end of the link's socket */
+} many[MANY];
+
+static struct qp_link *many_link(int i)
+{
+    return wf_qp_of(many[i].chan.link);
+}
+
+static void many_open(int i)
+{
+    static const struct wf_hca_patience patience;
+    const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
+    struct wf_net_conn conn = {0};
+    struct qp_link *w;
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    many[i].other = fds[1];
+    conn.fd = fds[0];
+    many[i].session = (struct net_session){.ep = &l.ep.net, .nchans = 1};
+    many[i].session.chans[0] = &many[i].chan;
+    many[i].chan = (struct net_chan){.session = &many[i].session, .gen = 1};
+    wf_list_init(&many[i].chan.dirty);
+    many[i].chan.link = wf_qp_open(&many[i].chan, &conn);
+    many[i].peer.session = &many[i].session;
+    w = many_link(i);
+    OK(w->rail->device->hca->ops->qp_connect(w->qp, &w->rail->device->hca->ports[0], 0, &end,
+                                             &patience));
+    w->state = w->puts = QP_UP;
+    w->allowed = 1000;
+}
+
+static void many_close(int i)
+{
+    struct net_link *link = many[i].chan.link;
+    struct net_path *path = many_link(i)->path;
+    many[i].chan.link = NULL;
+    link->ops->close(link);
+    close(many[i].other);
+    wf_qp_broken_free(path, true);
+    wf_qp_chan_free(&many[i].chan);
+}
+
+static unsigned many_done;
+
+static void many_put_done(void *owner, struct wf_tpeer *tpeer, uint32_t n)
+{
+    (void)owner;
+    (void)tpeer;
+    many_done += n;
+}
+
+/* Fails when: a put to each of many peers leaves no room for a message to each, although few
+ * requests are under way. */
+static void test_many_peers(void **state)
+{
+    static const struct wf_tep_events events = {.put_done = many_put_done};
+    struct rdma_ctx *ctx = lanes_begin();
+    struct rdma_rail *r;
+    (void)state;
+    many_done = 0;
+    memset(&many, 0, sizeof many);
+    wf_list_init(&l.ep.net.dirty);
+    l.ep.net.base.events = &events;
+    for (int i = 0; i < MANY; i++)
+        many_open(i);
+    r = many_link(0)->rail;
+    for (int i = 0; i < MANY; i++)
+        assert_true(short_put(&many[i].peer.base, &many[i].window));
+    assert_true(r->under_way < QP_UNDER_WAY / 2);
+    for (int i = 0; i < MANY; i++)
+        assert_true(wf_qp_send_one(many[i].chan.link, "message", 8));
+    while (wf_qp_rail_poll(r) > 0)
+        ;
+    for (int i = 0; i < MANY; i++)
+        many_close(i);
+    assert_int_equal(many_done, MANY);
+    assert_int_equal(r->under_way, 0);
+    lanes_end(ctx);
+}
+
 static struct wf_hca_wc runs_wc;
 
 static int runs_poll(struct wf_hca_cq *cq, struct wf_hca_wc *out, unsigned room)
@@ -1638,6 +1727,7 @@ int main(void)
         cmocka_unit_test(test_followed_and_torn),
         cmocka_unit_test(test_put_during_report),
         cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_many_peers),
         cmocka_unit_test(test_refused_within_a_run),
         cmocka_unit_test(test_plain_first),
         cmocka_unit_test(test_atomics_of_rails),

@@ -14,11 +14,6 @@
 #define REQUESTS_PER_POLL 16
 #define REQUEST_COST (GASNETW_BUDGET / REQUESTS_PER_POLL)
 
-static inline void poll_sometimes(void)
-{
-    gasnetw_spend(REQUEST_COST);
-}
-
 /* Returns the room that a request to [handler] reserves for its reply (reply.c). */
 static inline size_t reply_room(gasnet_handler_t handler)
 {
@@ -101,7 +96,7 @@ request_words(gasnet_node_t dest, unsigned kind, gasnet_handler_t handler, const
     struct weft_peer *peer = gasnetw_binding.peers[dest];
     size_t room = reply_room(handler);
     enum weft_status status;
-    poll_sometimes();
+    gasnetw_spend(REQUEST_COST);
     count(dest);
     while ((status = weft_am_request(peer, kind, words, n, data, len, room)) == WEFT_AGAIN)
         (void)gasnetw_turn();
@@ -133,7 +128,7 @@ static inline bool runs_here(gasnet_node_t dest)
 static int request_self(unsigned kind, gasnet_handler_t handler, int nargs, const A *args,
                         const void *data, size_t nbytes)
 {
-    poll_sometimes();
+    gasnetw_spend(REQUEST_COST);
     if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_leaving, memory_order_relaxed)))
         gasnetw_heed_leaving();
     gasnetw_am_self(kind, handler, false, args, (unsigned)nargs, (void *)(uintptr_t)data, nbytes);
@@ -158,7 +153,7 @@ static int request_head(gasnet_node_t dest, unsigned kind, const struct am_head 
     struct iovec iov[2] = {{(void *)(uintptr_t)head, AM_HEAD}, {(void *)(uintptr_t)data, len}};
     size_t room = reply_room(head->origin & 0xff);
     enum weft_status status;
-    poll_sometimes();
+    gasnetw_spend(REQUEST_COST);
     count(dest);
     while ((status = weft_am_requestv(peer, kind, (const uint32_t *)(const void *)args,
                                       (unsigned)nargs, iov, len ? 2 : 1, room)) == WEFT_AGAIN)
@@ -350,7 +345,7 @@ static enum weft_status long_start(gasnet_node_t dest, gasnet_handler_t handler,
     unsigned n = pack(words, handler, nargs, args);
     size_t room = reply_room(handler);
     enum weft_status status;
-    poll_sometimes();
+    gasnetw_spend(REQUEST_COST);
     count(dest);
     while ((status = weft_am_long(r, offset, source, nbytes, AM_LONG, words, n, room, op)) ==
                WEFT_AGAIN ||

@@ -9,7 +9,7 @@
  * arrives without a message, such as a store by another thread or by its handler. */
 #define WAIT_NS 50000
 
-__thread struct gasnetw_thread gasnetw_thread_ = {.budget = GASNETW_BUDGET};
+__thread struct gasnetw_thread gasnetw_thread_ = {.budget = GASNETW_BUDGET - 1};
 void (*_Atomic gasnetw_progress)(void);
 
 inline int gasnetw_after_poll(void)
@@ -61,7 +61,7 @@ void gasnetw_ask(void)
 
 __attribute__((noinline, cold)) void gasnetw_budget_spent(void)
 {
-    gasnetw_thread_.budget = GASNETW_BUDGET;
+    gasnetw_thread_.budget = GASNETW_BUDGET - 1; /* spent when it is below 0 */
     gasnetw_ask();
 }
 

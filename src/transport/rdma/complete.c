@@ -6,6 +6,7 @@
 #include "mem/staging.h"
 #include "transport/net/channel.h"
 #include "transport/rdma/cm.h"
+#include "transport/rdma/qp_run.h"
 #include "transport/rdma/rail.h"
 
 /* Returns the link with queue pair number [qp]. Returns NULL if that queue pair was closed. */

@@ -2,6 +2,7 @@
 /* Puts, gets and atomics that the NICs execute. */
 #include "mem/staging.h"
 #include "transport/net/channel.h"
+#include "transport/rdma/qp_run.h"
 #include "transport/rdma/rail.h"
 
 /* bytes of one part of a long put or get, which is posted in parts if there are several rails */
@@ -141,7 +142,7 @@ enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size
                            .remote = m->remote};
     enum weft_status status;
     if (l->state != QP_UP || wf_qp_in_flight(l) + (q.follow != FOLLOW_NONE) >= l->most ||
-        r->under_way + QP_SPARE >= QP_UNDER_WAY)
+        !wf_qp_rail_has_room(l))
         return WEFT_AGAIN;
     if (wf_nic_op_is_atomic(m)) {
         *taken = m->len;
@@ -173,8 +174,7 @@ bool wf_qp_may_leave(struct qp_link *l)
 {
     if (l->state != QP_UP || !l->has_written)
         return true;
-    if (!l->is_reading && l->has_reads && wf_qp_in_flight(l) < l->most &&
-        l->rail->under_way + QP_SPARE < QP_UNDER_WAY) {
+    if (!l->is_reading && l->has_reads && wf_qp_in_flight(l) < l->most && wf_qp_rail_has_room(l)) {
         l->is_reading = true;
         follow_post(l);
     }
@@ -271,11 +271,8 @@ enum weft_status wf_rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *
 /* Closes the link's open run of short puts. */
 void wf_qp_run_end(struct qp_link *l)
 {
-    uint32_t n = l->posted - l->run;
-    if (n) {
-        wf_qp_request_at(l, l->run)->nputs = n;
-        l->last_nic_op = l->posted;
-    }
+    wf_qp_request_at(l, l->run)->nputs = l->posted - l->run;
+    l->last_nic_op = l->posted;
     wf_qp_window_close(l);
 }
 
@@ -369,10 +366,14 @@ static inline void run_begin(struct qp_link *l, struct wf_tpeer *tpeer, struct w
     w->len_max = l->inline_max;
 }
 
-/* Opens the window of a link that has requests under way. The window has room up to the next put
- * that has to ask for a completion. If this is the put that begins now, the window has room up to
- * the one after it. A put asks for a completion if the last signal_each - 1 requests did not, or if
- * no completion is due. */
+/* Room that a window holds is taken from all other links of the rail. So once that many requests of
+ * the rail are under way, an idle link gets room for one put, and at twice the number any link. */
+#define SCARCE (QP_UNDER_WAY / 4)
+
+/* Opens the window of a link that has requests under way, or whose rail has many. The window has
+ * room up to the next put that has to ask for a completion. If this is the put that begins now, the
+ * window has room up to the one after it. A put asks for a completion if the last signal_each - 1
+ * requests did not, or if no completion is due. */
 static __attribute__((noinline)) bool open_busy(struct qp_link *l, struct wf_tpeer *tpeer,
                                                 struct wf_put_window *w, uint32_t most)
 {
@@ -384,6 +385,8 @@ static __attribute__((noinline)) bool open_busy(struct qp_link *l, struct wf_tpe
     else
         wf_qp_run_close(l);
     most = WF_MIN(most, signal ? l->signal_each : l->signal_each - 1 - unsignaled);
+    if (l->rail->under_way > (wf_qp_in_flight(l) ? 2 * SCARCE : SCARCE))
+        most = WF_MIN(most, 1);
     room = WF_MIN((int32_t)(QP_UNDER_WAY - QP_SPARE - l->rail->under_way),
                   (int32_t)(l->most - wf_qp_in_flight(l)));
     room = WF_MIN(room, (int32_t)most);
@@ -405,7 +408,7 @@ bool wf_rdma_put_open(struct wf_tpeer *tpeer, struct wf_put_window *w, uint32_t 
     struct qp_link *l = wf_qp_of(link);
     if (!link || !link->has_nic || l->puts != QP_UP || len - 1 >= l->inline_max)
         return false;
-    if (wf_qp_in_flight(l) || l->rail->under_way > QP_UNDER_WAY / 2)
+    if (wf_qp_in_flight(l) || l->rail->under_way > SCARCE)
         return open_busy(l, tpeer, w, most);
     run_begin(l, tpeer, w);
     room_give(l, w, WF_MIN(most, l->signal_each), true);

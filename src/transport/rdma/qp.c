@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "transport/rdma/cm.h"
+#include "transport/rdma/qp_run.h"
 #include "transport/rdma/rail.h"
 
 #define SPARE 2u /* requests of each send queue that are kept for grants of credit */

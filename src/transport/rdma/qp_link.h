@@ -76,9 +76,9 @@
  * while its window has room. Puts of one window that follow each other are a run. Only the first
  * request of a run, its head, has an entry in [requests]; the entries of the others are unused. The
  * newest run is open if l->window is not NULL. Any other request ends it. An open run has a put
- * under way, and a completion is due. The room of its window is part of rail->under_way. When the
- * queue pair fails, wf_qp_runs_spell_out makes each unfinished put a run of its own, so that all
- * that follows finds an entry for each request.
+ * under way, and a completion is due, except while completions are being processed. The room of its
+ * window is part of rail->under_way. When the queue pair fails, wf_qp_runs_spell_out makes each
+ * unfinished put a run of its own, so that all that follows finds an entry for each request.
  *
  * The completion of a WRITE means that the peer's NIC has the bytes. Messages that follow by the
  * same queue pair become visible after the bytes. Messages that go by another NIC may become
@@ -102,7 +102,8 @@
  * the SENDs before it. If the receiver's count differs, a SEND is missing, and the link fails. A
  * completion queue has room for the completions of all receive buffers and of QP_UNDER_WAY
  * requests, and no more requests of a rail are under way. That number includes unsignaled requests,
- * since each of them completes when its queue pair fails.
+ * since each of them completes when its queue pair fails. It also includes puts for which windows
+ * have room.
  *
  * A NIC may report all the same that the completion queue overflowed, or that a queue failed. In an
  * overflow completions are lost. rdma_rxe, Linux's NIC in software, goes on reporting completions
@@ -134,7 +135,7 @@
 #define QP_LINE 256u
 #define QP_BURST_MOST 64u
 #define QP_INLINE_MAX 512u
-#define QP_UNDER_WAY 2048u /* limit for the unfinished requests of all links on one rail */
+#define QP_UNDER_WAY 2048u /* limit for [under_way] of a rail */
 #define QP_SPARE 64u       /* requests of QP_UNDER_WAY that are kept for grants of credit */
 /* If this many successive queue pairs of a channel carried nothing, the channel uses its socket.
  * With more than two ports, the limit is the number of ports plus 1 (wf_rdma_tries). */
@@ -341,9 +342,10 @@ struct qp_link {
     /* After a break: the packet number (PSN) that the peer's NIC expected next, by the peer's
      * report. PSN_NONE if there is no report. */
     uint32_t reached;
-    uint32_t sends;       /* number of SENDs posted */
-    uint32_t signaled;    /* one more than the number of the newest signaled request */
-    uint32_t last_nic_op; /* one more than the number of the newest NIC operation */
+    uint32_t sends;    /* number of SENDs posted */
+    uint32_t signaled; /* one more than the number of the newest signaled request */
+    /* one more than the number of the newest NIC operation that is not in the open run */
+    uint32_t last_nic_op;
     /* The open run of short puts: the number of its head; the number behind the last put for which
      * the window has room. Undefined if [window] is NULL. */
     uint32_t run, run_end;
@@ -563,32 +565,6 @@ void wf_qp_broken_free(struct net_path *path, bool report);
 
 enum weft_status wf_rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *m, size_t *taken);
 bool wf_rdma_put_open(struct wf_tpeer *tpeer, struct wf_put_window *w, uint32_t most, size_t len);
-void wf_qp_ask_inline(struct qp_link *l);
-/* Closes the window of the open run of short puts, and gives up the room that it had. */
-static inline void wf_qp_window_close(struct qp_link *l)
-{
-    struct rdma_rail *r = l->rail;
-    l->window->room = 0;
-    l->window = NULL;
-    if (r->putting == l)
-        r->putting = NULL;
-    r->was_full |= r->under_way >= QP_UNDER_WAY - QP_SPARE;
-    r->under_way -= l->run_end - l->posted;
-}
-/* Ends the open run of short puts. */
-void wf_qp_run_end(struct qp_link *l);
-/* Makes each short put under way a run of its own, so that each has its own entry in [requests]. */
-void wf_qp_runs_spell_out(struct qp_link *l);
-static inline bool wf_qp_has_run(const struct qp_link *l)
-{
-    return l->window;
-}
-/* Closes the open run of short puts, if there is one. */
-static inline void wf_qp_run_close(struct qp_link *l)
-{
-    if (l->window)
-        wf_qp_run_end(l);
-}
 /* Posts the operation [m], or its first part, on one link. Sets *taken to the number of bytes
  * posted. Returns OK | AGAIN | EUNREACH | ENOSYS */
 enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size_t *taken);

@@ -8,6 +8,7 @@
 
 #include "config/config.h"
 #include "mem/lent.h"
+#include "transport/rdma/qp_run.h"
 #include "transport/rdma/rail.h"
 
 /* ---- requests ---- */
@@ -195,7 +196,7 @@ static bool may_send(struct qp_link *l, uint32_t len)
     uint32_t keeps = len < QP_BUFFER && !l->base.is_last ? l->reserve : 0;
     /* the credit word is read only if the grants read last do not suffice */
     return ((int32_t)(l->allowed - l->sends - keeps) > 0 || room(l) > keeps) &&
-           wf_qp_in_flight(l) < l->most && l->rail->under_way + QP_SPARE < QP_UNDER_WAY;
+           wf_qp_in_flight(l) < l->most && wf_qp_rail_has_room(l);
 }
 
 /* Fills in *wr as a SEND of [len] bytes of [v] at offset [from]; the caller posts it. [little] is a

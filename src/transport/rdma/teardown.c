@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "transport/net/channel.h"
+#include "transport/rdma/qp_run.h"
 #include "transport/rdma/rail.h"
 
 #define DRAIN_NS 2000000u
