@@ -233,7 +233,8 @@ void test_misuse_descriptors(void **state)
         close(fd);
     pair_reopen(p, NULL, 0);
     descriptors_use(p, &seen);
-    UNTIL(p, !has_low()); /* a thread of Weft's may be about to move one up */
+    pair_quiet(p);        /* a thread of Weft's may be about to accept a connection, */
+    UNTIL(p, !has_low()); /* or to move its descriptor up */
     for (int fd = 0; fd < 3; fd++) {
         (void)dup2(saved[fd], fd);
         close(saved[fd]);

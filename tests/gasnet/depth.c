@@ -147,17 +147,23 @@ static void *watch(void *path)
 }
 
 /* Node 1 does not poll until the file is there. Node 0 sends one request more than the limit, which
- * it cannot before. */
+ * it cannot before. It begins when node 1 has made a second file: the barrier before polls, too. */
 static void blocks(char *path)
 {
     time_t until = time(NULL) + DEADLINE_S;
     pthread_t thread;
+    char begun[4096];
+    snprintf(begun, sizeof begun, "%s.begun", path);
     if (gasnet_mynode()) {
+        if (close(open(begun, O_CREAT | O_WRONLY, 0600)))
+            gasnet_exit(18);
         while (access(path, F_OK) && time(NULL) < until)
             sched_yield();
         GASNET_BLOCKUNTIL(came == limit + 1);
         return;
     }
+    while (access(begun, F_OK) && time(NULL) < until)
+        sched_yield();
     if (pthread_create(&thread, NULL, watch, path))
         gasnet_exit(14);
     for (unsigned i = 0; i <= limit; i++) {
