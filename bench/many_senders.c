@@ -7,7 +7,6 @@
  * messages of 8 bytes, then ping-pong, to either in turn; medians, and the median
  * of the pairs' ratios. Prints one JSON object per test. */
 #define _GNU_SOURCE
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include <unistd.h>
 #include <weft/weft.h>
 
+#include "bind.h"
 #include "common.h"
 
 enum { NOTE = 1, ASK = 2, ANSWER = 3, ALONE = 0, CROWDED = 1, LAT = 0, RATE = 1 };
@@ -35,18 +35,6 @@ struct names {
 };
 
 static uint64_t received, answered, wrong;
-
-static void bind_to(int nth)
-{
-    cpu_set_t all, one;
-    CPU_ZERO(&one);
-    CHECK(!sched_getaffinity(0, sizeof all, &all));
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &all) && nth-- == 0)
-            CPU_SET(cpu, &one);
-    if (CPU_COUNT(&one))
-        (void)sched_setaffinity(0, sizeof one, &one);
-}
 
 static void on_note(const struct weft_am *am)
 {
@@ -119,7 +107,7 @@ static void active_main(const struct names *n, int from_parent, int to_parent)
     struct weft_peer *peer[2];
     struct order o;
     char byte = 0;
-    bind_to(1);
+    (void)bind_to(1);
     CHECK(!weft_ctx_open(NULL, &ctx));
     CHECK(!weft_ep_open(ctx, NULL, &ep));
     CHECK(!weft_am_register(ep, ANSWER, on_answer, NULL));
@@ -251,7 +239,7 @@ int main(int argc, char **argv)
     up[0] = child_start(&b, senders - 1, &to_idle, &pids[0]); /* before there are threads */
     up[1] = child_start(&b, 0, &b.to_active, &pids[1]);
     endpoints_open(&b);
-    bind_to(0);
+    (void)bind_to(0);
     say(to_idle, &b.names, sizeof b.names);
     say(b.to_active, &b.names, sizeof b.names);
     while (received < (uint64_t)senders + 1)

@@ -8,13 +8,13 @@
  * Two cores that do nothing else; medians. */
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "bind.h"
 #include "common.h"
 
 enum { LINES = 2048, ROUNDS = 301, OWN = 64 };
@@ -26,18 +26,10 @@ static _Alignas(4096) struct line ring[LINES];
 static _Atomic int reader_turn, over;
 static _Atomic uint64_t sum, own[OWN];
 
-static void bind_to(int cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
-}
-
 static void *reader(void *unused)
 {
     (void)unused;
-    bind_to(1);
+    CHECK(bind_to(1));
     while (!atomic_load(&over)) {
         uint64_t s = 0;
         if (!atomic_load(&reader_turn))
@@ -82,7 +74,7 @@ int main(void)
     static double ns[ROUNDS];
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, reader, NULL) == 0);
-    bind_to(0);
+    CHECK(bind_to(0));
     printf("| stores between lines | ns for each line | fetched 24 ahead |\n|---|---|---|\n");
     for (size_t s = 0; s < sizeof stores / sizeof *stores; s++) {
         printf("| %d |", stores[s]);

@@ -6,8 +6,8 @@
  * take turns: one sends a burst, the other receives it. So each core is as busy with one pair of
  * threads as with its own two, and two cores suffice. First one pair runs alone, then both run.
  * The scaling is the sum over the pairs of what each does beside the other, over what it does
- * alone: 2 if they share nothing. What they share besides Weft, the processor's caches and the
- * kernel, "none" shows, whose bursts only store to memory of the pair's own.
+ * alone: 2 if they share nothing. The pairs also share the processor's caches and the kernel. The
+ * test "none" shows how much that costs: its bursts only store to memory of the pair's own.
  *
  * Prints one JSON object per test; medians and quartiles of the rounds, in each of which each test
  * runs, or the one that is named. The tests with "_apart" have a context for each endpoint; the
@@ -16,7 +16,6 @@
 #define _GNU_SOURCE
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -29,6 +28,7 @@
 #include <weft/msg.h>
 #include <weft/weft.h>
 
+#include "bind.h"
 #include "common.h"
 
 #define LIMIT_S 900
@@ -58,7 +58,7 @@ struct name {
     size_t addr_len, key_len;
 };
 
-/* What one thread uses. */
+/* The objects of one thread. */
 struct side {
     _Alignas(128) struct weft_ctx *ctx;
     struct weft_ep *ep;
@@ -106,18 +106,6 @@ static void turn_give(int pair)
 {
     atomic_store_explicit(&board->turns[pair].whose, !role, memory_order_release);
     futex_wake(&board->turns[pair].whose);
-}
-
-static void bind_to(int nth)
-{
-    cpu_set_t all, one;
-    CPU_ZERO(&one);
-    CHECK(!sched_getaffinity(0, sizeof all, &all));
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &all) && nth-- == 0)
-            CPU_SET(cpu, &one);
-    CHECK(CPU_COUNT(&one));
-    CHECK(!pthread_setaffinity_np(pthread_self(), sizeof one, &one));
 }
 
 /* The handler's argument is the set, the message's word the pair. With a locked endpoint, either
@@ -248,7 +236,7 @@ static void *thread_main(void *arg)
 {
     struct thread *t = arg;
     uint32_t seen = 0;
-    bind_to(t->pair);
+    CHECK(bind_to(t->pair));
     for (;;) {
         uint32_t now;
         while ((now = atomic_load_explicit(&board->order, memory_order_acquire)) == seen)
@@ -328,12 +316,12 @@ static void each_side(void (*fn)(int set, int i))
             fn(set, i);
 }
 
-static void say(int fd)
+static void byte_send(int fd)
 {
     CHECK(write(fd, "", 1) == 1);
 }
 
-static void hear(int fd)
+static void byte_await(int fd)
 {
     char byte;
     CHECK(read(fd, &byte, 1) == 1);
@@ -346,11 +334,11 @@ static void receiver_main(int from, int to)
     alarm(LIMIT_S);
     role = 1;
     each_side(side_open);
-    say(to);
-    hear(from);
+    byte_send(to);
+    byte_await(from);
     each_side(side_connect);
     threads_open();
-    say(to);
+    byte_send(to);
     while ((now = atomic_load_explicit(&board->order, memory_order_acquire)) != UINT32_MAX) {
         if (now == run) {
             futex_wait(&board->order, run);
@@ -358,7 +346,7 @@ static void receiver_main(int from, int to)
         }
         run = now;
         threads_await(run);
-        say(to); /* both threads have finished this run */
+        byte_send(to); /* both threads have finished this run */
     }
     _exit(0);
 }
@@ -378,7 +366,7 @@ static void run(int test, unsigned mask, double ns[2])
     atomic_store_explicit(&board->order, ++run_now, memory_order_release);
     futex_wake(&board->order);
     threads_await(run_now);
-    hear(from_receiver);
+    byte_await(from_receiver);
     for (int i = 0; i < 2; i++)
         if (mask >> i & 1)
             ns[i] = threads[i].ns;
@@ -470,11 +458,11 @@ int main(int argc, char **argv)
         receiver_main(down[0], up[1]);
     from_receiver = up[0];
     each_side(side_open);
-    hear(from_receiver);
-    say(down[1]);
+    byte_await(from_receiver);
+    byte_send(down[1]);
     each_side(side_connect);
     threads_open();
-    hear(from_receiver);
+    byte_await(from_receiver);
     any = measure(rounds, argc > 4 ? argv[4] : NULL);
     atomic_store_explicit(&board->order, UINT32_MAX, memory_order_release);
     futex_wake(&board->order);

@@ -25,7 +25,7 @@ void wf_msg_push_keep(struct weft_msg *m);
 /* Returns true if the payload of [m] is still on its way. */
 static inline bool wf_msg_push_is_due(const struct weft_msg *m)
 {
-    return m->offer && !wf_list_empty(&m->pushed);
+    return !wf_list_empty(&m->pushed);
 }
 /* The connection [conn] of [sender] has ended: no payload comes on it. */
 void wf_msg_push_down(struct wf_sender *sender, void *const *conn);

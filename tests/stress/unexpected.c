@@ -84,7 +84,7 @@ enum { ASK = 1, ANSWER = 2, PUT_LEN = 65536, GROUPS = 7, WINDOW = 16, PAUSE_EVER
 #define TAG_GROUP_MASK ((uint64_t)0xff << TAG_GROUP_SHIFT)
 #define TAG_OTHER ((uint64_t)0xff << TAG_GROUP_SHIFT) /* of the traffic that is measured */
 
-/* What was measured of a kind in a phase. */
+/* The figures of one kind of traffic in one phase. */
 struct tally {
     uint64_t count, ns, longest_ns;
 };
@@ -479,7 +479,7 @@ static void pass(unsigned slices)
     memory_sample(&mine.flood_peak);
 }
 
-/* ---- receiving what was kept ---- */
+/* ---- receiving the kept messages ---- */
 
 static struct {
     struct weft_op op;

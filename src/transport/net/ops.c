@@ -176,11 +176,8 @@ enum weft_status wf_net_request_bulk(struct wf_tpeer *tpeer, const struct wf_bul
     struct net_chan *chan;
     if (!session)
         return status;
-    if (ordered)
-        chan = wf_net_session_pick(session, true);
-    else
-        chan = order ? wf_net_session_pick_ordered(session, order, true)
-                     : wf_net_session_pick_bulk(session);
+    chan = order ? wf_net_session_pick_ordered(session, order, true)
+                 : wf_net_session_pick_bulk(session);
     if (!chan)
         return WEFT_ENOMEM;
     status = reserve(chan, wf_net_head_size(bulk->nargs), reply_max);

@@ -24,8 +24,8 @@
 #define BEHIND_READ ((size_t)4096)
 /* See "the gap between payloads". A payload shorter than GAP_PAYLOAD_MIN may be copied twice: of 16
  * KiB, in streams of four, two reads took 1.2 times as long as a copy; of 32 KiB, 0.9 times (AMD
- * EPYC). A gap has at most GAP_MAX bytes. GAP_READ is the length of a read in a gap that has become
- * longer than expected. */
+ * EPYC, 3 runs, with other load). A gap has at most GAP_MAX bytes. GAP_READ is the length of a read
+ * in a gap that has become longer than expected. */
 #define GAP_PAYLOAD_MIN 32768u
 #define GAP_MAX 4096u
 #define GAP_READ 1024u

@@ -170,7 +170,10 @@ static bool is_filling(const struct net_chan *chan)
 struct net_chan *wf_net_session_pick_ordered(struct net_session *session,
                                              const struct wf_order *order, bool bulk)
 {
-    struct net_chan *chan = chan_before(session, order);
+    struct net_chan *chan;
+    if (order->lane == WF_LANE_ORDERED)
+        return wf_net_session_pick(session, true);
+    chan = chan_before(session, order);
     if (chan)
         return chan;
     if (bulk)

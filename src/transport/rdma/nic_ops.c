@@ -276,6 +276,12 @@ void wf_qp_run_end(struct qp_link *l)
     wf_qp_window_close(l);
 }
 
+__attribute__((noinline, cold)) bool wf_qp_room_make(struct qp_link *l)
+{
+    wf_qp_run_close(l);
+    return l->rail->under_way + QP_SPARE < QP_UNDER_WAY;
+}
+
 void wf_qp_runs_spell_out(struct qp_link *l)
 {
     wf_qp_run_close(l);

@@ -39,15 +39,15 @@ static inline void wf_qp_run_close(struct qp_link *l)
         wf_qp_run_end(l);
 }
 
-/* Returns whether the rail's limit on requests under way allows one more of [l]. If not, first
- * gives up the room of the link's window. */
+/* Gives up the room of the link's window. Returns whether the rail's limit on requests under way
+ * then allows one more. */
+bool wf_qp_room_make(struct qp_link *l);
+
+/* Returns whether the rail's limit on requests under way allows one more of [l], perhaps after
+ * wf_qp_room_make. */
 static inline bool wf_qp_rail_has_room(struct qp_link *l)
 {
-    const struct rdma_rail *r = l->rail;
-    if (__builtin_expect(r->under_way + QP_SPARE < QP_UNDER_WAY, 1))
-        return true;
-    wf_qp_run_close(l);
-    return r->under_way + QP_SPARE < QP_UNDER_WAY;
+    return __builtin_expect(l->rail->under_way + QP_SPARE < QP_UNDER_WAY, 1) || wf_qp_room_make(l);
 }
 
 #endif
