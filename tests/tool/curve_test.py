@@ -130,7 +130,8 @@ def curve_judges():
 def curve_beside_what_is_installed():
     """Each counterpart runs, and prints what is understood."""
     peers = [name for name, program in (("ucx", "ucx_perftest"), ("libfabric", "fi_pingpong"),
-                                        ("openmpi", "mpirun.openmpi")) if shutil.which(program)]
+                                        ("openmpi", "mpirun.openmpi"), ("mpich", "mpirun.mpich"))
+             if shutil.which(program)]
     if os.cpu_count() < 2 or not peers:
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -143,7 +144,9 @@ def curve_beside_what_is_installed():
         found = {(o["with"], o["what"]) for o in curve_objects(objects) if "ratios" in o and o["test"] == "curve"}
         for peer in peers:
             assert (peer, "msg_lat") in found and (peer, "msg_rate") in found, found
+        assert {o["runs"] for o in curve_objects(objects) if "runs" in o} == {1}  # Weft once a round
         assert "openmpi" not in peers or {("openmpi", t) for t in ("msg_sendrecv", "put_lat", "get_rate")} <= found
+        assert "mpich" not in peers or {("mpich", t) for t in ("msg_sendrecv", "put_lat", "get_rate")} <= found
         assert ("libfabric" in peers) == ("libfabric has no counterpart of am_echo, msg_sendrecv\n" in err), err
 
 

@@ -36,11 +36,12 @@ static void json_contest(const struct compare *c, const struct wf_rival *r,
            "\"other\":%.4f,"
            "\"ratio\":%.4f",
            r->name, t->test, t->theirs, t->size, wf_over_names[t->over], t->ranks, c->pairs,
-           wf_figure_keys[t->figure], wf_perf_median_of(c->turns.a, c->pairs),
-           wf_perf_median_of(c->turns.b, c->pairs), wf_perf_median_of(c->turns.ratio, c->pairs));
-    wf_perf_json_list(stdout, "ratios", c->turns.ratio, c->pairs);
-    wf_perf_json_list(stdout, "weft_values", c->turns.a, c->pairs);
-    wf_perf_json_list(stdout, "other_values", c->turns.b, c->pairs);
+           wf_figure_keys[t->figure], wf_perf_median_of(c->turns.beside[0].first, c->pairs),
+           wf_perf_median_of(c->turns.beside[0].other, c->pairs),
+           wf_perf_median_of(c->turns.beside[0].ratio, c->pairs));
+    wf_perf_json_list(stdout, "ratios", c->turns.beside[0].ratio, c->pairs);
+    wf_perf_json_list(stdout, "weft_values", c->turns.beside[0].first, c->pairs);
+    wf_perf_json_list(stdout, "other_values", c->turns.beside[0].other, c->pairs);
     fputs("}\n", stdout);
 }
 
@@ -48,10 +49,11 @@ static void table_contest(const struct compare *c, const struct wf_rival *r,
                           const struct wf_contest *t)
 {
     printf("%-10s %-12s %8zu %5u %12.2f %12.2f %-9s %7.3f ", r->title, t->test, t->size, t->ranks,
-           wf_perf_median_of(c->turns.a, c->pairs), wf_perf_median_of(c->turns.b, c->pairs),
-           units[t->figure], wf_perf_median_of(c->turns.ratio, c->pairs));
+           wf_perf_median_of(c->turns.beside[0].first, c->pairs),
+           wf_perf_median_of(c->turns.beside[0].other, c->pairs), units[t->figure],
+           wf_perf_median_of(c->turns.beside[0].ratio, c->pairs));
     for (unsigned i = 0; i < c->pairs; i++)
-        printf(" %.3f", c->turns.ratio[i]);
+        printf(" %.3f", c->turns.beside[0].ratio[i]);
     putchar('\n');
 }
 
@@ -85,7 +87,7 @@ static void print_absent(const struct compare *c, const struct wf_rival *r, cons
 /* A bar: how many times better Weft is. */
 static void bar_add(struct compare *c, const struct wf_rival *r, const struct wf_contest *t)
 {
-    double ratio = wf_perf_median_of(c->turns.ratio, c->pairs);
+    double ratio = wf_perf_median_of(c->turns.beside[0].ratio, c->pairs);
     size_t n = c->bars.n;
     if (n == WF_PLOT_POINTS)
         return;
@@ -111,7 +113,7 @@ static void contest(struct compare *c, const struct wf_rival *r, const struct wf
         own.theirs = wf_rival_counterpart(r, own.test, own.over)->theirs;
     snprintf(what, sizeof what, "Weft and %s: %s %zu, %u ranks", r->title, t->test, t->size,
              t->ranks);
-    if (wf_turns_run(sides, c->pairs, what, &c->turns, why, sizeof why)) {
+    if (wf_turns_run(sides, 2, c->pairs, what, &c->turns, why, sizeof why)) {
         fflush(stdout);
         fprintf(stderr, WHO ": %s, %s: %s\n", r->title, t->test, why);
         c->code = 1;

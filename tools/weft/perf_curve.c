@@ -67,23 +67,17 @@ static int peers_find(struct wf_curve *c)
 
 /* ---- one point ---- */
 
-/* What the line of progress says. */
-static void say(const struct wf_curve *c, const struct wf_curve_line *line, size_t size,
-                const char *beside, char *text, size_t room)
+/* The line of progress. */
+static void say(const struct wf_curve *c, const struct wf_curve_line *line, size_t size, char *text,
+                size_t room)
 {
     char left[32];
     double spent_s = (double)(wf_perf_now_ns() - c->start_ns) / 1e9;
     double rest_s = wf_curve_rest_s(c, (unsigned)(line - c->lines), size);
     if (c->done_s > 0)
         rest_s *= spent_s / c->done_s;
-    snprintf(text, room, "%s %zu%s%s, about %s left", line->test->name, size,
-             *beside ? " beside " : "", beside, wf_curve_duration(rest_s, left));
-}
-
-static void point_add(struct wf_curve *c, struct wf_curve_point *p)
-{
-    for (unsigned i = 0; i < c->turns.n && p->runs < WF_PERF_PAIRS_MAX; i++)
-        c->times[p->runs++] = c->turns.time[i];
+    snprintf(text, room, "%s %zu, about %s left", line->test->name, size,
+             wf_curve_duration(rest_s, left));
 }
 
 static const char *side_name(const struct wf_side *s)
@@ -91,61 +85,19 @@ static const char *side_name(const struct wf_side *s)
     return s->rival ? s->rival->title : "Weft";
 }
 
-/* Run the sides in turn; once more if that fails. 0, or 1 + the side that failed, with the reason
- * printed; 3: interrupted. */
-static int turns(struct wf_curve *c, const struct wf_side sides[2], const char *what)
+/* Run the sides in turn. 0, or 1 + the side that failed, with the reason printed; -1:
+ * interrupted. */
+static int turns(struct wf_curve *c, const struct wf_side *sides, unsigned nsides, const char *what)
 {
-    int failed = 0;
-    for (unsigned i = 0; i < TRIES; i++) {
-        failed = wf_turns_run(sides, c->pairs, what, &c->turns, c->why, sizeof c->why);
-        if (caught)
-            return 3;
-        if (!failed)
-            return 0;
-        fflush(stdout);
-        fprintf(stderr, WF_CURVE ": %s %zu: %s: %s\n", sides[0].contest->test,
-                sides[0].contest->size, side_name(&sides[failed - 1]), c->why);
-        c->failed |= !sides[failed - 1].rival;
-    }
+    int failed = wf_turns_run(sides, nsides, c->pairs, what, &c->turns, c->why, sizeof c->why);
+    if (caught)
+        return -1;
+    if (!failed)
+        return 0;
+    fflush(stdout);
+    fprintf(stderr, WF_CURVE ": %s %zu: %s: %s\n", sides[0].contest->test, sides[0].contest->size,
+            side_name(&sides[failed - 1]), c->why);
     return failed;
-}
-
-/* 0, or -1 if Weft failed or this was interrupted. */
-static int beside(struct wf_curve *c, struct wf_curve_line *line, struct wf_curve_point *p,
-                  unsigned i)
-{
-    const struct wf_rival *r = c->peers[i];
-    struct wf_contest t = {.test = line->test->name,
-                           .size = p->size,
-                           .ranks = 2,
-                           .figure = line->theirs[i]->figure,
-                           .over = c->over,
-                           .theirs = line->theirs[i]->theirs,
-                           .cached = true,
-                           .hosts = wf_curve_hosts(c)};
-    const struct wf_side sides[2] = {
-        {.contest = &t, .transport = c->o->transport, .iters = c->o->iters},
-        {.rival = r, .contest = &t, .iters = wf_curve_iters(c, r, line->test, p->size)}};
-    struct wf_curve_beside *b = &p->beside[i];
-    char what[128];
-    int failed;
-    say(c, line, p->size, r->title, what, sizeof what);
-    failed = turns(c, sides, what);
-    if (failed == 2) {
-        wf_curve_print_left_out(c, line, i, p->size);
-        line->theirs[i] = NULL;
-    }
-    if (failed)
-        return failed == 2 ? 0 : -1;
-    point_add(c, p);
-    b->pairs = c->turns.n;
-    b->weft = wf_perf_spread(c->turns.a, c->turns.n);
-    b->other = wf_perf_spread(c->turns.b, c->turns.n);
-    b->ratio = wf_perf_spread(c->turns.ratio, c->turns.n);
-    c->missed += !wf_judge_met(&b->ratio);
-    c->besides++;
-    wf_curve_print_beside(c, line, p, i);
-    return 0;
 }
 
 static enum wf_figure figure_of(const struct wf_perf_test *t)
@@ -166,32 +118,89 @@ static struct wf_contest own_contest(const struct wf_curve *c, const struct wf_p
                                .hosts = wf_curve_hosts(c)};
 }
 
-static int weft_alone(struct wf_curve *c, struct wf_curve_line *line, struct wf_curve_point *p)
+static struct wf_side weft_side(const struct wf_curve *c, const struct wf_contest *t)
 {
-    struct wf_contest t = own_contest(c, line->test, p->size);
-    const struct wf_side sides[2] = {
-        {.contest = &t, .transport = c->o->transport, .iters = c->o->iters}, {.contest = NULL}};
-    char what[128];
-    say(c, line, p->size, "", what, sizeof what);
-    if (turns(c, sides, what))
-        return -1;
-    point_add(c, p);
-    return 0;
+    return (struct wf_side){.contest = t, .transport = c->o->transport, .iters = c->o->iters};
+}
+
+/* The sides of a point: Weft, and each library that has the test. */
+struct field {
+    struct wf_contest contest[1 + WF_CURVE_PEERS];
+    struct wf_side side[1 + WF_CURVE_PEERS];
+    unsigned peer[1 + WF_CURVE_PEERS], n;
+};
+
+static void field_set(const struct wf_curve *c, const struct wf_curve_line *line, size_t size,
+                      struct field *f)
+{
+    f->contest[0] = own_contest(c, line->test, size);
+    f->side[0] = weft_side(c, &f->contest[0]);
+    f->n = 1;
+    for (unsigned i = 0; i < c->npeers; i++) {
+        struct wf_contest *t = &f->contest[f->n];
+        if (!line->theirs[i])
+            continue;
+        *t = f->contest[0];
+        t->figure = line->theirs[i]->figure;
+        t->theirs = line->theirs[i]->theirs;
+        f->side[f->n] = (struct wf_side){.rival = c->peers[i],
+                                         .contest = t,
+                                         .iters = wf_curve_iters(c, c->peers[i], line->test, size)};
+        f->peer[f->n++] = i;
+    }
+}
+
+/* Run all sides of a point. A library that fails twice is left out of this test. 0, or -1 if Weft
+ * failed twice or this was interrupted. */
+static int field_run(struct wf_curve *c, struct wf_curve_line *line, size_t size, struct field *f)
+{
+    unsigned failures[1 + WF_CURVE_PEERS] = {0};
+    for (;;) {
+        char what[128];
+        unsigned who;
+        int failed;
+        field_set(c, line, size, f);
+        say(c, line, size, what, sizeof what);
+        failed = turns(c, f->side, f->n, what);
+        if (failed <= 0)
+            return failed;
+        who = failed == 1 ? WF_CURVE_PEERS : f->peer[failed - 1];
+        c->failed |= failed == 1;
+        if (++failures[who] < TRIES)
+            continue;
+        if (failed == 1)
+            return -1;
+        wf_curve_print_left_out(c, line, who, size);
+        line->theirs[who] = NULL;
+    }
+}
+
+static void beside(struct wf_curve *c, struct wf_curve_line *line, struct wf_curve_point *p,
+                   const struct field *f, unsigned side)
+{
+    const struct wf_beside *v = &c->turns.beside[side - 1];
+    struct wf_curve_beside *b = &p->beside[f->peer[side]];
+    b->pairs = c->turns.n;
+    b->weft = wf_perf_spread(v->first, c->turns.n);
+    b->other = wf_perf_spread(v->other, c->turns.n);
+    b->ratio = wf_perf_spread(v->ratio, c->turns.n);
+    c->missed += !wf_judge_met(&b->ratio);
+    c->besides++;
+    wf_curve_print_beside(c, line, p, f->peer[side], v);
 }
 
 /* 0, or -1 if this test is not to go on. */
 static int point(struct wf_curve *c, struct wf_curve_line *line, size_t size)
 {
     struct wf_curve_point *p = &line->points[line->n];
-    int bad = 0;
-    p->size = size;
-    for (unsigned i = 0; !bad && i < c->npeers; i++)
-        if (line->theirs[i])
-            bad = beside(c, line, p, i);
-    if (!bad && !p->runs)
-        bad = weft_alone(c, line, p);
-    if (p->runs) {
-        p->weft = wf_perf_spread(c->times, p->runs);
+    struct field f;
+    int bad = field_run(c, line, size, &f);
+    if (!bad) {
+        p->size = size;
+        p->runs = c->turns.n;
+        p->weft = wf_perf_spread(c->turns.time, c->turns.n);
+        for (unsigned side = 1; side < f.n; side++)
+            beside(c, line, p, &f, side);
         line->n++;
         c->points++;
         wf_curve_print_point(c, line, p);
@@ -217,18 +226,17 @@ static void line_run(struct wf_curve *c, struct wf_curve_line *line)
 /* Measure both sizes again, in turn. */
 static void step(struct wf_curve *c, struct wf_curve_line *line, size_t smaller, size_t larger)
 {
-    struct wf_contest t[2] = {own_contest(c, line->test, smaller),
-                              own_contest(c, line->test, larger)};
-    struct wf_side sides[2];
+    const struct wf_contest t[2] = {own_contest(c, line->test, smaller),
+                                    own_contest(c, line->test, larger)};
+    const struct wf_side sides[2] = {weft_side(c, &t[0]), weft_side(c, &t[1])};
     struct wf_curve_step s = {.test = line->test, .smaller = smaller, .larger = larger};
     char what[128];
-    for (int i = 0; i < 2; i++)
-        sides[i] =
-            (struct wf_side){.contest = &t[i], .transport = c->o->transport, .iters = c->o->iters};
     snprintf(what, sizeof what, "%s: %zu in turn with %zu", line->test->name, smaller, larger);
-    if (turns(c, sides, what))
+    if (turns(c, sides, 2, what)) {
+        c->failed |= !caught;
         return;
-    s.ratio = wf_perf_spread(c->turns.ratio, c->turns.n);
+    }
+    s.ratio = wf_perf_spread(c->turns.beside[0].ratio, c->turns.n);
     if (!wf_judge_is_step(&s.ratio))
         return;
     c->steps[c->nsteps++] = s;

@@ -11,7 +11,7 @@
 
 #define WF_CURVE "weft perf curve"
 #define WF_CURVE_SIZES 31u /* powers of two up to WF_PERF_SIZE_MAX */
-#define WF_CURVE_PEERS 8u
+#define WF_CURVE_PEERS WF_TURNS_OTHERS
 
 /* Weft beside one other library at one size; times of one operation in ns. */
 struct wf_curve_beside {
@@ -61,8 +61,7 @@ struct wf_curve {
     char why[512];            /* a run failed */
     double done_s;            /* the estimates of the measured points, together */
     uint64_t start_ns;
-    struct wf_turns turns;           /* of what runs */
-    double times[WF_PERF_PAIRS_MAX]; /* of Weft at the point that runs */
+    struct wf_turns turns; /* of the point that runs */
 };
 
 /* The two hosts, or null. */
@@ -77,7 +76,7 @@ static inline const struct wf_hosts *wf_curve_hosts(const struct wf_curve *c)
 bool wf_curve_is_stream(const struct wf_perf_test *t);
 /* The tests and sizes of the options. 0, or -1 with the cause printed. */
 int wf_curve_plan(struct wf_curve *c);
-/* Operations in each run of [r], so that all its runs take about 0.3 s. */
+/* Operations in each run of [r], so that all its runs take about 0.15 s. */
 uint64_t wf_curve_iters(const struct wf_curve *c, const struct wf_rival *r,
                         const struct wf_perf_test *t, size_t size);
 /* Estimated seconds of a point of a line; of all points from that size of line [line] on (0: its
@@ -101,9 +100,9 @@ void wf_curve_print_test(const struct wf_curve *c, const struct wf_curve_line *l
 /* Peer [i] is left out of a test from [size] on, for the reason in c->why. */
 void wf_curve_print_left_out(struct wf_curve *c, const struct wf_curve_line *line, unsigned i,
                              size_t size);
-/* The pairs with peer [i], whose values are in c->turns. */
+/* The pairs with peer [i], whose values are in [v]. */
 void wf_curve_print_beside(struct wf_curve *c, const struct wf_curve_line *line,
-                           const struct wf_curve_point *p, unsigned i);
+                           const struct wf_curve_point *p, unsigned i, const struct wf_beside *v);
 /* A whole point: a line of the table, lines of the CSV file. */
 void wf_curve_print_point(struct wf_curve *c, const struct wf_curve_line *line,
                           const struct wf_curve_point *p);

@@ -12,13 +12,13 @@
 void wf_perf_curve_usage(void)
 {
     fputs("usage: weft perf curve [TEST...] [OPTIONS]\n\n"
-          "Runs each test of weft perf at each power of two, Weft in turn with each\n"
-          "library that is installed and has the like.\n"
+          "Runs each test of weft perf at each power of two, in rounds of Weft and\n"
+          "each library that is installed and has the like.\n"
           "A point is met if the median ratio of times, Weft's over the other's, is at\n"
           "most 1, or 1.05 if the middle half of the pairs has ratios on both sides of 1.\n\n"
           "  --from N --to N  sizes, with k and M; default: 1 and 64M\n"
           "  --peers LIST     such as ucx,openmpi; none: Weft alone; default: all there\n"
-          "  --pairs N        runs of Weft and of the library at a point; default: 9\n"
+          "  --pairs N        rounds, a run of each, at a point; default: 9\n"
           "  --iters N        operations in each run; default: as many as fill its time\n"
           "  --transport T    shm, tcp or rdma; default: shm\n"
           "  --csv F.csv      write a line for each library at each point\n"
@@ -130,7 +130,7 @@ static const char *verdict(const struct wf_curve_beside *b)
 }
 
 static void json_beside(const struct wf_curve *c, const struct wf_curve_line *line,
-                        const struct wf_curve_point *p, unsigned i)
+                        const struct wf_curve_point *p, unsigned i, const struct wf_beside *v)
 {
     const struct wf_curve_beside *b = &p->beside[i];
     json_begin(c, line, p->size, c->peers[i]->name);
@@ -139,18 +139,18 @@ static void json_beside(const struct wf_curve *c, const struct wf_curve_line *li
     json_spread(c->json, "other", "_ns", &b->other);
     json_spread(c->json, "ratio", "", &b->ratio);
     fprintf(c->json, ",\"verdict\":\"%s\"", verdict(b));
-    wf_perf_json_list(c->json, "ratios", c->turns.ratio, b->pairs);
-    wf_perf_json_list(c->json, "weft_values", c->turns.a, b->pairs);
-    wf_perf_json_list(c->json, "other_values", c->turns.b, b->pairs);
+    wf_perf_json_list(c->json, "ratios", v->ratio, b->pairs);
+    wf_perf_json_list(c->json, "weft_values", v->first, b->pairs);
+    wf_perf_json_list(c->json, "other_values", v->other, b->pairs);
     json_end(c);
 }
 
 void wf_curve_print_beside(struct wf_curve *c, const struct wf_curve_line *line,
-                           const struct wf_curve_point *p, unsigned i)
+                           const struct wf_curve_point *p, unsigned i, const struct wf_beside *v)
 {
     const struct wf_curve_beside *b = &p->beside[i];
     if (c->json)
-        json_beside(c, line, p, i);
+        json_beside(c, line, p, i, v);
     if (!c->csv)
         return;
     fprintf(c->csv, "%s,%s,%zu,%s,%u", line->test->name, wf_over_names[c->over], p->size,
@@ -169,7 +169,7 @@ static void files_point(struct wf_curve *c, const struct wf_curve_line *line,
         json_begin(c, line, p->size, "");
         fprintf(c->json, ",\"runs\":%u", p->runs);
         json_spread(c->json, "weft", "_ns", &p->weft);
-        wf_perf_json_list(c->json, "weft_values", c->times, p->runs);
+        wf_perf_json_list(c->json, "weft_values", c->turns.time, p->runs);
         json_end(c);
     }
     if (c->csv) {
@@ -302,6 +302,7 @@ void wf_curve_print_point(struct wf_curve *c, const struct wf_curve_line *line,
 
 void wf_curve_print_step(struct wf_curve *c, const struct wf_curve_step *s)
 {
+    const struct wf_beside *v = &c->turns.beside[0];
     if (!c->json)
         return;
     fprintf(c->json,
@@ -309,9 +310,9 @@ void wf_curve_print_step(struct wf_curve *c, const struct wf_curve_step *s)
             "\"larger\":%zu,\"pairs\":%u",
             s->test->name, wf_over_names[c->over], s->smaller, s->larger, c->turns.n);
     json_spread(c->json, "ratio", "", &s->ratio);
-    wf_perf_json_list(c->json, "ratios", c->turns.ratio, c->turns.n);
-    wf_perf_json_list(c->json, "smaller_values", c->turns.a, c->turns.n);
-    wf_perf_json_list(c->json, "larger_values", c->turns.b, c->turns.n);
+    wf_perf_json_list(c->json, "ratios", v->ratio, c->turns.n);
+    wf_perf_json_list(c->json, "smaller_values", v->first, c->turns.n);
+    wf_perf_json_list(c->json, "larger_values", v->other, c->turns.n);
     json_end(c);
 }
 

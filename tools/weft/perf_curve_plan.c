@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RUN_NS 3e8 /* all runs of a library's program together, about as long as Weft's */
+#define RUN_NS 1.5e8 /* all runs of a library's program together */
 /* The same, of large operations. UCX's program warms up with a tenth of its iterations only: with
  * few of them, connecting and the growth of TCP's buffers would count. */
 #define ITERS_LEAST 60
@@ -65,11 +65,11 @@ static double rival_s(const struct wf_curve *c, const struct wf_rival *r,
 
 double wf_curve_point_s(const struct wf_curve *c, const struct wf_curve_line *line, size_t size)
 {
-    double s = 0, own = weft_s(c, line->test, size);
+    double s = weft_s(c, line->test, size);
     for (unsigned i = 0; i < c->npeers; i++)
         if (line->theirs[i])
-            s += c->pairs * (own + rival_s(c, c->peers[i], line->test, size));
-    return s > 0 ? s : c->pairs * own;
+            s += rival_s(c, c->peers[i], line->test, size);
+    return c->pairs * s;
 }
 
 double wf_curve_rest_s(const struct wf_curve *c, unsigned line, size_t size)

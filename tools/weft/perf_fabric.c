@@ -42,6 +42,7 @@
 #define WINDOW 256                     /* operations in flight; 64 to 512 make no difference */
 #define WINDOW_BYTES ((size_t)4 << 20) /* fewer of large ones, but ... */
 #define WINDOW_LEAST 4                 /* ... at least so many */
+#define PAGE ((size_t)4096)            /* all programs that are compared have whole pages */
 #define RUNS 5
 #define NAME_MAX_BYTES 256
 #define PATIENCE_NS 60000000000
@@ -494,8 +495,8 @@ static int memory_open(struct pair *p)
     size_t fit = p->size ? WINDOW_BYTES / p->size : 0;
     bool words = p->kind->run != put_lat || (p->size >= 8 && p->size % 8 == 0);
     p->window = fit > WINDOW ? WINDOW : fit < WINDOW_LEAST ? WINDOW_LEAST : fit;
-    p->out = malloc(p->size);
-    p->in = malloc(p->size);
+    p->out = aligned_alloc(PAGE, (p->size + PAGE - 1) / PAGE * PAGE);
+    p->in = aligned_alloc(PAGE, (p->size + PAGE - 1) / PAGE * PAGE);
     if (!p->size || !p->iters || !words || !p->out || !p->in)
         return -1;
     memset(p->out, 1, p->size); /* touched: a page that was never written is the zero page */
