@@ -143,9 +143,8 @@ static void field_set(const struct wf_curve *c, const struct wf_curve_line *line
         *t = f->contest[0];
         t->figure = line->theirs[i]->figure;
         t->theirs = line->theirs[i]->theirs;
-        f->side[f->n] = (struct wf_side){.rival = c->peers[i],
-                                         .contest = t,
-                                         .iters = wf_curve_iters(c, c->peers[i], line->test, size)};
+        f->side[f->n] = (struct wf_side){
+            .rival = c->peers[i], .contest = t, .iters = wf_curve_iters(c, line, i, size)};
         f->peer[f->n++] = i;
     }
 }
@@ -184,6 +183,7 @@ static void beside(struct wf_curve *c, struct wf_curve_line *line, struct wf_cur
     b->weft = wf_perf_spread(v->first, c->turns.n);
     b->other = wf_perf_spread(v->other, c->turns.n);
     b->ratio = wf_perf_spread(v->ratio, c->turns.n);
+    line->last_ns[f->peer[side]] = b->other.median;
     c->missed += !wf_judge_met(&b->ratio);
     c->besides++;
     wf_curve_print_beside(c, line, p, f->peer[side], v);

@@ -39,6 +39,8 @@ struct wf_curve_line {
     const struct wf_counterpart
         *theirs[WF_CURVE_PEERS]; /* null: has none, or is left out from here on */
     bool with[WF_CURVE_PEERS];   /* has a counterpart: a column of the table */
+    double
+        last_ns[WF_CURVE_PEERS]; /* an operation of the library at the size before; 0: not known */
     size_t first, last;          /* sizes; first 0: none of those asked for */
     unsigned n;
     struct wf_curve_point points[WF_CURVE_SIZES];
@@ -76,9 +78,9 @@ static inline const struct wf_hosts *wf_curve_hosts(const struct wf_curve *c)
 bool wf_curve_is_stream(const struct wf_perf_test *t);
 /* The tests and sizes of the options. 0, or -1 with the cause printed. */
 int wf_curve_plan(struct wf_curve *c);
-/* Operations in each run of [r], so that all its runs take about 0.15 s. */
-uint64_t wf_curve_iters(const struct wf_curve *c, const struct wf_rival *r,
-                        const struct wf_perf_test *t, size_t size);
+/* Operations in each run of library [peer], so that all its runs take about 0.15 s. */
+uint64_t wf_curve_iters(const struct wf_curve *c, const struct wf_curve_line *line, unsigned peer,
+                        size_t size);
 /* Estimated seconds of a point of a line; of all points from that size of line [line] on (0: its
  * first). */
 double wf_curve_point_s(const struct wf_curve *c, const struct wf_curve_line *line, size_t size);

@@ -34,10 +34,19 @@ static double guess_ns(enum wf_over over, const struct wf_perf_test *t, size_t s
                                  : 2 * (lat_ns[over] + byte_ns[over] * (double)size);
 }
 
-uint64_t wf_curve_iters(const struct wf_curve *c, const struct wf_rival *r,
-                        const struct wf_perf_test *t, size_t size)
+/* A library that is slower than the guess does as many operations as at the size before took. */
+static double peer_ns(const struct wf_curve *c, const struct wf_curve_line *line, unsigned peer,
+                      size_t size)
 {
-    double all = RUN_NS / guess_ns(c->over, t, size);
+    double guess = guess_ns(c->over, line->test, size);
+    return line->last_ns[peer] > guess ? line->last_ns[peer] : guess;
+}
+
+uint64_t wf_curve_iters(const struct wf_curve *c, const struct wf_curve_line *line, unsigned peer,
+                        size_t size)
+{
+    const struct wf_rival *r = c->peers[peer];
+    double all = RUN_NS / peer_ns(c, line, peer, size);
     if (c->o->iters)
         return c->o->iters;
     all = all < ITERS_LEAST ? ITERS_LEAST : all > ITERS_MOST ? ITERS_MOST : all;
@@ -56,11 +65,12 @@ static double weft_s(const struct wf_curve *c, const struct wf_perf_test *t, siz
     return start_s(c, WEFT_START_S) + (c->o->iters || least > WEFT_RUN_S ? least : WEFT_RUN_S);
 }
 
-static double rival_s(const struct wf_curve *c, const struct wf_rival *r,
-                      const struct wf_perf_test *t, size_t size)
+static double rival_s(const struct wf_curve *c, const struct wf_curve_line *line, unsigned peer,
+                      size_t size)
 {
-    return start_s(c, r->start_s) +
-           r->runs * (double)wf_curve_iters(c, r, t, size) * guess_ns(c->over, t, size) / 1e9;
+    const struct wf_rival *r = c->peers[peer];
+    return start_s(c, r->start_s) + r->runs * (double)wf_curve_iters(c, line, peer, size) *
+                                        peer_ns(c, line, peer, size) / 1e9;
 }
 
 double wf_curve_point_s(const struct wf_curve *c, const struct wf_curve_line *line, size_t size)
@@ -68,7 +78,7 @@ double wf_curve_point_s(const struct wf_curve *c, const struct wf_curve_line *li
     double s = weft_s(c, line->test, size);
     for (unsigned i = 0; i < c->npeers; i++)
         if (line->theirs[i])
-            s += rival_s(c, c->peers[i], line->test, size);
+            s += rival_s(c, line, i, size);
     return c->pairs * s;
 }
 
