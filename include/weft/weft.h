@@ -94,6 +94,28 @@ enum weft_ctx_flags {
     WEFT_CTX_NETWORK = 1,
 };
 
+/* What the endpoints of a context share of a NIC. A program opens an endpoint for each thread; the
+ * category decides what the threads share, which decides what they cost each other and the NIC.
+ * weft-plan(1) computes both. On mlx5 NICs a doorbell page (UAR) has two registers (uUARs). Other
+ * transports and NICs share nothing. */
+enum weft_sharing {
+    WEFT_SHARING_DEFAULT = 0, /* as the variable WEFT_SHARING says; without it AUTO */
+    /* The cheapest category by which no endpoint loses speed, within WEFT_UARS. [endpoints] helps:
+     * without it, this is TWO_X_DYNAMIC. */
+    WEFT_SHARING_AUTO,
+    /* Nothing: the context has one endpoint, so a program opens a context for each thread. */
+    WEFT_SHARING_EVERYWHERE,
+    /* The context. Each endpoint has a page, and an unused page beside it. */
+    WEFT_SHARING_TWO_X_DYNAMIC,
+    WEFT_SHARING_DYNAMIC, /* the context; each endpoint has a page */
+    WEFT_SHARING_SHARED,  /* the context, and pages: two endpoints have one page */
+    WEFT_SHARING_STATIC,  /* the context, pages and registers, with locks */
+    WEFT_SHARING_THREADS, /* all: the context has one endpoint, with a lock, for all threads */
+    /* As DYNAMIC, with a further context of the NIC for every 8 endpoints. A context of Weft can
+     * have at most 4 contexts of NICs, and registers each region with all of them. */
+    WEFT_SHARING_SPLIT,
+};
+
 /* Reserved space must be zero. WEFT_CTX_PARAMS_INIT sets [version]. A version of 0 gives EINVAL:
  * the program omitted the initialiser. A version later than the library's gives EVERSION. All
  * parameter structures follow these rules. */
@@ -102,11 +124,13 @@ struct weft_ctx_params {
     uint32_t flags;                  /* enum weft_ctx_flags */
     const struct weft_mr_domain *mr; /* mode of the context's regions (weft/mr.h); NULL: no mode
                                       * bits */
-    uint64_t reserved[13];
+    uint32_t sharing;                /* enum weft_sharing */
+    uint32_t endpoints;              /* how many endpoints the program will open; 0: not known */
+    uint64_t reserved[12];
 };
 #define WEFT_CTX_PARAMS_INIT                                                                       \
     {                                                                                              \
-        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL,                                  \
+        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, 0, 0,                            \
         {                                                                                          \
             0                                                                                      \
         }                                                                                          \
@@ -209,19 +233,26 @@ struct weft_ep_params {
         *auth_key; /* authorization key for regions (weft/mr.h); [auth_key_size] bytes, copied */
     size_t auth_key_size;        /* 0: use the authorization key of the context */
     weft_am_failed_fn am_failed; /* may be NULL; gets [arg] too */
-    uint64_t reserved[9];
+    /* What the endpoint shares of an mlx5 NIC: 0 as the context's category says, 1 a doorbell page
+     * of its own, 2 a page that it may share with one other endpoint. Without effect where the
+     * category gives each endpoint a context, or all endpoints one. */
+    uint32_t level;
+    uint32_t reserved0;
+    uint64_t reserved[8];
 };
 #define WEFT_EP_PARAMS_INIT                                                                        \
     {                                                                                              \
-        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, NULL, NULL, 0, NULL,             \
+        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, NULL, NULL, 0, NULL, 0, 0,       \
         {                                                                                          \
             0                                                                                      \
         }                                                                                          \
     }
 
-/* Open an endpoint. The calling thread owns the endpoint until it hands the endpoint over.
- * Returns  OK | EINVAL | EVERSION | ENOMEM | ESYSTEM | ELIMIT (65,535 endpoints are open; or RDMA
- *          may lock no more memory) | EFORKED */
+/* Open an endpoint. The calling thread owns the endpoint until it hands the endpoint over. If the
+ * NIC has no doorbell page left, or WEFT_UARS allows none, the endpoint shares more than its
+ * category says, which is logged once. Returns  OK | EINVAL | EVERSION | ENOMEM | ESYSTEM | ELIMIT
+ * (65,535 endpoints are open; or one is open, and the category of the context allows no other; or
+ * RDMA may lock no more memory) | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status
 weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct weft_ep **out);
 
@@ -236,6 +267,31 @@ weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct w
  * Returns  OK | EINVAL (NULL, or a job owns [ep]) | EBUSY (peers or remotes are open, or operations
  *          are in flight; nothing changed) | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_ep_close(struct weft_ep *ep);
+
+/* Locks that a message takes on its way to the NIC, and that its completion takes. */
+enum weft_lock_flags {
+    WEFT_LOCK_QP = 1,       /* of the queue pair */
+    WEFT_LOCK_UUAR = 2,     /* of the doorbell register */
+    WEFT_LOCK_CQ = 4,       /* of the completion queue */
+    WEFT_LOCK_ENDPOINT = 8, /* Weft's own: the endpoint is WEFT_EP_LOCKED */
+};
+
+struct weft_ep_sharing_info {
+    uint32_t category; /* enum weft_sharing; AUTO only if the context uses no NIC */
+    /* What the endpoint shares with other threads: 1 nothing, 2 a doorbell page, 3 a doorbell
+     * register, 4 its queue pairs. The most over its queue pairs; before it has any, what its
+     * thread domain shares. Over shared memory and TCP 1, or 4 if it is WEFT_EP_LOCKED. */
+    uint32_t level;
+    uint32_t locks;       /* enum weft_lock_flags */
+    uint32_t queue_pairs; /* how many the endpoint has */
+    uint64_t reserved[6];
+};
+
+/* Find out what [ep] shares with other threads, and which locks its messages take. The answer
+ * changes when endpoints connect. Only the owner of [ep]. Returns  OK | EINVAL | ECONTEXT | EFORKED
+ */
+WEFT_API WEFT_MUST_USE enum weft_status weft_ep_sharing(struct weft_ep *ep,
+                                                        struct weft_ep_sharing_info *out);
 
 #define WEFT_ADDR_MAX 128
 

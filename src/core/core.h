@@ -51,6 +51,7 @@ struct weft_ctx {
     _Atomic unsigned local_ranks;
     /* constant: this process's network addresses; all zero without a network transport */
     struct wf_contact contact;
+    enum weft_sharing sharing; /* constant; not WEFT_SHARING_DEFAULT */
     unsigned cores; /* processors in this process's affinity mask when the context was opened */
     /* true if other processes compute on the same processors: waits sleep early (wait.h) */
     _Atomic bool late;

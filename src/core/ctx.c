@@ -28,9 +28,25 @@ const struct wf_transport *const wf_transports[WF_TRANSPORTS] = {
 
 static enum weft_status params_check(const struct weft_ctx_params *p)
 {
-    return p ? wf_params_check("WEFT_CTX_PARAMS", p->version, p->flags, WEFT_CTX_NETWORK,
-                               p->reserved, WF_ARRAY_LEN(p->reserved))
-             : WEFT_OK;
+    enum weft_status status =
+        p ? wf_params_check("WEFT_CTX_PARAMS", p->version, p->flags, WEFT_CTX_NETWORK, p->reserved,
+                            WF_ARRAY_LEN(p->reserved))
+          : WEFT_OK;
+    if (status == WEFT_OK && p && p->sharing > WEFT_SHARING_SPLIT) {
+        wf_error("weft_ctx_open: params.sharing is %u, which is not in enum weft_sharing",
+                 p->sharing);
+        return WEFT_EINVAL;
+    }
+    return status;
+}
+
+/* The values of WEFT_SHARING are those of enum weft_sharing, in its order. */
+static enum weft_sharing sharing_of(const struct weft_ctx_params *p)
+{
+    enum weft_sharing set = (enum weft_sharing)wf_config()->sharing;
+    if (set == WEFT_SHARING_DEFAULT && p)
+        set = (enum weft_sharing)p->sharing;
+    return set == WEFT_SHARING_DEFAULT ? WEFT_SHARING_AUTO : set;
 }
 
 static enum weft_status self_identify(struct wf_process_id *self)
@@ -148,10 +164,14 @@ static enum weft_status transport_open(struct weft_ctx *ctx, int i, struct wf_tc
     return status == WEFT_EUNREACH ? WEFT_OK : status;
 }
 
-static enum weft_status transports_open(struct weft_ctx *ctx, bool network)
+static enum weft_status transports_open(struct weft_ctx *ctx, const struct weft_ctx_params *p)
 {
-    struct wf_tctx_params params = {
-        .mem = &ctx->mem, .self = &ctx->self, .fork_gen = ctx->fork_gen, .network = network};
+    struct wf_tctx_params params = {.mem = &ctx->mem,
+                                    .self = &ctx->self,
+                                    .fork_gen = ctx->fork_gen,
+                                    .network = p && p->flags & WEFT_CTX_NETWORK,
+                                    .sharing = ctx->sharing,
+                                    .endpoints = p ? p->endpoints : 0};
     enum weft_status status = transports_check();
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
         if (wf_ctx_wants(wf_transports[i]))
@@ -192,6 +212,7 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
     if (!ctx)
         return WEFT_ENOMEM;
     ctx->domain = domain;
+    ctx->sharing = sharing_of(params);
     wf_list_init(&ctx->eps);
     ctx->cores = wf_processors_allowed();
     ctx->fork_gen = wf_fork_gen_begin();
@@ -202,7 +223,7 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
         goto free_ctx;
     status = wf_stats_open(&ctx->stats);
     if (status == WEFT_OK)
-        status = transports_open(ctx, params && (params->flags & WEFT_CTX_NETWORK));
+        status = transports_open(ctx, params);
     if (status != WEFT_OK)
         goto fini_mem;
     status = wf_progress_open(ctx);

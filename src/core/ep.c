@@ -79,6 +79,10 @@ static enum weft_status params_check(const struct weft_ep_params *p)
                                 : WEFT_OK;
     if (status != WEFT_OK || !p)
         return status;
+    if (p->level > 2 || p->reserved0) {
+        wf_error("weft_ep_open: params.level is 0, 1 or 2");
+        return WEFT_EINVAL;
+    }
     if (p->auth_key_size > WEFT_AUTH_KEY_MAX || (p->auth_key_size && !p->auth_key))
         return WEFT_EINVAL;
     return WEFT_OK;
@@ -105,6 +109,20 @@ static WF_REQUIRES(wf_ctx_lock_class) enum weft_status
     }
     wf_error("65,535 endpoints are open: close some");
     return WEFT_ELIMIT;
+}
+
+/* Returns whether the context's category admits one endpoint more. */
+static WF_REQUIRES(wf_ctx_lock_class) bool category_admits(struct weft_ctx *ctx)
+{
+    bool one = ctx->sharing == WEFT_SHARING_EVERYWHERE || ctx->sharing == WEFT_SHARING_THREADS;
+    if (!one || wf_list_empty(&ctx->eps))
+        return true;
+    wf_error("a context of category %s (WEFT_SHARING) has one endpoint: %s, or choose another "
+             "category",
+             ctx->sharing == WEFT_SHARING_THREADS ? "threads" : "everywhere",
+             ctx->sharing == WEFT_SHARING_THREADS ? "let all threads use that one"
+                                                  : "open a context for each thread");
+    return false;
 }
 
 static void teps_close(struct weft_ep *ep)
@@ -137,7 +155,7 @@ static void wait_fds_close(const struct weft_ep *ep)
     close(ep->event_fd);
 }
 
-static enum weft_status teps_open(struct weft_ep *ep)
+static enum weft_status teps_open(struct weft_ep *ep, uint32_t level)
 {
     struct wf_tep_params params = {.events = &wf_ep_events,
                                    .owner = ep,
@@ -145,6 +163,7 @@ static enum weft_status teps_open(struct weft_ep *ep)
                                    .event_fd = ep->event_fd,
                                    .epoll_fd = ep->wait_fd == ep->event_fd ? -1 : ep->wait_fd,
                                    .am_max = ep->am_max,
+                                   .level = level,
                                    .counters = ep->counters,
                                    .active = &ep->active};
     for (int i = 0; i < WF_TRANSPORTS; i++) {
@@ -211,7 +230,8 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->arg = params ? params->arg : NULL;
     wf_reqs_init(ep);
     wf_list_init(&ep->senders.reply_list);
-    if ((params && params->flags & WEFT_EP_LOCKED) || ctx->progress.on)
+    if ((params && params->flags & WEFT_EP_LOCKED) || ctx->progress.on ||
+        ctx->sharing == WEFT_SHARING_THREADS)
         lock_make(ep);
     ep->event_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     ep->wait_fd = ep->event_fd < 0 ? -1 : wait_fd_open(ep);
@@ -223,7 +243,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
         return WEFT_ESYSTEM;
     }
     wf_ctx_lock(ctx);
-    status = ep_name(ctx, ep);
+    status = category_admits(ctx) ? ep_name(ctx, ep) : WEFT_ELIMIT;
     if (status == WEFT_OK) {
         ep->counters = wf_stats_take(&ctx->stats, ep->address.ep, ep->address.ep_gen);
         if (!ep->counters)
@@ -232,7 +252,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     if (status == WEFT_OK)
         wf_list_append(&ctx->eps, &ep->item);
     wf_ctx_unlock(ctx);
-    if (status == WEFT_OK && (status = teps_open(ep)) != WEFT_OK)
+    if (status == WEFT_OK && (status = teps_open(ep, params ? params->level : 0)) != WEFT_OK)
         ep_unlist(ep);
     wf_ctl_register(ep);
     if (status == WEFT_OK && (status = wf_progress_join(ep)) != WEFT_OK) {
@@ -392,4 +412,20 @@ enum weft_status weft_ep_arm(struct weft_ep *ep)
     if (status != WEFT_OK)
         ep_disarm(ep);
     return wf_ep_left(ep, status);
+}
+
+enum weft_status weft_ep_sharing(struct weft_ep *ep, struct weft_ep_sharing_info *out)
+{
+    enum weft_status status = out ? wf_ep_enter(ep) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    *out = (struct weft_ep_sharing_info){.category = ep->ctx->sharing, .level = 1};
+    for (int i = 0; i < WF_TRANSPORTS; i++)
+        if (ep->tep[i] && wf_transports[i]->sharing)
+            wf_transports[i]->sharing(ep->tep[i], out);
+    if (wf_ep_is_locked(ep)) {
+        out->level = 4;
+        out->locks |= WEFT_LOCK_ENDPOINT;
+    }
+    return wf_ep_left(ep, WEFT_OK);
 }

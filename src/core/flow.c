@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/atomic.h"
 #include "base/clock.h"
 #include "base/probe.h"
 #include "core/core.h"
@@ -16,7 +17,7 @@
 struct wf_flow *wf_flow_of(struct weft_peer *peer)
 {
     struct wf_flow *f = peer->flow;
-    if (f || !(f = calloc(1, sizeof *f)))
+    if (f || !(f = wf_lines_new(sizeof *f)))
         return f;
     f->peer = peer;
     wf_list_init(&f->stalled);

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/atomic.h"
 #include "base/probe.h"
 #include "core/rma.h"
 
@@ -14,7 +15,7 @@ bool wf_put_ring_make(struct wf_remote *r)
     struct weft_peer *peer = r->pub.peer;
     struct wf_flow *flow = wf_flow_of(peer);
     struct wf_put_ring *p = flow ? flow->put_ring : NULL;
-    if (!flow || (!p && !(p = calloc(1, sizeof *p))))
+    if (!flow || (!p && !(p = wf_lines_new(sizeof *p))))
         return false;
     if (!flow->put_ring) {
         p->ep = peer->ep;

@@ -98,7 +98,7 @@ static inline enum weft_status wf_put_ring_begin(struct wf_put_ring *p, struct w
         op->entry_ = NULL;
         op->status = WEFT_PENDING;
     }
-    return p->window.put(&p->window, r->nic_base + offset, src, len, r->key.nic_key[0]);
+    return p->window.put(&p->window, r->nic_base + offset, src, len, r->key.nic_key[p->window.nic]);
 }
 
 /* The program has closed [r]. Keep a reference to it until the puts under way have ended. */

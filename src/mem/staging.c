@@ -58,8 +58,7 @@ static enum weft_status arena_try(struct wf_staging *s)
     const struct wf_reg_ops *r = &s->params.cache.reg_ops;
     struct wf_budget *budget = s->params.cache.budget;
     enum weft_status status = WEFT_ELIMIT;
-    s->size = wf_align_up(
-        s->descs * sizeof(struct wf_desc) + (size_t)s->bounces * s->params.bounce_bytes, 4096);
+    s->size = wf_staging_bytes(s->descs, s->bounces, s->params.bounce_bytes);
     s->arena = mmap(NULL, s->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (s->arena == MAP_FAILED)
         return WEFT_ENOMEM;

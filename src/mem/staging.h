@@ -19,6 +19,7 @@
 #include <stdint.h>
 #include <weft/weft.h>
 
+#include "base/util.h"
 #include "mem/cache/cache.h"
 #include "mem/lifo.h"
 
@@ -70,6 +71,12 @@ struct wf_desc {
     struct wf_cached use;
     _Alignas(64) uint8_t data[WF_DESC_DATA];
 };
+
+/* Returns the bytes of [descs] descriptors and [bounces] buffers, which stay registered. */
+static inline size_t wf_staging_bytes(uint32_t descs, uint32_t bounces, uint32_t bounce_bytes)
+{
+    return wf_align_up(descs * sizeof(struct wf_desc) + (size_t)bounces * bounce_bytes, 4096);
+}
 
 /* Does the device access a copy of the bytes? */
 static inline bool wf_staging_is_copied(const struct wf_desc *d)

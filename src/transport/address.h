@@ -117,7 +117,7 @@ static inline uint32_t wf_auth_tag(uint64_t gen, uint64_t digest)
 enum wf_key_flags {
     WF_KEY_OWNER = 1,    /* only threads of the owner's process access the memory */
     WF_KEY_UNBACKED = 2, /* pages may be missing: accesses are split into pieces */
-    WF_KEY_ATOMIC = 4,   /* only the NIC of the single nic_key performs atomics on the region */
+    WF_KEY_ATOMIC = 4,   /* only one NIC performs atomics on the region: that of its nic_keys */
     WF_KEY_FLAGS = 7,
 };
 

@@ -158,6 +158,7 @@ static inline bool wf_nic_op_is_atomic(const struct wf_nic_op *op)
  * puts is reported, and when the connection breaks. */
 struct wf_put_window {
     int32_t room;
+    uint32_t nic; /* the peer's NIC: index in nic_key of struct wf_key */
     size_t len_max;
     enum weft_status (*put)(struct wf_put_window *window, uint64_t remote, const void *src,
                             size_t len, uint32_t key); /* returns PENDING */
@@ -231,8 +232,10 @@ struct wf_tep_events {
 struct wf_tctx_params {
     struct wf_mem *mem; /* outlives the tctx */
     const struct wf_process_id *self;
-    uint64_t fork_gen; /* wf_fork_gen_is(fork_gen) is false in a forked child */
-    bool network;      /* a key for authentication will be set by set_key */
+    uint64_t fork_gen;         /* wf_fork_gen_is(fork_gen) is false in a forked child */
+    bool network;              /* a key for authentication will be set by set_key */
+    enum weft_sharing sharing; /* not WEFT_SHARING_DEFAULT */
+    uint32_t endpoints;        /* how many will be opened; 0: not known */
     /* NULL, or where ctx_open stores a string literal for the log if it returns EUNREACH. */
     const char **why;
 };
@@ -257,6 +260,7 @@ struct wf_tep_params {
      * transport may add descriptors of its own. The owner ignores data.ptr of the events. */
     int epoll_fd;
     uint32_t am_max;
+    uint32_t level;     /* of struct weft_ep_params */
     uint64_t *counters; /* indexed by enum wf_stat; only the owner writes them */
     /* The bits of the transports that the core polls, and this transport's: wf_tep_activate. */
     _Atomic uint32_t *active;
@@ -370,6 +374,9 @@ struct wf_transport {
     enum weft_status (*ep_open)(struct wf_tctx *tctx, const struct wf_tep_params *params,
                                 struct wf_tep **out);
     void (*ep_close)(struct wf_tep *tep); /* all its peers are closed */
+    /* Sets the fields of *out, except WEFT_LOCK_ENDPOINT. Only the owner calls it. The pointer is
+     * NULL if the transport's endpoints share no device. */
+    void (*sharing)(struct wf_tep *tep, struct weft_ep_sharing_info *out);
 
     /* Returns OK if the transport can send messages to endpoint [to]. Otherwise returns EUNREACH
      * and stores the reason, a string literal, in *why. */

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "config/config.h"
@@ -109,7 +110,7 @@ enum weft_status wf_net_ep_open(struct wf_tctx *tctx, const struct wf_tep_params
                                 size_t size, struct net_ep **out)
 {
     struct net_ctx *ctx = NET_OF(tctx, net_ctx);
-    struct net_ep *ep = calloc(1, size);
+    struct net_ep *ep = wf_lines_new(size);
     if (!ep)
         return WEFT_ENOMEM;
     ep->base = wf_tep_of(tctx->transport, params);

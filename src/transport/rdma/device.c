@@ -4,25 +4,42 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "config/config.h"
 #include "mem/staging.h"
+#include "transport/rdma/contexts.h"
 #include "transport/rdma/rail.h"
 #include "transport/rdma/reg.h"
+#include "transport/rdma/td_pool.h"
 
 const struct wf_hca_ops *wf_rdma_hca_ops(void)
 {
     return wf_config()->rdma_null ? &wf_hca_null : &wf_hca_verbs;
 }
 
-struct wf_hca_port_config wf_rdma_port_config(void)
+/* The doorbell pages of this process, with the limit of WEFT_UARS. */
+static struct wf_uar_budget *budget_own(void)
+{
+    static struct wf_uar_budget own;
+    static _Atomic int of; /* process; a forked child has none of its parent's pages */
+    int self = (int)getpid();
+    if (atomic_exchange_explicit(&of, self, memory_order_relaxed) != self)
+        atomic_store_explicit(&own.taken, 0, memory_order_relaxed);
+    atomic_store_explicit(&own.limit, (uint32_t)wf_config()->uars, memory_order_relaxed);
+    return &own;
+}
+
+struct wf_hca_config wf_rdma_config(void)
 {
     const struct wf_config *c = wf_config();
-    return (struct wf_hca_port_config){
+    return (struct wf_hca_config){
         .gid_index = c->rdma_gid_index == WF_AUTO ? -1 : (int)c->rdma_gid_index,
         /* rdma_mtu is 0 for auto, 1 for 256 bytes, 2 for 512 bytes, ... */
-        .mtu = (uint16_t)(c->rdma_mtu ? 128u << c->rdma_mtu : 0)};
+        .mtu = (uint16_t)(c->rdma_mtu ? 128u << c->rdma_mtu : 0),
+        .blueflame = c->rdma_blueflame,
+        .budget = budget_own()};
 }
 
 /* ---- WEFT_RDMA_DEVICE ---- */
@@ -141,7 +158,7 @@ const char *wf_rdma_port_unused(const struct rdma_ctx *ctx, const char *name,
  * the device cannot be opened, or if the context already has WF_RDMA_RAILS devices. */
 static struct rdma_device *device_open(struct rdma_ctx *ctx, const char *name)
 {
-    const struct wf_hca_port_config config = wf_rdma_port_config();
+    const struct wf_hca_config config = wf_rdma_config();
     struct rdma_device *d = ctx->devices;
     for (; d < ctx->devices + ctx->ndevices; d++)
         if (!strcmp(d->hca->name, name))
@@ -167,15 +184,22 @@ static void device_drop(struct rdma_ctx *ctx, const struct rdma_device *d)
     ctx->ndevices--;
 }
 
-void wf_rdma_devices_close(struct rdma_ctx *ctx)
+void wf_rdma_devices_close_from(struct rdma_ctx *ctx, unsigned first)
 {
-    for (unsigned i = 0; i < ctx->ndevices; i++) {
+    for (unsigned i = first; i < ctx->ndevices; i++) {
         struct rdma_device *d = &ctx->devices[i];
         if (d->pd)
             d->hca->ops->pd_close(d->pd);
         d->hca->ops->close(d->hca);
+        *d = (struct rdma_device){.ctx = NULL};
     }
-    ctx->ndevices = ctx->nports = 0;
+    ctx->ndevices = first;
+}
+
+void wf_rdma_devices_close(struct rdma_ctx *ctx)
+{
+    wf_rdma_devices_close_from(ctx, 0);
+    ctx->nports = 0;
 }
 
 /* Adds usable ports of device [name] to ctx->ports. If [entry] is not NULL, considers only the
@@ -253,7 +277,7 @@ static void ctx_free(struct rdma_ctx *ctx)
 static bool first_ep_open(struct rdma_ctx *ctx)
 {
     enum weft_status status = wf_rdma_reg_open(ctx);
-    if (status == WEFT_OK && (status = wf_rdma_ep_new(ctx, &ctx->kept)) != WEFT_OK)
+    if (status == WEFT_OK && (status = wf_rdma_ep_new(ctx, 0, &ctx->kept)) != WEFT_OK)
         wf_staging_close(ctx->local);
     if (status == WEFT_OK && !wf_rdma_ep_connects(ctx->kept)) {
         wf_rdma_ep_close(ctx->kept);
@@ -300,7 +324,8 @@ static bool domains_open(struct rdma_ctx *ctx)
     return ctx->nports != 0;
 }
 
-enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)
+enum weft_status wf_rdma_ctx_open(enum weft_sharing category, uint32_t endpoints,
+                                  struct rdma_ctx **out)
 {
     struct rdma_ctx *ctx;
     char reason[WF_RDMA_REASON];
@@ -312,10 +337,17 @@ enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out)
     if (!ctx)
         return WEFT_ENOMEM;
     pthread_mutex_init(&ctx->lock, NULL);
+    ctx->category = category;
+    ctx->endpoints = endpoints;
     wf_rdma_ports_choose(ctx, reason, sizeof reason);
     if (!ctx->nports && *reason)
         wf_error("%s; RDMA is not used", reason);
-    if (!ctx->nports || !has_cm(ctx->devices[0].hca) || !domains_open(ctx) || !first_ep_open(ctx)) {
+    if (!ctx->nports || !has_cm(ctx->devices[0].hca) || !domains_open(ctx)) {
+        ctx_free(ctx);
+        return WEFT_EUNREACH;
+    }
+    wf_rdma_contexts_open(ctx);
+    if (!first_ep_open(ctx)) {
         ctx_free(ctx);
         return WEFT_EUNREACH;
     }

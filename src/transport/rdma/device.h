@@ -18,14 +18,15 @@
 #include "transport/address.h"
 #include "transport/rdma/hca.h"
 
-/* Limit for the ports of a context. A context has no more devices than ports. */
+/* Limit for the ports of a context, and for its devices. */
 #define WF_RDMA_RAILS WF_KEY_NICS
 
 struct rdma_ctx;
 struct rdma_ep;
 struct wf_staging;
 
-/* A NIC that a context has opened. */
+/* A NIC that a context has opened. With WEFT_SHARING=split it opens each NIC several times
+ * (contexts.h). */
 struct rdma_device {
     struct rdma_ctx *ctx;
     struct wf_hca *hca;
@@ -39,14 +40,21 @@ struct rdma_device {
 
 /* A port that a context uses. */
 struct rdma_port {
-    struct rdma_device *device;
-    unsigned port_at; /* index in device->hca->ports */
+    struct rdma_device *device; /* the first context of its NIC */
+    unsigned port_at;           /* index in device->hca->ports */
 };
 
 struct rdma_ctx {
     struct rdma_device devices[WF_RDMA_RAILS];
     struct rdma_port ports[WF_RDMA_RAILS];
     unsigned ndevices, nports;
+    /* The NICs, each of which is open [ncontexts] times: devices[c * nnics + i] is context c of NIC
+     * i. Constant after the open. */
+    unsigned nnics, ncontexts;
+    enum weft_sharing category;          /* constant; not AUTO */
+    uint32_t endpoints;                  /* how many the program will open; 0: not known */
+    unsigned context_eps[WF_RDMA_RAILS]; /* endpoints of each context number; guarded by [lock] */
+    _Atomic bool degraded;               /* an endpoint got less than the category says */
     pthread_mutex_t lock; /* guards [kept] and each hca->ports, which events of the NIC change */
     struct wf_staging *local; /* registers the program's memory for NIC operations */
     /* The first endpoint. It is opened with the context, before regions can use up the locked
@@ -60,7 +68,8 @@ struct rdma_ctx {
  * and link layer, at most WEFT_RDMA_RAILS in all. Each port uses the GID that WEFT_RDMA_GID_INDEX
  * selects. Returns OK | EUNREACH (RDMA cannot be used) | ENOMEM. The reason for EUNREACH is logged,
  * except on a host that has no usable port although its configuration variables are right. */
-enum weft_status wf_rdma_ctx_open(struct rdma_ctx **out);
+enum weft_status wf_rdma_ctx_open(enum weft_sharing category, uint32_t endpoints,
+                                  struct rdma_ctx **out);
 void wf_rdma_ctx_close(struct rdma_ctx *ctx);
 
 /* Reads the events of all NICs of the context. Marks failed devices as gone, and failed queues as
@@ -69,6 +78,12 @@ void wf_rdma_ctx_read_events(struct rdma_ctx *ctx);
 
 /* Returns whether at least one NIC of the context can perform atomics for peers. */
 bool wf_rdma_atomics(const struct rdma_ctx *ctx);
+
+/* Returns whether the device is a further context of the first NIC. */
+static inline bool wf_rdma_is_further_context(const struct rdma_device *d)
+{
+    return d->number && d->number % d->ctx->nnics == 0;
+}
 
 static inline bool wf_rdma_device_works(const struct rdma_device *d)
 {
@@ -92,14 +107,16 @@ static inline bool wf_rdma_device_atomics(const struct rdma_device *d)
 
 /* Returns the implementation of NICs to use: libibverbs, or simulated NICs for tests. */
 const struct wf_hca_ops *wf_rdma_hca_ops(void);
-/* Returns the settings for all ports, as the configuration variables give them. */
-struct wf_hca_port_config wf_rdma_port_config(void);
+/* Returns the settings of contexts, as the configuration variables give them. */
+struct wf_hca_config wf_rdma_config(void);
 
 /* Chooses ctx->ports and opens their devices. If no port is usable, sets ctx->nports to 0. [reason]
  * then names the configuration variable that is wrong. [reason] is empty if no variable is
  * wrong. */
 void wf_rdma_ports_choose(struct rdma_ctx *ctx, char *reason, size_t room);
 void wf_rdma_devices_close(struct rdma_ctx *ctx);
+/* Closes the devices from number [first] on. */
+void wf_rdma_devices_close_from(struct rdma_ctx *ctx, unsigned first);
 
 /* Returns the reason for which a port cannot be used, or NULL if it can be used. */
 const char *wf_rdma_port_unusable(const struct wf_hca *hca, const struct wf_hca_port *p);

@@ -7,12 +7,14 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "config/config.h"
 #include "mem/staging.h"
 #include "transport/rdma/cm.h"
+#include "transport/rdma/contexts.h"
 #include "transport/rdma/rail.h"
 
 #define RECEIVES_BATCH 16u
@@ -27,8 +29,7 @@
 
 static size_t memory_size(const struct rdma_rail *r)
 {
-    return wf_rdma_credits_size(r) + ((size_t)r->receives + r->pieces) * QP_BUFFER +
-           QP_RESULTS * sizeof(uint64_t);
+    return wf_rdma_rail_bytes(r->receives);
 }
 
 static uint32_t *numbers(uint32_t n)
@@ -70,7 +71,7 @@ static enum weft_status queues_open(const struct rdma_rail *r, struct wf_hca_cq 
     bool shared = hca->caps.srq && wf_config()->rdma_srq;
     struct wf_hca_cq *made;
     enum weft_status status = hca->ops->cq_open(
-        hca, r->td, WF_MIN(r->receives + QP_UNDER_WAY, hca->caps.max_cq), true, &made);
+        hca, r->td, WF_MIN(wf_rdma_cq_depth(r->receives), hca->caps.max_cq), true, &made);
     if (status != WEFT_OK)
         return status;
     if (shared)
@@ -95,9 +96,7 @@ static void queues_close(struct rdma_rail *r)
 
 static enum weft_status queues_make(struct rdma_rail *r)
 {
-    const struct wf_hca *hca = r->device->hca;
-    if (hca->caps.td && hca->ops->td_open(r->device->pd, &r->td) != WEFT_OK)
-        r->td = NULL; /* The NIC is out of thread domains: the queues take locks. */
+    wf_rdma_domain_open(r->device, r->ep->level, r->ep->position, r->ep, &r->td);
     return queues_open(r, &r->cq, &r->srq);
 }
 
@@ -178,19 +177,20 @@ static uint32_t receives_of(const struct wf_hca_caps *caps)
 
 static struct rdma_rail *rail_new(struct rdma_ep *ep, unsigned number)
 {
-    const struct rdma_port *rail = &ep->ctx->ports[number];
-    const struct wf_hca_caps *caps = &rail->device->hca->caps;
-    struct rdma_rail *r = calloc(1, sizeof *r);
+    const struct rdma_port *port = &ep->ctx->ports[number];
+    struct rdma_device *device = wf_rdma_context_device(ep->ctx, port, ep->context);
+    const struct wf_hca_caps *caps = &device->hca->caps;
+    struct rdma_rail *r = wf_lines_new(sizeof *r);
     if (!r)
         return NULL;
     r->ep = ep;
-    r->device = rail->device;
-    r->port_at = rail->port_at;
+    r->device = device;
+    r->port_at = port->port_at;
     r->number = number;
     r->receives = r->nfree_receives = receives_of(caps);
     r->burst = (uint32_t)WF_MIN(wf_config()->poll_burst, QP_BURST_MOST);
     r->batch = WF_MIN(r->receives / 16, RECEIVES_BATCH);
-    r->pieces = r->nfree_pieces = r->receives / 2;
+    r->pieces = r->nfree_pieces = wf_rdma_pieces(r->receives);
     r->credits = r->nfree_credits = QP_LINKS;
     r->nfree_results = QP_RESULTS;
     wf_list_init(&r->links);
@@ -274,13 +274,15 @@ static enum weft_status rails_open(struct rdma_ep *ep)
 
 /* ---- an endpoint ---- */
 
-enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out)
+enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, uint32_t level, struct rdma_ep **out)
 {
-    struct rdma_ep *ep = calloc(1, sizeof *ep);
+    struct rdma_ep *ep = wf_lines_new(sizeof *ep);
     enum weft_status status;
     if (!ep)
         return WEFT_ENOMEM;
     ep->ctx = ctx;
+    ep->level = level;
+    ep->context = wf_rdma_context_take(ctx, &ep->position);
     ep->epoll_fd = -1;
     wf_list_init(&ep->readable);
     wf_list_init(&ep->paths);
@@ -297,13 +299,22 @@ enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out)
     return WEFT_OK;
 }
 
-enum weft_status wf_rdma_ep_open(struct rdma_ctx *ctx, struct rdma_ep **out)
+/* The endpoint that was opened with the context has level 0. For another level it makes room. */
+enum weft_status wf_rdma_ep_open(struct rdma_ctx *ctx, uint32_t level, struct rdma_ep **out)
 {
+    struct rdma_ep *kept;
     pthread_mutex_lock(&ctx->lock);
-    *out = ctx->kept;
+    kept = ctx->kept;
     ctx->kept = NULL;
     pthread_mutex_unlock(&ctx->lock);
-    return *out ? WEFT_OK : wf_rdma_ep_new(ctx, out);
+    if (kept && level) {
+        wf_rdma_ep_close(kept);
+        kept = NULL;
+    }
+    if (!kept)
+        return wf_rdma_ep_new(ctx, level, out);
+    *out = kept;
+    return WEFT_OK;
 }
 
 bool wf_rdma_ep_connects(const struct rdma_ep *ep)
@@ -323,7 +334,40 @@ void wf_rdma_ep_close(struct rdma_ep *ep)
         close(ep->timer_fd);
     if (ep->user)
         wf_cache_user_close(ep->user);
+    wf_rdma_context_give(ep->ctx, ep->context);
     free(ep);
+}
+
+static unsigned lock_flags(unsigned locks)
+{
+    return (locks & WF_HCA_LOCK_QP ? WEFT_LOCK_QP : 0u) |
+           (locks & WF_HCA_LOCK_UUAR ? WEFT_LOCK_UUAR : 0u);
+}
+
+static void rail_sharing(const struct rdma_rail *r, struct weft_ep_sharing_info *out)
+{
+    wf_list_each(it, &r->links)
+    {
+        const struct qp_link *l = wf_container_of(it, struct qp_link, item);
+        struct wf_hca_place place;
+        r->device->hca->ops->qp_place(l->qp, &place);
+        out->level = WF_MAX(out->level, place.level);
+        out->locks |= lock_flags(l->qp->locks);
+        out->queue_pairs++;
+    }
+    if (!r->nlinks && r->td && r->td->level == WF_HCA_TD_HALF && r->device->hca->caps.uars)
+        out->level = WF_MAX(out->level, 2u);
+    if (!r->nlinks && !r->td)
+        out->locks |= WEFT_LOCK_QP;
+    if (r->cq && r->cq->locks)
+        out->locks |= WEFT_LOCK_CQ;
+}
+
+void wf_rdma_ep_sharing(const struct rdma_ep *ep, struct weft_ep_sharing_info *out)
+{
+    const struct rdma_rail *r;
+    out->category = ep->ctx->category;
+    wf_rdma_each_rail(ep, i, r) rail_sharing(r, out);
 }
 
 bool wf_rdma_works(const struct rdma_ep *ep)

@@ -44,6 +44,7 @@ static bool ends_send(struct qp_link *l)
                                   .reads = l->rail->device->hca->caps.max_reads,
                                   .link = l->port.link},
                           .device = (uint8_t)l->rail->device->number,
+                          .is_first_nic = wf_rdma_is_further_context(l->rail->device),
                           .window = QP_WINDOW,
                           .name = wf_qp_link_name(l),
                           .credit_key = l->rail->credits_mr->rkey,
@@ -242,6 +243,7 @@ static const char *ends_take(struct qp_link *l, const struct qp_msg *ends)
     l->their_imm = wf_qp_imm_name(ends->name);
     l->their_psn = ends->end.psn;
     l->their_device = ends->device;
+    l->their_nic_has_all = !ends->device || ends->is_first_nic;
     l->has_reads = l->rail->device->hca->caps.max_reads && ends->end.reads;
     l->has_atomics = l->has_reads && l->rail->device->hca->caps.atomics;
     l->allowed = ends->window;

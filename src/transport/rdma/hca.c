@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "transport/rdma/uar.h"
 
 const char *wf_hca_status_text(enum wf_hca_status status)
 {
@@ -99,4 +100,12 @@ void wf_hca_made(struct wf_hca *hca, enum wf_hca_kind kind, uint64_t bytes)
 void wf_hca_freed(struct wf_hca *hca, enum wf_hca_kind kind, uint64_t bytes)
 {
     ledger_add(hca, kind, -(uint64_t)1, -bytes);
+}
+
+void wf_hca_uars_count(struct wf_hca *hca, const struct wf_uar_count *now)
+{
+    _Atomic uint64_t *objects = hca->ledger.objects;
+    atomic_store_explicit(&objects[WF_HCA_UAR], now->pages, memory_order_relaxed);
+    atomic_store_explicit(&objects[WF_HCA_UUAR], now->uuars, memory_order_relaxed);
+    atomic_store_explicit(&objects[WF_HCA_UUAR_USED], now->used, memory_order_relaxed);
 }

@@ -10,8 +10,10 @@
  *
  * The struct of each object (wf_hca_cq, ...) is the first member of the implementation's own
  * struct. The NIC's operations open and close the object, and count the object in the NIC's ledger
- * (struct wf_hca_ledger). Only one thread may use a given queue pair, completion queue or shared
- * receive queue. Any thread may use the other objects.
+ * (struct wf_hca_ledger). A completion queue, shared receive queue or queue pair of a thread domain
+ * may be used by one thread at a time only; those without a domain have locks, for posting and
+ * polling. Connecting, breaking and closing a queue pair is up to one thread. Any thread may use
+ * the other objects.
  *
  * A request names memory. The caller keeps this memory registered until it has polled the
  * completion of the request. */
@@ -24,18 +26,26 @@
 #include <weft/weft.h>
 
 struct wf_hca_ops;
+struct wf_uar_budget;
+struct wf_uar_count;
 
 #define WF_HCA_NAME 64
 
 /* ---- the ledger ---- */
 
 enum wf_hca_kind {
+    WF_HCA_CONTEXT,
     WF_HCA_PD,
     WF_HCA_TD,
     WF_HCA_CQ,
     WF_HCA_SRQ,
     WF_HCA_QP,
     WF_HCA_MR,
+    /* Doorbell registers (uar.h), where the NIC is known to have them: pages, registers, registers
+     * that a queue pair has. Pages that the driver took stay with the context until it closes. */
+    WF_HCA_UAR,
+    WF_HCA_UUAR,
+    WF_HCA_UUAR_USED,
     WF_HCA_KINDS
 };
 
@@ -76,11 +86,13 @@ struct wf_hca_port {
 #define WF_HCA_PORTS 4
 #define WF_HCA_MTU_LEAST 256u
 
-/* Settings for all ports of a NIC. They are applied to a port when the NIC is opened, and again
- * after each event of the port. */
-struct wf_hca_port_config {
-    int gid_index; /* -1: choose the GID of the table that most peers can reach */
-    uint16_t mtu;  /* upper bound in bytes; 0 if only the port limits the MTU */
+/* Settings of a context. Those of ports are applied when the NIC is opened, and again after each
+ * event of the port. */
+struct wf_hca_config {
+    int gid_index;                /* -1: choose the GID of the table that most peers can reach */
+    uint16_t mtu;                 /* upper bound in bytes; 0 if only the port limits the MTU */
+    bool blueflame;               /* false: requests are never written to the NIC's registers */
+    struct wf_uar_budget *budget; /* td_pool.h; NULL: no limit */
 };
 
 struct wf_hca_caps {
@@ -92,6 +104,7 @@ struct wf_hca_caps {
     /* limit for unfinished READs and atomics of a queue pair, in each direction */
     uint8_t max_reads;
     bool srq, td, atomics;
+    bool uars;           /* thread domains have doorbell pages (uar.h), which are counted */
     bool global_atomics; /* the NIC's atomics are atomic with respect to processors, too */
     bool on_demand;      /* on-demand paging: pages may be registered without being pinned */
     /* the NIC can register dma-bufs, but its driver may still refuse some dma-bufs */
@@ -99,12 +112,12 @@ struct wf_hca_caps {
     uint32_t vendor, part;
 };
 
-/* A NIC that is open. */
+/* A context of a NIC: the NIC, opened once. A process may open a NIC several times. */
 struct wf_hca {
     const struct wf_hca_ops *ops;
     char name[WF_HCA_NAME];
     struct wf_hca_caps caps;
-    struct wf_hca_port_config config;
+    struct wf_hca_config config;
     struct wf_hca_port ports[WF_HCA_PORTS]; /* state at the open, or at the last event */
     unsigned nports;
     /* readable when the NIC has an asynchronous event; -1 if it reports none */
@@ -115,8 +128,25 @@ struct wf_hca {
 struct wf_hca_pd {
     struct wf_hca *hca;
 };
+/* How much of a doorbell page a thread domain has (td_pool.h): a page, with an unused page beside
+ * it; a page; half of a page. NICs without such pages have domains of one kind. */
+enum wf_hca_td_level { WF_HCA_TD_SPACED, WF_HCA_TD_PAGE, WF_HCA_TD_HALF };
+
 struct wf_hca_td {
     struct wf_hca *hca;
+    uint8_t level; /* enum wf_hca_td_level */
+};
+
+/* Locks that posting takes. */
+enum wf_hca_lock { WF_HCA_LOCK_QP = 1, WF_HCA_LOCK_UUAR = 2 };
+
+/* Where a queue pair is. */
+struct wf_hca_place {
+    bool known;    /* false: the NIC has no such registers, or does not report them */
+    uint64_t page; /* its doorbell page: equal for queue pairs that share one */
+    uint8_t half;  /* which register of the page */
+    uint8_t level; /* what its owner shares with others: 1 nothing, 2 the page, 3 the register */
+    bool doorbell; /* requests are never written to this register (BlueFlame) */
 };
 /* The operation [async] sets a queue's [failed] when it takes the event that the queue failed. If a
  * completion queue overflows, completions are lost, and the queue counts as failed. Some NICs go on
@@ -128,6 +158,7 @@ struct wf_hca_cq {
      * events. */
     int event_fd;
     uint32_t depth;
+    bool locks; /* polling takes a lock */
     _Atomic bool failed;
 };
 struct wf_hca_srq {
@@ -139,7 +170,8 @@ struct wf_hca_qp {
     struct wf_hca *hca;
     uint32_t number;
     uint32_t inline_max, sq_depth;
-    uint16_t mtu; /* bytes of payload in a packet; set when the queue pair is connected */
+    uint16_t mtu;  /* bytes of payload in a packet; set when the queue pair is connected */
+    uint8_t locks; /* enum wf_hca_lock, or-ed: those that posting takes */
 };
 struct wf_hca_mr {
     struct wf_hca *hca;
@@ -234,6 +266,7 @@ struct wf_hca_wc {
 struct wf_hca_qp_params {
     struct wf_hca_pd *pd;
     struct wf_hca_td *td; /* NULL for a queue pair with locks */
+    const void *owner;    /* stands for the thread that uses the queue pair; see wf_hca_place */
     struct wf_hca_cq *send_cq, *recv_cq;
     /* NULL if the queue pair gets its own receive queue, with rq_depth entries */
     struct wf_hca_srq *srq;
@@ -406,7 +439,7 @@ struct wf_hca_ops {
 
     /* Lists at most [room] NICs of this host. Returns how many it listed. */
     unsigned (*list)(struct wf_hca_found *out, unsigned room);
-    enum weft_status (*open)(const char *name, const struct wf_hca_port_config *config,
+    enum weft_status (*open)(const char *name, const struct wf_hca_config *config,
                              struct wf_hca **out);
     void (*close)(struct wf_hca *hca); /* Called after all objects of the NIC were closed. */
     uint64_t (*now_ns)(struct wf_hca *hca);
@@ -416,9 +449,11 @@ struct wf_hca_ops {
 
     enum weft_status (*pd_open)(struct wf_hca *hca, struct wf_hca_pd **out);
     void (*pd_close)(struct wf_hca_pd *pd);
-    /* Opens a thread domain. Objects within the domain have no locks, so only one thread at a time
-     * may use them. Returns EUNREACH if caps.td is false. */
-    enum weft_status (*td_open)(struct wf_hca_pd *pd, struct wf_hca_td **out);
+    /* Opens a thread domain for [owner]. Objects within the domain have no locks, so only one
+     * thread at a time may use them. Returns EUNREACH if caps.td is false; ELIMIT if the NIC, the
+     * context or config.budget has no doorbell page left for [level]. */
+    enum weft_status (*td_open)(struct wf_hca_pd *pd, enum wf_hca_td_level level, const void *owner,
+                                struct wf_hca_td **out);
     void (*td_close)(struct wf_hca_td *td);
 
     /* Open a completion queue or a shared receive queue. If [td] is NULL, the queue has locks, and
@@ -447,6 +482,8 @@ struct wf_hca_ops {
     /* Puts the queue pair back into state "reset", from which it can be connected again. Its queues
      * are emptied, and no completions are reported. */
     enum weft_status (*qp_reset)(struct wf_hca_qp *qp);
+    /* Finds out where the queue pair is. Any thread. */
+    void (*qp_place)(struct wf_hca_qp *qp, struct wf_hca_place *out);
     void (*qp_close)(struct wf_hca_qp *qp);
 
     /* Registers memory. [at] is the I/O virtual address of the first byte. The requests of both
@@ -506,5 +543,7 @@ void wf_hca_port_set(const struct wf_hca *hca, struct wf_hca_port *port,
  * object's queues or memory. */
 void wf_hca_made(struct wf_hca *hca, enum wf_hca_kind kind, uint64_t bytes);
 void wf_hca_freed(struct wf_hca *hca, enum wf_hca_kind kind, uint64_t bytes);
+/* Sets the ledger's numbers of doorbell registers. The caller holds its lock on the policy. */
+void wf_hca_uars_count(struct wf_hca *hca, const struct wf_uar_count *now);
 
 #endif

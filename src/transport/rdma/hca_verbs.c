@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hca.h over libibverbs: NICs and their ports, protection and thread domains, events, and the table
- * of operations. */
+/* hca.h over libibverbs: NICs and their ports, events, and the table of operations. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -37,6 +36,20 @@ enum weft_status wf_verbs_refusal(void)
 }
 
 /* ---- NICs ---- */
+
+/* libmlx5 reads this variable when it opens a context. Other threads may read the environment at
+ * any time, so it is set before the first device is opened, and never again. */
+static void blueflame_off(void)
+{
+    (void)setenv("MLX5_SHUT_UP_BF", "1", 0);
+}
+
+static void blueflame_set(const struct wf_hca_config *config)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (!config->blueflame)
+        pthread_once(&once, blueflame_off);
+}
 
 /* A NIC writes to physical pages. After a fork the parent must keep these pages. Since Linux 5.12
  * the kernel copies such pages for the child at the fork. Older kernels need ibv_fork_init(3). */
@@ -156,17 +169,18 @@ static bool can_dmabuf(struct ibv_pd *pd)
 }
 
 /* Finds out by trying what no query reports: the limit for inline bytes, whether the device has
- * thread domains, and whether it can register dma-bufs. */
+ * thread domains, and whether it can register dma-bufs. The queue pair is in a thread domain,
+ * because on mlx5 one without a domain takes a doorbell page that no domain can use afterwards. */
 static void caps_probe(struct verbs_hca *h)
 {
     struct ibv_td_init_attr td_attr = {0};
     struct ibv_td *td = ibv_alloc_td(h->context, &td_attr);
     struct ibv_pd *pd = ibv_alloc_pd(h->context);
+    struct ibv_parent_domain_init_attr in_td = {.pd = pd, .td = td};
+    struct ibv_pd *domain = pd && td ? ibv_alloc_parent_domain(h->context, &in_td) : NULL;
     struct ibv_cq *cq = ibv_create_cq(h->context, 1, NULL, NULL, 0);
     h->base.caps.td = td;
     h->base.caps.dmabuf = pd && can_dmabuf(pd);
-    if (td)
-        ibv_dealloc_td(td);
     for (uint32_t bytes = 512; pd && cq && bytes && !h->base.caps.inline_max; bytes /= 2) {
         struct ibv_qp_init_attr attr = {
             .send_cq = cq,
@@ -178,7 +192,7 @@ static void caps_probe(struct verbs_hca *h)
                     .max_inline_data = bytes},
             .qp_type = IBV_QPT_RC,
         };
-        struct ibv_qp *qp = ibv_create_qp(pd, &attr);
+        struct ibv_qp *qp = ibv_create_qp(domain ? domain : pd, &attr);
         if (!qp)
             continue;
         h->base.caps.inline_max = attr.cap.max_inline_data;
@@ -186,8 +200,29 @@ static void caps_probe(struct verbs_hca *h)
     }
     if (cq)
         ibv_destroy_cq(cq);
+    if (domain)
+        ibv_dealloc_pd(domain);
+    if (td)
+        ibv_dealloc_td(td);
     if (pd)
         ibv_dealloc_pd(pd);
+    wf_verbs_probed(h);
+}
+
+/* The variables of mlx5 that would explain why its context cannot be opened. */
+static void refusal_explain(const char *name)
+{
+    const struct wf_uar_config env = wf_uar_config_env(WF_UAR_CLASSIC);
+    const char *wrong = wf_uar_config_wrong(&env);
+    int err = errno;
+    if (!strncmp(name, "mlx5", 4) && wrong)
+        wf_error("%s cannot be opened: %s", name, wrong);
+    else if (!strncmp(name, "mlx5", 4) && err == ENOMEM)
+        wf_error("%s cannot be opened: %m; if the kernel's log says ALLOC_UAR and \"limits "
+                 "exceeded\", the NIC's UAR pages are taken: let processes open fewer endpoints or "
+                 "share more (WEFT_SHARING), or raise PF_LOG_BAR_SIZE (mlxconfig)",
+                 name);
+    errno = err;
 }
 
 static struct ibv_context *context_open(const char *name)
@@ -211,12 +246,13 @@ static struct ibv_context *context_open(const char *name)
 static void verbs_close(struct wf_hca *hca)
 {
     struct verbs_hca *h = VERBS(hca, hca);
+    wf_verbs_domains_close(h);
     if (ibv_close_device(h->context))
         wf_warn("%s cannot be closed: %m", hca->name);
     free(h);
 }
 
-static enum weft_status verbs_open(const char *name, const struct wf_hca_port_config *config,
+static enum weft_status verbs_open(const char *name, const struct wf_hca_config *config,
                                    struct wf_hca **out)
 {
     struct ibv_device_attr_ex attr;
@@ -226,12 +262,15 @@ static enum weft_status verbs_open(const char *name, const struct wf_hca_port_co
     h->base.ops = &wf_hca_verbs;
     h->base.config = *config;
     strncpy(h->base.name, name, sizeof h->base.name - 1);
+    blueflame_set(config);
     h->context = context_open(name);
     if (!h->context) {
         enum weft_status status = wf_verbs_refusal();
+        refusal_explain(name);
         free(h);
         return status;
     }
+    wf_verbs_domains_open(h);
     if (ibv_query_device_ex(h->context, NULL, &attr) ||
         fcntl(h->context->async_fd, F_SETFL, O_NONBLOCK)) {
         verbs_close(&h->base);
@@ -239,11 +278,13 @@ static enum weft_status verbs_open(const char *name, const struct wf_hca_port_co
     }
     h->base.async_fd = h->context->async_fd;
     caps_query(h, &attr);
+    h->base.caps.uars = h->is_mlx5;
     caps_probe(h);
     for (unsigned i = 0; i < h->base.nports; i++) {
         h->base.ports[i].number = (uint8_t)(i + 1);
         port_query(h, &h->base.ports[i]);
     }
+    wf_hca_made(&h->base, WF_HCA_CONTEXT, 0);
     *out = &h->base;
     return WEFT_OK;
 }
@@ -252,70 +293,6 @@ static uint64_t verbs_now_ns(struct wf_hca *hca)
 {
     (void)hca;
     return wf_now_ns();
-}
-
-/* ---- domains ---- */
-
-static enum weft_status verbs_pd_open(struct wf_hca *hca, struct wf_hca_pd **out)
-{
-    struct verbs_pd *pd = calloc(1, sizeof *pd);
-    if (!pd)
-        return WEFT_ENOMEM;
-    pd->base.hca = hca;
-    pd->pd = ibv_alloc_pd(VERBS(hca, hca)->context);
-    if (!pd->pd) {
-        enum weft_status status = wf_verbs_refusal();
-        free(pd);
-        return status;
-    }
-    wf_hca_made(hca, WF_HCA_PD, 0);
-    *out = &pd->base;
-    return WEFT_OK;
-}
-
-static void verbs_pd_close(struct wf_hca_pd *pd)
-{
-    if (ibv_dealloc_pd(VERBS(pd, pd)->pd))
-        wf_warn("%s: a protection domain cannot be freed: %m", pd->hca->name);
-    wf_hca_freed(pd->hca, WF_HCA_PD, 0);
-    free(pd);
-}
-
-static void verbs_td_close(struct wf_hca_td *base)
-{
-    struct verbs_td *td = VERBS(base, td);
-    if (td->domain && ibv_dealloc_pd(td->domain))
-        wf_warn("%s: a parent domain cannot be freed: %m", base->hca->name);
-    if (td->td && ibv_dealloc_td(td->td))
-        wf_warn("%s: a thread domain cannot be freed: %m", base->hca->name);
-    if (td->domain)
-        wf_hca_freed(base->hca, WF_HCA_TD, 0);
-    free(td);
-}
-
-static enum weft_status verbs_td_open(struct wf_hca_pd *pd, struct wf_hca_td **out)
-{
-    struct ibv_context *context = VERBS(pd->hca, hca)->context;
-    struct ibv_td_init_attr td_attr = {0};
-    struct ibv_parent_domain_init_attr attr = {.pd = VERBS(pd, pd)->pd};
-    struct verbs_td *td;
-    if (!pd->hca->caps.td)
-        return WEFT_EUNREACH;
-    td = calloc(1, sizeof *td);
-    if (!td)
-        return WEFT_ENOMEM;
-    td->base.hca = pd->hca;
-    td->td = attr.td = ibv_alloc_td(context, &td_attr);
-    if (td->td)
-        td->domain = ibv_alloc_parent_domain(context, &attr);
-    if (!td->domain) {
-        enum weft_status status = wf_verbs_refusal();
-        verbs_td_close(&td->base);
-        return status;
-    }
-    wf_hca_made(pd->hca, WF_HCA_TD, 0);
-    *out = &td->base;
-    return WEFT_OK;
 }
 
 /* ---- events ---- */
@@ -375,10 +352,10 @@ const struct wf_hca_ops wf_hca_verbs = {
     .close = verbs_close,
     .now_ns = verbs_now_ns,
     .gids = verbs_gids,
-    .pd_open = verbs_pd_open,
-    .pd_close = verbs_pd_close,
-    .td_open = verbs_td_open,
-    .td_close = verbs_td_close,
+    .pd_open = wf_verbs_pd_open,
+    .pd_close = wf_verbs_pd_close,
+    .td_open = wf_verbs_td_open,
+    .td_close = wf_verbs_td_close,
     .cq_open = wf_verbs_cq_open,
     .cq_close = wf_verbs_cq_close,
     .srq_open = wf_verbs_srq_open,
@@ -388,6 +365,7 @@ const struct wf_hca_ops wf_hca_verbs = {
     .qp_break = wf_verbs_qp_break,
     .qp_expects = wf_verbs_qp_expects,
     .qp_reset = wf_verbs_qp_reset,
+    .qp_place = wf_verbs_qp_place,
     .qp_close = wf_verbs_qp_close,
     .mr_open = wf_verbs_mr_open,
     .mr_open_dmabuf = wf_verbs_mr_open_dmabuf,

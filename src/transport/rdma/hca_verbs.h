@@ -2,7 +2,8 @@
 /* Definitions for the files that implement hca.h over libibverbs. These files use reliable
  * connections, which every provider has.
  *
- *   hca_verbs.c        NICs and their ports, protection and thread domains, events, the table
+ *   hca_verbs.c        NICs and their ports, events, the table
+ *   hca_verbs_td.c     protection and thread domains, doorbell registers
  *   hca_verbs_queue.c  completion queues, receive queues
  *   hca_verbs_qp.c     queue pairs, posting requests
  *   hca_verbs_mr.c     memory regions
@@ -13,10 +14,30 @@
 #include <infiniband/verbs.h>
 
 #include "transport/rdma/hca.h"
+#include "transport/rdma/sizes.h"
+#include "transport/rdma/td_pool.h"
+#include "transport/rdma/uar.h"
+
+struct verbs_raw_td;
 
 struct verbs_hca {
     struct wf_hca base;
     struct ibv_context *context;
+    struct wf_td_pool pool;
+    pthread_mutex_t lock; /* guards what follows */
+    bool is_mlx5;         /* has doorbell registers, of which [uars] keeps account */
+    bool mismatch_logged; /* the account and the driver differ */
+    struct wf_uars uars;
+    uint32_t own_pages; /* those of them that the pool has not taken from the budget */
+    struct verbs_raw_td *raws;
+};
+/* A domain that the pool has. */
+struct verbs_raw_td {
+    struct verbs_raw_td *next;
+    struct ibv_td *td;
+    bool counted; /* in [uars]: */
+    struct wf_uuar uuar;
+    uint64_t reg; /* address of its register; 0 until the first queue pair */
 };
 struct verbs_pd {
     struct wf_hca_pd base;
@@ -24,15 +45,19 @@ struct verbs_pd {
 };
 struct verbs_td {
     struct wf_hca_td base;
-    struct ibv_td *td;
-    /* the parent domain: a protection domain whose objects belong to [td] */
+    struct wf_td_lease lease;
+    /* the parent domain: a protection domain whose objects belong to the thread domain */
     struct ibv_pd *domain;
 };
 struct verbs_cq {
     struct wf_hca_cq base;
     struct ibv_cq *cq;
+    /* The queue [cq] as ibv_start_poll(3) needs it, which takes no lock. NULL if the queue is not
+     * of a single thread, or its provider has no such queues. */
+    struct ibv_cq_ex *ex;
     struct ibv_comp_channel *channel; /* NULL if the queue has no events */
     uint64_t bytes;
+    bool broken; /* [ex]: a poll failed behind completions that it returned */
 };
 struct verbs_srq {
     struct wf_hca_srq base;
@@ -46,6 +71,12 @@ struct verbs_qp {
      * ibv_post_send(3). */
     struct ibv_qp_ex *ex;
     uint64_t bytes;
+    const struct wf_hca_td *td;
+    const void *owner;
+    bool counted; /* in the NIC's account: */
+    struct wf_uuar uuar;
+    uint64_t reg; /* address of its register; 0: not known */
+    bool can_blueflame;
 };
 struct verbs_mr {
     struct wf_hca_mr base;
@@ -54,10 +85,6 @@ struct verbs_mr {
 
 #define VERBS(ptr, kind) ((struct verbs_##kind *)(void *)(ptr))
 
-/* Estimated bytes of a queue's entry, for the ledger of NIC objects. Providers do not report the
- * size, which is 64 bytes on common NICs. */
-#define CQE_BYTES 64
-#define WQE_BYTES 64
 #define POST_BATCH 32 /* limit for the requests in one call of libibverbs */
 
 /* ---- hca_verbs.c ---- */
@@ -69,6 +96,21 @@ enum weft_status wf_verbs_status(int err);
 enum weft_status wf_verbs_refusal(void);
 
 /* ---- the operations of hca.h ---- */
+
+/* hca_verbs_td.c */
+void wf_verbs_domains_open(struct verbs_hca *h);
+void wf_verbs_domains_close(struct verbs_hca *h);
+/* A thread domain was opened and closed: the driver keeps its page for the next one. */
+void wf_verbs_probed(struct verbs_hca *h);
+enum weft_status wf_verbs_pd_open(struct wf_hca *hca, struct wf_hca_pd **out);
+void wf_verbs_pd_close(struct wf_hca_pd *pd);
+enum weft_status wf_verbs_td_open(struct wf_hca_pd *pd, enum wf_hca_td_level level,
+                                  const void *owner, struct wf_hca_td **out);
+void wf_verbs_td_close(struct wf_hca_td *td);
+/* Find out where a new queue pair is, and which locks it has; take it out of the account. */
+void wf_verbs_qp_uuar_open(struct verbs_qp *qp, const struct wf_hca_qp_params *params);
+void wf_verbs_qp_uuar_close(struct verbs_qp *qp);
+void wf_verbs_qp_place(struct wf_hca_qp *qp, struct wf_hca_place *out);
 
 /* hca_verbs_queue.c */
 enum weft_status wf_verbs_cq_open(struct wf_hca *hca, struct wf_hca_td *td, uint32_t depth,

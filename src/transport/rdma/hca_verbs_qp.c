@@ -12,6 +12,7 @@
 void wf_verbs_qp_close(struct wf_hca_qp *base)
 {
     struct verbs_qp *qp = VERBS(base, qp);
+    wf_verbs_qp_uuar_close(qp);
     if (qp->qp && ibv_destroy_qp(qp->qp))
         wf_warn("%s: a queue pair cannot be freed: %m", base->hca->name);
     if (qp->qp)
@@ -76,8 +77,9 @@ enum weft_status wf_verbs_qp_open(const struct wf_hca_qp_params *p, struct wf_hc
     qp->base.number = qp->qp->qp_num;
     qp->base.inline_max = attr.cap.max_inline_data;
     qp->base.sq_depth = attr.cap.max_send_wr;
-    qp->bytes = ((uint64_t)attr.cap.max_send_wr + attr.cap.max_recv_wr) * WQE_BYTES;
+    qp->bytes = ((uint64_t)attr.cap.max_send_wr + attr.cap.max_recv_wr) * WF_WQE_BYTES;
     wf_hca_made(qp->base.hca, WF_HCA_QP, qp->bytes);
+    wf_verbs_qp_uuar_open(qp, p);
     *out = &qp->base;
     return WEFT_OK;
 }

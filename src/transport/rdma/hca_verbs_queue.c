@@ -27,21 +27,42 @@ void wf_verbs_cq_close(struct wf_hca_cq *base)
     free(cq);
 }
 
-/* Creates the completion queue of [owner]. If [td] is not NULL and the provider allows it, the
- * queue has no lock. Returns NULL with errno after a failure. */
-static struct ibv_cq *cq_create(struct verbs_cq *owner, const struct wf_hca_td *td, uint32_t depth)
+/* What a completion reports (ibv_create_cq_ex(3)). */
+#define WC_FIELDS (IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM)
+
+/* Creates a queue of the thread domain that is polled without a lock. Some providers, such as hns,
+ * want to know the domain; others refuse a queue with a domain. Returns NULL if the provider has no
+ * such queues. */
+static struct ibv_cq_ex *cq_create_alone(struct verbs_cq *owner, const struct wf_hca_td *td,
+                                         uint32_t depth)
 {
     struct ibv_context *context = VERBS(owner->base.hca, hca)->context;
     struct ibv_cq_init_attr_ex attr = {.cqe = depth,
                                        .cq_context = owner,
                                        .channel = owner->channel,
-                                       .wc_flags = IBV_WC_STANDARD_FLAGS,
+                                       .wc_flags = WC_FIELDS,
                                        .comp_mask =
                                            IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD,
                                        .flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
-                                       .parent_domain = td ? VERBS(td, td)->domain : NULL};
-    struct ibv_cq_ex *cq = td ? ibv_create_cq_ex(context, &attr) : NULL;
-    return cq ? ibv_cq_ex_to_cq(cq) : ibv_create_cq(context, (int)depth, owner, owner->channel, 0);
+                                       .parent_domain = VERBS(td, td)->domain};
+    struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &attr);
+    attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    return cq ? cq : ibv_create_cq_ex(context, &attr);
+}
+
+/* Creates the completion queue of [owner]. Returns false with errno after a failure. */
+static bool cq_create(struct verbs_cq *owner, const struct wf_hca_td *td, uint32_t depth)
+{
+    struct ibv_context *context = VERBS(owner->base.hca, hca)->context;
+    owner->ex = td ? cq_create_alone(owner, td, depth) : NULL;
+    owner->cq = owner->ex ? ibv_cq_ex_to_cq(owner->ex)
+                          : ibv_create_cq(context, (int)depth, owner, owner->channel, 0);
+    owner->base.locks = !owner->ex;
+    if (td && !owner->ex)
+        wf_info("%s: completion queues of one thread take locks all the same: the driver has no "
+                "others",
+                owner->base.hca->name);
+    return owner->cq;
 }
 
 static struct ibv_comp_channel *channel_open(struct ibv_context *context)
@@ -71,11 +92,10 @@ enum weft_status wf_verbs_cq_open(struct wf_hca *hca, struct wf_hca_td *td, uint
             goto failed;
         cq->base.event_fd = cq->channel->fd;
     }
-    cq->cq = cq_create(cq, td, depth);
-    if (!cq->cq)
+    if (!cq_create(cq, td, depth))
         goto failed;
     cq->base.depth = (uint32_t)cq->cq->cqe;
-    cq->bytes = (uint64_t)cq->base.depth * CQE_BYTES;
+    cq->bytes = (uint64_t)cq->base.depth * WF_CQE_BYTES;
     wf_hca_made(hca, WF_HCA_CQ, cq->bytes);
     *out = &cq->base;
     return WEFT_OK;
@@ -121,13 +141,53 @@ static void wc_take(const struct ibv_wc *from, struct wf_hca_wc *to)
         to->imm = be32toh(from->imm_data);
 }
 
-int wf_verbs_poll(struct wf_hca_cq *cq, struct wf_hca_wc *out, unsigned room)
+static int poll_locked(struct ibv_cq *cq, struct wf_hca_wc *out, unsigned room)
 {
     struct ibv_wc wc[POLL_BATCH];
-    int n = ibv_poll_cq(VERBS(cq, cq)->cq, (int)WF_MIN(room, POLL_BATCH), wc);
+    int n = ibv_poll_cq(cq, (int)WF_MIN(room, POLL_BATCH), wc);
     for (int i = 0; i < n; i++)
         wc_take(&wc[i], &out[i]);
     return n;
+}
+
+static void wc_read(struct ibv_cq_ex *cq, struct wf_hca_wc *to)
+{
+    bool ok = cq->status == IBV_WC_SUCCESS;
+    enum ibv_wc_opcode opcode = ok ? ibv_wc_read_opcode(cq) : IBV_WC_SEND;
+    bool received = ok && opcode & IBV_WC_RECV;
+    *to = (struct wf_hca_wc){
+        .id = cq->wr_id,
+        .qp = ibv_wc_read_qp_num(cq),
+        .len = received ? ibv_wc_read_byte_len(cq) : 0,
+        .kind = received ? WF_HCA_WC_RECEIVED : WF_HCA_WC_SENT,
+        .status = (uint8_t)wc_status(cq->status),
+        .has_imm = received && ibv_wc_read_wc_flags(cq) & IBV_WC_WITH_IMM,
+        .is_write = received && opcode == IBV_WC_RECV_RDMA_WITH_IMM,
+    };
+    if (to->has_imm)
+        to->imm = be32toh(ibv_wc_read_imm_data(cq));
+}
+
+/* Polls without a lock. Each ibv_start_poll(3) that succeeds needs one ibv_end_poll(3). */
+static int poll_alone(struct verbs_cq *cq, struct wf_hca_wc *out, unsigned room)
+{
+    struct ibv_poll_cq_attr attr = {0};
+    unsigned n = 0;
+    int err = cq->broken ? EIO : room ? ibv_start_poll(cq->ex, &attr) : ENOENT;
+    if (err)
+        return err == ENOENT ? 0 : -1;
+    do
+        wc_read(cq->ex, &out[n++]);
+    while (n < room && !(err = ibv_next_poll(cq->ex)));
+    ibv_end_poll(cq->ex);
+    cq->broken = err && err != ENOENT; /* providers do not report it again */
+    return (int)n;
+}
+
+int wf_verbs_poll(struct wf_hca_cq *base, struct wf_hca_wc *out, unsigned room)
+{
+    struct verbs_cq *cq = VERBS(base, cq);
+    return cq->ex ? poll_alone(cq, out, room) : poll_locked(cq->cq, out, room);
 }
 
 enum weft_status wf_verbs_arm(struct wf_hca_cq *cq)
@@ -176,7 +236,7 @@ enum weft_status wf_verbs_srq_open(struct wf_hca_pd *pd, struct wf_hca_td *td, u
         return status;
     }
     srq->base.depth = WF_MIN(depth, attr.attr.max_wr);
-    srq->bytes = (uint64_t)attr.attr.max_wr * WQE_BYTES;
+    srq->bytes = (uint64_t)attr.attr.max_wr * WF_WQE_BYTES;
     wf_hca_made(pd->hca, WF_HCA_SRQ, srq->bytes);
     *out = &srq->base;
     return WEFT_OK;

@@ -369,6 +369,7 @@ static inline void run_begin(struct qp_link *l, struct wf_tpeer *tpeer, struct w
     l->run = l->posted;
     wf_qp_request_at(l, l->posted)->put = tpeer;
     w->link = l;
+    w->nic = l->their_device;
     w->len_max = l->inline_max;
 }
 

@@ -6,6 +6,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 
+#include "base/atomic.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/config.h"
@@ -23,7 +24,7 @@ void wf_qp_state_set(struct qp_link *l, enum qp_state state)
     if (state != QP_UP)
         wf_qp_run_close(l);
     l->state = (uint8_t)state;
-    l->puts = (uint8_t)(state == QP_UP && l->their_device ? QP_CONNECTED : state);
+    l->puts = (uint8_t)(state == QP_UP && !l->their_nic_has_all ? QP_CONNECTED : state);
 }
 
 void wf_qp_fail(struct qp_link *l, enum wf_hca_status why)
@@ -65,8 +66,8 @@ static uint64_t request_id(const struct qp_link *l, uint32_t number)
 static bool line_make(struct qp_link *l)
 {
     l->line_mask = QP_LINE - 1;
-    l->line = calloc(l->line_mask + 1, sizeof *l->line);
-    l->requests = calloc(l->depth, sizeof *l->requests);
+    l->line = wf_lines_new((l->line_mask + 1) * sizeof *l->line);
+    l->requests = wf_lines_new(l->depth * sizeof *l->requests);
     for (uint32_t i = 0; l->requests && i < l->depth; i++)
         l->requests[i] = wf_qp_none;
     l->put = (struct wf_hca_wr){.op = WF_HCA_WRITE, .flags = WF_HCA_INLINE, .nsge = 1};
@@ -101,6 +102,7 @@ static enum weft_status qp_make(struct qp_link *l)
     struct rdma_rail *r = l->rail;
     struct wf_hca_qp_params p = {.pd = r->device->pd,
                                  .td = r->td,
+                                 .owner = r->ep,
                                  .send_cq = r->cq,
                                  .recv_cq = r->cq,
                                  .srq = r->srq,
@@ -206,7 +208,7 @@ struct net_link *wf_qp_open(struct net_chan *chan, const struct wf_net_conn *con
 {
     struct rdma_ep *ep = wf_rdma_ep_of(wf_net_chan_ep(chan));
     struct net_path *path = path_of(ep, chan);
-    struct qp_link *l = path ? calloc(1, sizeof *l) : NULL;
+    struct qp_link *l = path ? wf_lines_new(sizeof *l) : NULL;
     struct rdma_rail *r;
     if (!l)
         return NULL;

@@ -122,26 +122,17 @@
 #include "transport/rdma/hca.h"
 #include "transport/rdma/qp_msg.h"
 #include "transport/rdma/reg.h"
+#include "transport/rdma/sizes.h"
 
-#define QP_BUFFER 8192u
-/* receive buffers for a channel's whole ring: 128 KiB / QP_BUFFER + 1 */
-#define QP_RESERVE 17u
-#define QP_WINDOW (2 * QP_RESERVE) /* SENDs granted to a new peer at first */
-/* Receive buffers for the peer's credit writes, in addition to the QP_WINDOW buffers for SENDs.
- * Used only if each queue pair has its own receive queue. */
-#define QP_GRANTS 4u
 /* Length of a link's ring of SENDs that arrived and were not read. A power of two, greater than the
  * most SENDs that are granted at a time. */
 #define QP_LINE 256u
 #define QP_BURST_MOST 64u
 #define QP_INLINE_MAX 512u
-#define QP_UNDER_WAY 2048u /* limit for [under_way] of a rail */
-#define QP_SPARE 64u       /* requests of QP_UNDER_WAY that are kept for grants of credit */
+#define QP_SPARE 64u /* requests of QP_UNDER_WAY that are kept for grants of credit */
 /* If this many successive queue pairs of a channel carried nothing, the channel uses its socket.
  * With more than two ports, the limit is the number of ports plus 1 (wf_rdma_tries). */
 #define QP_TRIES 3u
-#define QP_LINKS 16384u /* limit for the links on one rail */
-#define QP_RESULTS QP_UNDER_WAY
 #define QP_POST_LIST 32u /* most requests posted at a time */
 /* Set in the id of each receive request. The other bits of the id are the index of the receive
  * buffer. */
@@ -156,6 +147,9 @@ _Static_assert(QP_RESULTS < NO_RESULT, "their numbers");
 /* The RDMA part of an endpoint. */
 struct rdma_ep {
     struct rdma_ctx *ctx;
+    uint32_t level;          /* of struct weft_ep_params */
+    unsigned context;        /* which context of each NIC it uses (contexts.h) */
+    unsigned position;       /* how many endpoints that context had before */
     struct wf_list readable; /* links with received bytes to be read, and links that failed */
     struct wf_list paths;    /* struct net_path */
     /* rails[i] uses ctx->ports[i]; NULL if the rail could not be opened */
@@ -319,6 +313,7 @@ struct qp_link {
     uint32_t their_credit_key, their_name;
     uint32_t their_imm; /* wf_qp_imm_name of their_name */
     uint8_t their_device;
+    bool their_nic_has_all; /* each region of the peer with any remote key has one for that NIC */
     /* librdmacm (cm.h) */
     struct wf_hca_conn *conn; /* NULL if there is no connection */
     const struct wf_hca_patience *patience;

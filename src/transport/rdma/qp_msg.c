@@ -5,6 +5,7 @@
 
 #define MAGIC 0x35445257u         /* "WRD5" */
 #define CM_DATA_MAGIC 0x31435257u /* "WRC1" */
+#define FLAG_FIRST_NIC 1u
 
 struct qp_msg_head {
     uint32_t magic;
@@ -26,7 +27,7 @@ struct qp_msg_ends {
     uint8_t reads, link;
     uint16_t cm_port;
     uint32_t window, name, credit_key;
-    uint8_t device, zero[3];
+    uint8_t device, flags, zero[2];
     uint64_t credit_at;
     uint8_t cm_address[16];
     uint64_t ticket;
@@ -64,6 +65,7 @@ size_t wf_qp_msg_write(const struct qp_msg *word, uint8_t *to)
         .reads = end->reads,
         .link = end->link,
         .device = word->device,
+        .flags = word->is_first_nic ? FLAG_FIRST_NIC : 0,
         .window = word->window,
         .name = word->name,
         .credit_key = word->credit_key,
@@ -127,6 +129,7 @@ bool wf_qp_msg_read(const uint8_t *bytes, struct qp_msg *word)
                 .reads = s.reads,
                 .link = s.link},
         .device = s.device,
+        .is_first_nic = s.flags & FLAG_FIRST_NIC,
         .window = s.window,
         .name = s.name,
         .credit_key = s.credit_key,
@@ -139,9 +142,9 @@ bool wf_qp_msg_read(const uint8_t *bytes, struct qp_msg *word)
     if (!is_psn(s.acked.psn) && s.acked.psn != PSN_NONE)
         return false;
     return s.head.kind != QP_MSG_ENDS ||
-           (is_zero(s.zero, sizeof s.zero) && s.device < WF_KEY_NICS && s.window >= 2 &&
-            s.window <= QP_MSG_WINDOW && is_mtu(s.mtu) && is_psn(s.psn) && is_psn(s.qp) &&
-            s.link <= WF_HCA_ETHERNET && is_cm(&s));
+           (is_zero(s.zero, sizeof s.zero) && s.flags <= FLAG_FIRST_NIC && s.device < WF_KEY_NICS &&
+            s.device >= s.flags && s.window >= 2 && s.window <= QP_MSG_WINDOW && is_mtu(s.mtu) &&
+            is_psn(s.psn) && is_psn(s.qp) && s.link <= WF_HCA_ETHERNET && is_cm(&s));
 }
 
 void wf_cm_data_write(const struct cm_data *call, uint8_t *to)

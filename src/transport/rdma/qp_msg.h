@@ -3,6 +3,7 @@
 #ifndef WF_TRANSPORT_RDMA_QP_MSG_H
 #define WF_TRANSPORT_RDMA_QP_MSG_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,6 +31,9 @@ struct qp_msg {
     struct wf_hca_end end;
     /* index of the sender's NIC in a region's array of remote keys, < WF_KEY_NICS */
     uint8_t device;
+    /* that NIC is a further context of the sender's first one (WEFT_SHARING=split): each region
+     * that has any remote key has one for it */
+    bool is_first_nic;
     /* number of SENDs that the sender grants at first, 2 to QP_MSG_WINDOW */
     uint32_t window;
     /* name of the sender's link; the immediate of each SEND to that link contains this name */

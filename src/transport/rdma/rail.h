@@ -8,12 +8,15 @@
 
 /* ---- ep.c ---- */
 
-/* Returns OK | ENOMEM | ELIMIT (usually the limit on locked memory) | ESYSTEM */
-enum weft_status wf_rdma_ep_open(struct rdma_ctx *ctx, struct rdma_ep **out);
+/* [level] is that of struct weft_ep_params. Returns OK | ENOMEM | ELIMIT (usually the limit on
+ * locked memory) | ESYSTEM */
+enum weft_status wf_rdma_ep_open(struct rdma_ctx *ctx, uint32_t level, struct rdma_ep **out);
 /* Makes a new endpoint and opens its rails. In contrast, the first call of wf_rdma_ep_open makes no
  * endpoint: it returns ctx->kept, the endpoint that was opened with the context. */
-enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, struct rdma_ep **out);
+enum weft_status wf_rdma_ep_new(struct rdma_ctx *ctx, uint32_t level, struct rdma_ep **out);
 void wf_rdma_ep_close(struct rdma_ep *ep);
+/* Sets *out to what the endpoint's queue pairs share, and the locks that they take. */
+void wf_rdma_ep_sharing(const struct rdma_ep *ep, struct weft_ep_sharing_info *out);
 /* Returns true if WEFT_RDMA_CM is 0, or if at least one rail has a connection manager. */
 bool wf_rdma_ep_connects(const struct rdma_ep *ep);
 /* Returns true if the queues of at least one rail work. */
@@ -43,8 +46,7 @@ void wf_rdma_receives_post(struct rdma_rail *r);
 
 static inline size_t wf_rdma_credits_size(const struct rdma_rail *r)
 {
-    /* each link has a credit word and a source word, of 4 bytes each */
-    return wf_align_up(8 * (size_t)r->credits, 4096);
+    return wf_rdma_credits_bytes(r->credits);
 }
 static inline _Atomic uint32_t *wf_rdma_credit_at(const struct rdma_rail *r, uint32_t i)
 {

@@ -87,7 +87,7 @@ static enum weft_status rdma_ctx_open(const struct wf_tctx_params *params, struc
     enum weft_status status;
     if (!wf_net_has_key(params))
         return WEFT_EUNREACH;
-    status = wf_rdma_ctx_open(&rdma);
+    status = wf_rdma_ctx_open(params->sharing, params->endpoints, &rdma);
     if (status == WEFT_EUNREACH)
         return wf_tctx_useless(params, "this host has no RDMA device that can be used: weft info");
     if (status != WEFT_OK)
@@ -122,7 +122,7 @@ static enum weft_status rdma_ep_open(struct wf_tctx *tctx, const struct wf_tep_p
     enum weft_status status = wf_net_ep_open(tctx, params, sizeof(struct rdma_net_ep), &net);
     if (status != WEFT_OK)
         return status;
-    status = wf_rdma_ep_open(ctx, &ep);
+    status = wf_rdma_ep_open(ctx, params->level, &ep);
     if (status != WEFT_OK) {
         wf_net_ep_shut(net);
         wf_net_ep_free(net);
@@ -191,6 +191,11 @@ static void rdma_resources(struct wf_tctx *tctx, weft_resource_row_fn row, void 
     wf_rdma_resources(ctx_of(tctx), row, arg);
 }
 
+static void rdma_sharing(struct wf_tep *tep, struct weft_ep_sharing_info *out)
+{
+    wf_rdma_ep_sharing(ep_of(NET_OF(tep, net_ep))->rdma, out);
+}
+
 static int rdma_probe(char *note, size_t room)
 {
     return wf_rdma_describe(note, room);
@@ -207,6 +212,7 @@ const struct wf_transport wf_rdma_transport = {
     .ctx_close = rdma_ctx_close,
     .ep_open = rdma_ep_open,
     .ep_close = rdma_ep_close,
+    .sharing = rdma_sharing,
     .reach = rdma_reach,
     .region_open = rdma_region_open,
     .region_close = rdma_region_close,

@@ -241,8 +241,10 @@ static void limit_warn(const struct rdma_device *d, size_t len, const char *way)
     static atomic_bool warned;
     if (!atomic_exchange(&warned, true))
         wf_warn("%zu KiB cannot be registered with %s: peers reach them by %s; raise the "
-                "limit of locked memory (ulimit -l) and WEFT_PINNED for speed",
-                len / 1024, d->hca->name, way);
+                "limit of locked memory (ulimit -l) and WEFT_PINNED for speed%s",
+                len / 1024, d->hca->name, way,
+                d->ctx->ncontexts > 1 ? "; WEFT_SHARING=split pins them for each of its contexts"
+                                      : "");
 }
 
 static void region_log(const struct rdma_device *d, const struct wf_nic_memory *m,
@@ -276,12 +278,17 @@ static void mrs_close(struct rdma_mrs *mrs)
     }
 }
 
-/* Returns whether a region is registered with [d]. A region with atomics is registered with one
- * device only, because the atomics of two NICs on one word are not atomic with each other. */
-static bool is_for(const struct rdma_device *d, unsigned access, bool is_first)
+/* Returns whether a region is registered with [d]. [first] is the first device that has it, or
+ * NULL. A region with atomics is registered with the contexts of one NIC only, because the atomics
+ * of two NICs on one word are not atomic with each other. */
+static bool is_for(const struct rdma_device *d, unsigned access, const struct rdma_device *first)
 {
-    return wf_rdma_device_works(d) &&
-           (!(access & WF_HCA_REMOTE_ATOMIC) || (is_first && wf_rdma_device_atomics(d)));
+    if (!wf_rdma_device_works(d))
+        return false;
+    if (!(access & WF_HCA_REMOTE_ATOMIC))
+        return true;
+    return wf_rdma_device_atomics(d) &&
+           (!first || (d->number - first->number) % d->ctx->nnics == 0);
 }
 
 /* Registers a region with one device. A registration with the remote key 0 is closed again, and
@@ -298,9 +305,9 @@ static enum weft_status register_with(struct rdma_device *d, const struct wf_nic
     return WEFT_ELIMIT;
 }
 
-/* Registers the region, at the same address, with each device for which is_for returns true.
- * Returns the status of *first, the first such device. If a later device refuses, peers use
- * *first. */
+/* Registers the region, at the same address, with each device for which is_for returns true. *first
+ * is the first such device. If it refuses, or a further context of its NIC does, returns its
+ * status. If another NIC refuses, peers use *first. */
 static enum weft_status register_all(struct rdma_ctx *ctx, const struct wf_nic_memory *m,
                                      bool is_dmabuf, uint64_t at, unsigned access,
                                      struct rdma_mrs *mrs, const struct rdma_device **first)
@@ -309,11 +316,13 @@ static enum weft_status register_all(struct rdma_ctx *ctx, const struct wf_nic_m
     *first = NULL;
     for (unsigned i = 0; i < ctx->ndevices; i++) {
         struct rdma_device *d = &ctx->devices[i];
-        if (!is_for(d, access, !*first))
+        if (!is_for(d, access, *first))
             continue;
         one = register_with(d, m, is_dmabuf, at, access, &mrs->of[i]);
         if (!*first) {
             *first = d;
+            status = one;
+        } else if (one != WEFT_OK && wf_rdma_is_further_context(d)) {
             status = one;
         } else if (one != WEFT_OK) {
             region_log(d, m, one, (*first)->hca->name);
@@ -321,6 +330,8 @@ static enum weft_status register_all(struct rdma_ctx *ctx, const struct wf_nic_m
         if (status != WEFT_OK)
             break;
     }
+    if (status != WEFT_OK)
+        mrs_close(mrs);
     return status;
 }
 

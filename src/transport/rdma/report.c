@@ -81,7 +81,7 @@ static void ports_report(const struct rdma_ctx *ctx, const struct wf_hca *hca,
 void wf_rdma_devices(weft_device_row_fn row, void *arg)
 {
     const struct wf_hca_ops *ops = wf_rdma_hca_ops();
-    const struct wf_hca_port_config config = wf_rdma_port_config();
+    const struct wf_hca_config config = wf_rdma_config();
     struct rdma_ctx ctx = {.ndevices = 0};
     struct wf_hca_found found[WF_RDMA_NICS];
     unsigned n = ops->list(found, WF_RDMA_NICS);
@@ -102,10 +102,16 @@ void wf_rdma_devices(weft_device_row_fn row, void *arg)
 
 void wf_rdma_resources(struct rdma_ctx *ctx, weft_resource_row_fn row, void *arg)
 {
-    static const char *const names[WF_HCA_KINDS] = {
-        [WF_HCA_PD] = "protection domains", [WF_HCA_TD] = "thread domains",
-        [WF_HCA_CQ] = "completion queues",  [WF_HCA_SRQ] = "shared receive queues",
-        [WF_HCA_QP] = "queue pairs",        [WF_HCA_MR] = "memory regions"};
+    static const char *const names[WF_HCA_KINDS] = {[WF_HCA_CONTEXT] = "contexts",
+                                                    [WF_HCA_PD] = "protection domains",
+                                                    [WF_HCA_TD] = "thread domains",
+                                                    [WF_HCA_CQ] = "completion queues",
+                                                    [WF_HCA_SRQ] = "shared receive queues",
+                                                    [WF_HCA_QP] = "queue pairs",
+                                                    [WF_HCA_MR] = "memory regions",
+                                                    [WF_HCA_UAR] = "UAR pages",
+                                                    [WF_HCA_UUAR] = "uUARs",
+                                                    [WF_HCA_UUAR_USED] = "uUARs used"};
     for (int kind = 0; kind < WF_HCA_KINDS; kind++) {
         uint64_t objects = 0, bytes = 0;
         for (unsigned i = 0; i < ctx->ndevices; i++) {
