@@ -332,6 +332,51 @@ def resources_for_so_many_peers():
     assert two["completion queues"]["count"] == 1 and two["memory regions"]["bytes"] > 0, two
 
 
+def resources_of_threads():
+    """What 16 endpoints take in each category, and what they share."""
+    words = ("info", "--resources", "--threads", "16", "--json")
+    for category, mode, contexts, pages, level, locks in (
+            ("everywhere", "classic", 16, 128, 1, 5), ("2xdynamic", "classic", 1, 40, 1, 0),
+            ("dynamic", "current", 1, 17, 1, 0), ("shared", "current", 1, 9, 2, 0),
+            ("static", "classic", 1, 8, 3, 7), ("threads", "current", 1, 2, 4, 13), ("split", "current", 2, 18, 1, 0)):
+        (got,) = rows(run(*words, "--sharing", category, "--mode", mode, timeout=4 * harness.DEADLINE))
+        assert (got["contexts"]["count"], got["UAR pages"]["count"]) == (contexts, pages), (category, got)
+        ends = got["endpoints"]
+        assert len(ends) == (1 if category == "threads" else 16), got
+        assert max(e["level"] for e in ends) == level and max(e["locks"] for e in ends) == locks, got
+        assert {e["category"] for e in ends} == {category}, got
+    env = {**os.environ, "MLX5_TOTAL_UUARS": "2"}
+    code, _, err = run(*words, "--mode", "classic", env=env)
+    assert code == 1 and "MLX5_NUM_LOW_LAT_UUARS=1" in err, err
+    for option, bad, says in (("--sharing", "fast", "2xdynamic"), ("--threads", "0", "1 to 1024"),
+                              ("--mode", "old", "classic or current")):
+        code, out, err = run("info", "--resources", option, bad)
+        assert code == 2 and says in err and not out, (code, err)
+
+
+def endpoints_share_more_without_pages():
+    """An endpoint opens though no page is left; this is logged once, with what to change."""
+    env = {**os.environ, "WEFT_UARS": "5"}
+    code, out, err = run("info", "--resources", "--threads", "8", "--sharing", "dynamic", "--json", env=env,
+                         timeout=4 * harness.DEADLINE)
+    assert code == 0 and err.count("endpoints get") == 1 and "WEFT_UARS=5" in err, (code, err)
+    assert len(json.loads(out)["endpoints"]) == 8, out
+    env = {**os.environ, "WEFT_SHARING": "fast"}
+    code, _, err = run("perf", "threads", "--pairs", "1", env=env)
+    assert code == 1 and "everywhere" in err and "split" in err, err
+
+
+def perf_of_threads():
+    for transport in ("shm", "null0"):
+        found = rows(run("perf", "threads", "--transport", transport, "--pairs", "1", "--json",
+                         timeout=4 * harness.DEADLINE))
+        assert [r["endpoints"] for r in found] == ["own", "shared"], found
+        assert all(r["threads"] == 2 and r["all_mps"] > 0 and r["ratio"] > 0 for r in found), found
+    for words, says in ((("--threads", "0"), "1 to 64"), (("--transport", "x"), "null0"), (("--pair", "1"), "--pairs")):
+        code, out, err = run("perf", "threads", *words)
+        assert code == 2 and says in err and not out, (code, err)
+
+
 def perf_compares_with_what_is_there():
     with tempfile.TemporaryDirectory() as empty:
         found = rows(run("perf", "compare", "--json", env={**os.environ, "PATH": empty}))
@@ -463,7 +508,8 @@ IN_JOBS = [perf_tests, perf_one_place_again_and_again, perf_several_tests, perf_
            perf_many_ranks, perf_draws, perf_says_how_far_it_is, stats_of_a_running_job,
            perf_tests_by_transport]
 OVER_TCP = [perf_sweeps_over_tcp, perf_limits_over_tcp, perf_counts_bytes_on_the_network]
-OVER_RDMA = [rdma_ports, resources_for_so_many_peers]
+OVER_RDMA = [rdma_ports, resources_for_so_many_peers, resources_of_threads, endpoints_share_more_without_pages,
+             perf_of_threads]
 ON_DEVICE = [perf_tests_on_device, explains_on_device]
 
 if __name__ == "__main__":

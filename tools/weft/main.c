@@ -31,6 +31,7 @@ static const struct command commands[] = {
     {"info", wf_tool_info, "what this library can do here; counters of running programs"},
     {"perf", wf_tool_perf, "measure latency, rate, bandwidth and memory; compare with others"},
     {"explain", wf_tool_explain, "which way an operation takes, and why"},
+    {"plan", wf_tool_plan, "what threads should share of a NIC: pages, memory, rates"},
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 

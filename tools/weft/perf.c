@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "perf.h"
+#include "perf_threads.h"
 #include "tool.h"
 
 #define RUN_NS 50e6        /* a run of a test aims at this long */
@@ -452,6 +453,8 @@ int wf_tool_perf(int argc, char **argv)
     struct wf_perf_options o = {0};
     struct wf_perf_complaint c = {{0}};
     struct wf_perf p = {0};
+    if (argc > 1 && !strcmp(argv[1], "threads"))
+        return wf_perf_threads(argc - 1, argv + 1);
     if (wf_perf_parse(argc, argv, &o, &c))
         return refuse(&c);
     if (o.help) {

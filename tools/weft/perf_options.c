@@ -327,7 +327,7 @@ static int parse_alone(struct wf_perf_options *o, enum wf_perf_alone which,
 
 static int parse_test(struct wf_perf_options *o, const char *name, struct wf_perf_complaint *c)
 {
-    const char *names[32] = {"limits", "mem", "reg", "compare", "curve"};
+    const char *names[40] = {"limits", "mem", "reg", "compare", "curve", "threads"};
     if (o->alone == WF_PERF_COMPARE && !o->only)
         return parse_only(o, name, c);
     const struct wf_perf_test *found = NULL;
@@ -335,7 +335,7 @@ static int parse_test(struct wf_perf_options *o, const char *name, struct wf_per
         if (!strcmp(name, alone[i]))
             return parse_alone(o, (enum wf_perf_alone)i, c);
     for (size_t i = 0; i < wf_perf_tests_count; i++) {
-        names[i + WF_PERF_CURVE] = wf_perf_tests[i].name;
+        names[i + WF_PERF_CURVE + 1] = wf_perf_tests[i].name;
         if (!strcmp(name, wf_perf_tests[i].name))
             found = &wf_perf_tests[i];
     }

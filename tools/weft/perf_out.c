@@ -23,7 +23,7 @@ void wf_perf_usage(void)
           "mem                       memory of a start and of peers never talked to\n"
           "reg                       what cached registrations cost: hits and misses\n"
           "compare                   Weft in turn with UCX, libfabric, Open MPI, MPICH\n"
-          "curve                     the same at all sizes: weft perf curve --help\n\n"
+          "curve, threads            at all sizes; by threads: weft perf curve --help\n\n"
           "  --size N|N:M   bytes, k and M allowed; N:M doubles from N up to M\n"
           "  --iters N      operations in each run; default: as many as fill 50 ms\n"
           "  --pairs N      limit (compare: the other) and test in turn, N times: ratios\n"
