@@ -21,7 +21,7 @@ struct options {
     const char *out;
 };
 
-/* endpoints_options.c. Returns false after it printed what is wrong. */
+/* endpoints_options.c. Returns false after it printed the error. */
 bool options_read(int argc, char **argv, struct options *o);
 void options_usage(FILE *to);
 

@@ -250,9 +250,12 @@ struct weft_ep_params {
 
 /* Open an endpoint. The calling thread owns the endpoint until it hands the endpoint over. If the
  * NIC has no doorbell page left, or WEFT_UARS allows none, the endpoint shares more than its
- * category says, which is logged once. Returns  OK | EINVAL | EVERSION | ENOMEM | ESYSTEM | ELIMIT
- * (65,535 endpoints are open; or one is open, and the category of the context allows no other; or
- * RDMA may lock no more memory) | EFORKED */
+ * category says, which is logged once.
+ *   params  NULL for defaults; read during the call
+ *   out     set on success; close it with weft_ep_close
+ * Returns  OK | EINVAL | EVERSION | ENOMEM | ESYSTEM | ELIMIT (65,535 endpoints are open; or one is
+ *          open, and the category of the context allows no other; or RDMA may lock no more
+ *          memory) | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status
 weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct weft_ep **out);
 
@@ -288,8 +291,9 @@ struct weft_ep_sharing_info {
 };
 
 /* Find out what [ep] shares with other threads, and which locks its messages take. The answer
- * changes when endpoints connect. Only the owner of [ep]. Returns  OK | EINVAL | ECONTEXT | EFORKED
- */
+ * changes when endpoints connect. Only the owner of [ep].
+ *   out  set on success
+ * Returns  OK | EINVAL | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_sharing(struct weft_ep *ep,
                                                         struct weft_ep_sharing_info *out);
 

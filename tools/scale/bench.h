@@ -53,8 +53,8 @@ struct wf_rate_params {
 };
 /* All features, a domain per context: [threads] of them. */
 void wf_rate_params_of(struct wf_rate_params *out, unsigned threads);
-/* Completes the parameters after p, q and the ways of sharing are set. Returns NULL, or what is
- * wrong. */
+/* Completes the parameters after p, q and the ways of sharing are set. Returns NULL, or the error
+ * in the parameters. */
 const char *wf_rate_finish(struct wf_rate_params *p);
 bool wf_rate_run(const struct wf_bench *b, const struct wf_rate_params *p, struct wf_result *out);
 

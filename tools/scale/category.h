@@ -59,7 +59,7 @@ struct wf_set_params {
 /* Sets everything but depths and regions. */
 void wf_set_params_of(struct wf_set_params *out, enum wf_category c, unsigned ranks,
                       unsigned threads, unsigned sides);
-/* Returns NULL, or what is wrong. */
+/* Returns NULL, or the error in the parameters. */
 const char *wf_set_wrong(const struct wf_set_params *p);
 
 /* What one thread uses. */

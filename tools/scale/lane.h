@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a thread of the global array and of the stencil posts and completes its requests: each one
  * signaled, never more under way than the depth. With a queue pair of its own a thread counts for
- * itself. Threads that share a queue pair count in shared words: what is left of the depth, and
- * what of each thread is complete. */
+ * itself. Threads that share a queue pair count in shared words: the room left in the depth, and
+ * the number of complete requests of each thread. */
 #ifndef WEFT_SCALE_LANE_H
 #define WEFT_SCALE_LANE_H
 

@@ -344,7 +344,7 @@ static bool hybrids_fall(const struct at *at)
     return true;
 }
 
-/* What is left of the rate when 16 threads share a CQ. */
+/* Returns the rate of 16 threads if [x] of them share a CQ, over the rate if each has its own. */
 static double cq_left(const struct at *at, unsigned p, unsigned q, unsigned x)
 {
     return shared(at, WF_WAY_CQ, p, q, x) / shared(at, WF_WAY_CQ, p, q, 1);

@@ -16,7 +16,7 @@ struct wf_rate_case {
     unsigned x; /* ways of sharing; 0 is 1 */
     int td;     /* CTX: enum wf_hca_td_level */
 };
-/* Returns NULL, or what is wrong. */
+/* Returns NULL, or the error in the case. */
 const char *wf_rate_case_params(const struct wf_rate_case *c, unsigned threads, uint64_t messages,
                                 struct wf_rate_params *out);
 

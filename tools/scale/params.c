@@ -111,7 +111,7 @@ bool wf_params_set(struct wf_params *out, const char *set)
 
 /* ---- files ---- */
 
-/* Returns NULL, or what is wrong with the value. */
+/* Returns NULL, or the error in the value. */
 static const char *value_parse(const char *text, double *out)
 {
     char *end;
@@ -139,7 +139,7 @@ static const char *value_wrong(enum wf_param p, double value)
     return NULL;
 }
 
-/* Reads a line without its comment. Returns NULL, or what is wrong. */
+/* Reads a line without its comment. Returns NULL, or the error. */
 static const char *line_read(struct wf_params *out, char *line, char **name)
 {
     char *save = NULL, *value;

@@ -68,7 +68,7 @@ enum wf_param wf_param_find(const char *name);
  */
 bool wf_params_set(struct wf_params *out, const char *set);
 /* Changes the parameters that [file] names, one "name value" a line; "#" begins a comment. Returns
- * false, and writes into [why] what is wrong, with the line's number. */
+ * false, and writes into [why] the error and the line's number. */
 bool wf_params_read(struct wf_params *out, const char *file, char *why, size_t room);
 void wf_params_print(const struct wf_params *p, FILE *to);
 

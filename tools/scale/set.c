@@ -27,7 +27,7 @@ struct wf_objects {
     struct wf_hca_mr **mrs; /* three for each thread */
     char *memory;
     size_t memory_len;
-    const char *step; /* what is being made */
+    const char *step; /* the object that the call makes now */
 };
 
 /* The first thread of those that share with thread [i] is where the object is. */
@@ -294,7 +294,7 @@ static enum weft_status set_make(struct wf_set *s)
     return wf_set_connect(s);
 }
 
-/* What is used up if the object cannot be made for a limit. */
+/* Returns the text of the limit that the objects have reached. */
 static const char *limit_text(const struct wf_objects *o)
 {
     if (!strcmp(o->step, "a thread domain"))

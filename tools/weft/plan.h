@@ -74,7 +74,7 @@ struct wf_plan {
 
 /* plan_count.c: everything but the rates. */
 void wf_plan_count(struct wf_plan *p);
-/* plan.c: the choice, by what was counted and the rates. */
+/* plan.c: chooses by the counts and the rates. */
 void wf_plan_choose(struct wf_plan *p);
 /* Returns null if the row fits the options, else why not. */
 const char *wf_plan_unfit(const struct wf_plan *p, const struct wf_plan_row *row, char *text,

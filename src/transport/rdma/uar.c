@@ -305,7 +305,7 @@ void wf_uars_qp_free(struct wf_uars *u, const struct wf_uuar *uuar)
         uuar_release(u, x);
 }
 
-/* ---- what is shared, and counts ---- */
+/* ---- levels of sharing, and counts ---- */
 
 static bool has_others(const struct uuar *x, const void *owner)
 {

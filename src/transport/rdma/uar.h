@@ -91,8 +91,7 @@ void wf_uar_nic_limit(struct wf_uar_nic *nic, uint32_t pages);
  * and MLX5_SHUT_UP_BF change. */
 struct wf_uar_config wf_uar_config_of(enum wf_uar_mode mode);
 struct wf_uar_config wf_uar_config_env(enum wf_uar_mode mode);
-/* Returns NULL, or what is wrong with the settings. mlx5 refuses to open a device for the same
- * reasons. */
+/* Returns NULL, or the error in the settings. mlx5 opens no device for the same reasons. */
 const char *wf_uar_config_wrong(const struct wf_uar_config *config);
 
 /* Opens a context's pages. Returns OK | EINVAL (wf_uar_config_wrong) | ELIMIT (the NIC has too few
