@@ -82,6 +82,8 @@ def wrong_words_are_answered():
     refused(run("perf", "am_lat", "--pair", "3"), 'did you mean "--pairs"?')
     refused(run("perf", "compare", "ucxx"), 'did you mean "ucx"?')
     refused(run("perf", "am_lat", "--size", "0"), "--size 0")
+    refused(run("perf", "am_lat", "--time", "0"), "--time 0", "milliseconds")
+    refused(run("perf", "am_lat", "--time", "5", "--iters", "5"), "--time and --iters", "one of them")
     refused(run("perf", "am_lat", "--plot", "x.svg"), "--plot", "--size 8:1M")
     refused(run("perf", "am_lat", "--size", "8:64", "--plot", "x.png"), "ends in .svg")
     refused(run("perf", "atomic_lat", "--size", "16"), "8 bytes")

@@ -19,6 +19,7 @@
 #define RUN_NS 50e6        /* a run of a test aims at this long */
 #define PAIRED_RUN_NS 20e6 /* shorter, so that limit and test run under equal conditions */
 #define FIRST_BYTES ((uint64_t)32 << 20) /* the most that the first run, a warm-up, moves */
+#define FIRST_LEAST 4u
 #define SLOW_NS 500e6
 #define SPINS_ALONE 5000u /* about 0.1 ms of polling */
 #define SPINS_CROWDED 20u /* ranks outnumber cores: the other rank needs this rank's core */
@@ -63,11 +64,26 @@ static int run_once(struct wf_perf *p, uint64_t iters, struct wf_perf_result *r)
     return wf_perf_sync(p); /* all ranks have verified */
 }
 
+static double run_ns(const struct wf_perf *p)
+{
+    return p->o->time_ms ? p->o->time_ms * 1e6 : p->o->pairs ? PAIRED_RUN_NS : RUN_NS;
+}
+
+/* Of the first run, a warm-up: fewer than the test's number if runs are short. */
+static uint64_t first_iters(const struct wf_perf *p)
+{
+    double part = run_ns(p) < RUN_NS ? run_ns(p) / RUN_NS : 1;
+    uint64_t n = (uint64_t)((double)p->test->first_iters * part);
+    uint64_t fit = FIRST_BYTES / (p->len + 1) + FIRST_LEAST;
+    n = n < FIRST_LEAST ? FIRST_LEAST : n < fit ? n : fit;
+    return p->o->iters && p->o->iters < n ? p->o->iters : n;
+}
+
 /* After a run of [n] iterations that took [elapsed_ns]: how many fill the time. Never fewer than
  * [n]: a run that took too long may have been disturbed. */
 static uint64_t next_iters(const struct wf_perf *p, uint64_t n, double elapsed_ns)
 {
-    double want = (p->o->pairs ? PAIRED_RUN_NS : RUN_NS) / elapsed_ns * (double)n;
+    double want = run_ns(p) / elapsed_ns * (double)n;
     if (want <= (double)n && elapsed_ns < SLOW_NS)
         return n;
     return want < 1e9 ? (uint64_t)want + 1 : 1000000000u;
@@ -77,11 +93,7 @@ static uint64_t next_iters(const struct wf_perf *p, uint64_t n, double elapsed_n
  */
 static int choose_iters(struct wf_perf *p, uint64_t *iters)
 {
-    uint64_t n = p->test->first_iters, fit = FIRST_BYTES / (p->len + 1) + 10;
-    if (n > fit)
-        n = fit;
-    if (p->o->iters && n > p->o->iters)
-        n = p->o->iters;
+    uint64_t n = first_iters(p);
     for (int warm = 0; warm < 2; warm++) {
         struct wf_perf_result r;
         if (run_once(p, n, &r))

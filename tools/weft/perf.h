@@ -24,7 +24,8 @@
 #define WF_PERF_CURVE_PAIRS 9u
 #define WF_PERF_SIZE_MAX ((size_t)1 << 30)  /* bytes */
 #define WF_PERF_CURVE_TO ((size_t)64 << 20) /* bytes; the largest size of a curve by default */
-#define WF_PERF_WINDOW 16u
+#define WF_PERF_WINDOW 64u
+#define WF_PERF_TIME_MAX_MS 60000u
 #define WF_PERF_REPEATS 5u /* runs of a test whose median is printed, without --pairs */
 
 /* The limit of the machine that a test is compared with, and how. */
@@ -100,6 +101,7 @@ struct wf_perf_options {
     enum wf_perf_alone alone;        /* 0: the test */
     size_t size_first, size_last;    /* 0: the test's default */
     uint64_t iters;                  /* 0: as many as fill the time */
+    unsigned time_ms;                /* of a run; 0: RUN_NS or PAIRED_RUN_NS */
     unsigned pairs;
     bool cached, json, help;
     uint32_t given;        /* perf_options.c: which options */

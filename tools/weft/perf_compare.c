@@ -105,15 +105,16 @@ static void bar_add(struct compare *c, const struct wf_rival *r, const struct wf
 static void contest(struct compare *c, const struct wf_rival *r, const struct wf_contest *which)
 {
     struct wf_contest own = *which, *t = &own;
-    const struct wf_side sides[2] = {
-        {.contest = t, .transport = c->o->transport, .iters = c->o->iters},
-        {.rival = r, .contest = t, .iters = c->o->iters ? c->o->iters : t->iters}};
+    const struct wf_load ours = {t->size, c->o->iters};
+    const struct wf_load theirs = {t->size, c->o->iters ? c->o->iters : t->iters};
+    const struct wf_side sides[2] = {{.contest = t, .transport = c->o->transport, .load = &ours},
+                                     {.rival = r, .contest = t, .load = &theirs}};
     char why[512] = "", what[128];
     if (!own.theirs)
         own.theirs = wf_rival_counterpart(r, own.test, own.over)->theirs;
     snprintf(what, sizeof what, "Weft and %s: %s %zu, %u ranks", r->title, t->test, t->size,
              t->ranks);
-    if (wf_turns_run(sides, 2, c->pairs, what, &c->turns, why, sizeof why)) {
+    if (wf_turns_run(sides, 2, 1, c->pairs, what, &c->turns, why, sizeof why)) {
         fflush(stdout);
         fprintf(stderr, WHO ": %s, %s: %s\n", r->title, t->test, why);
         c->code = 1;

@@ -65,18 +65,19 @@ static int peers_find(struct wf_curve *c)
     return 0;
 }
 
-/* ---- one point ---- */
+/* ---- points ---- */
 
 /* The line of progress. */
-static void say(const struct wf_curve *c, const struct wf_curve_line *line, size_t size, char *text,
-                size_t room)
+static void say(const struct wf_curve *c, const struct wf_curve_line *line, size_t size, unsigned n,
+                char *text, size_t room)
 {
-    char left[32];
+    char left[32], sizes[64];
     double spent_s = (double)(wf_perf_now_ns() - c->start_ns) / 1e9;
     double rest_s = wf_curve_rest_s(c, (unsigned)(line - c->lines), size);
     if (c->done_s > 0)
         rest_s *= spent_s / c->done_s;
-    snprintf(text, room, "%s %zu, about %s left", line->test->name, size,
+    snprintf(sizes, sizeof sizes, n > 1 ? "%zu to %zu" : "%zu", size, size << (n - 1));
+    snprintf(text, room, "%s %s, about %s left", line->test->name, sizes,
              wf_curve_duration(rest_s, left));
 }
 
@@ -85,19 +86,20 @@ static const char *side_name(const struct wf_side *s)
     return s->rival ? s->rival->title : "Weft";
 }
 
-/* Run the sides in turn. 0, or 1 + the side that failed, with the reason printed; -1:
- * interrupted. */
-static int turns(struct wf_curve *c, const struct wf_side *sides, unsigned nsides, const char *what)
+/* Run the sides in turn at [n] sizes. 0, or 1 + the side that failed, with the reason in c->why;
+ * -1: interrupted. */
+static int turns(struct wf_curve *c, const struct wf_side *sides, unsigned nsides, unsigned n,
+                 const char *what)
 {
-    int failed = wf_turns_run(sides, nsides, c->pairs, what, &c->turns, c->why, sizeof c->why);
-    if (caught)
-        return -1;
-    if (!failed)
-        return 0;
+    int failed = wf_turns_run(sides, nsides, n, c->pairs, what, c->turns, c->why, sizeof c->why);
+    return caught ? -1 : failed;
+}
+
+static void print_failed(const struct wf_curve *c, const struct wf_side *s)
+{
     fflush(stdout);
-    fprintf(stderr, WF_CURVE ": %s %zu: %s: %s\n", sides[0].contest->test, sides[0].contest->size,
-            side_name(&sides[failed - 1]), c->why);
-    return failed;
+    fprintf(stderr, WF_CURVE ": %s %zu: %s: %s\n", s->contest->test, s->load->size, side_name(s),
+            c->why);
 }
 
 static enum wf_figure figure_of(const struct wf_perf_test *t)
@@ -105,12 +107,10 @@ static enum wf_figure figure_of(const struct wf_perf_test *t)
     return wf_curve_is_stream(t) ? WF_FIGURE_MEAN : WF_FIGURE_LAT;
 }
 
-/* Weft at one size. */
-static struct wf_contest own_contest(const struct wf_curve *c, const struct wf_perf_test *t,
-                                     size_t size)
+/* Weft. */
+static struct wf_contest own_contest(const struct wf_curve *c, const struct wf_perf_test *t)
 {
     return (struct wf_contest){.test = t->name,
-                               .size = size,
                                .ranks = 2,
                                .figure = figure_of(t),
                                .over = c->over,
@@ -118,51 +118,69 @@ static struct wf_contest own_contest(const struct wf_curve *c, const struct wf_p
                                .hosts = wf_curve_hosts(c)};
 }
 
-static struct wf_side weft_side(const struct wf_curve *c, const struct wf_contest *t)
+static struct wf_side weft_side(const struct wf_curve *c, const struct wf_contest *t,
+                                const struct wf_load *load)
 {
-    return (struct wf_side){.contest = t, .transport = c->o->transport, .iters = c->o->iters};
+    return (struct wf_side){
+        .contest = t, .transport = c->o->transport, .time_ms = WF_CURVE_TIME_MS, .load = load};
 }
 
-/* The sides of a point: Weft, and each library that has the test. */
+/* The sides of some points: Weft, and each library that has the test. */
 struct field {
     struct wf_contest contest[1 + WF_CURVE_PEERS];
+    struct wf_load load[1 + WF_CURVE_PEERS][WF_LOADS];
     struct wf_side side[1 + WF_CURVE_PEERS];
     unsigned peer[1 + WF_CURVE_PEERS], n;
 };
 
-static void field_set(const struct wf_curve *c, const struct wf_curve_line *line, size_t size,
-                      struct field *f)
+static void field_add(const struct wf_curve *c, const struct wf_curve_line *line, unsigned i,
+                      size_t size, unsigned n, struct field *f)
 {
-    f->contest[0] = own_contest(c, line->test, size);
-    f->side[0] = weft_side(c, &f->contest[0]);
-    f->n = 1;
-    for (unsigned i = 0; i < c->npeers; i++) {
-        struct wf_contest *t = &f->contest[f->n];
-        if (!line->theirs[i])
-            continue;
-        *t = f->contest[0];
-        t->figure = line->theirs[i]->figure;
-        t->theirs = line->theirs[i]->theirs;
-        f->side[f->n] = (struct wf_side){
-            .rival = c->peers[i], .contest = t, .iters = wf_curve_iters(c, line, i, size)};
-        f->peer[f->n++] = i;
-    }
+    struct wf_contest *t = &f->contest[f->n];
+    *t = f->contest[0];
+    t->figure = line->theirs[i]->figure;
+    t->theirs = line->theirs[i]->theirs;
+    for (unsigned l = 0; l < n; l++)
+        f->load[f->n][l] = (struct wf_load){size << l, wf_curve_iters(c, line, i, size << l)};
+    f->side[f->n] = (struct wf_side){.rival = c->peers[i], .contest = t, .load = f->load[f->n]};
+    f->peer[f->n++] = i;
 }
 
-/* Run all sides of a point. A library that fails twice is left out of this test. 0, or -1 if Weft
+static void field_set(const struct wf_curve *c, const struct wf_curve_line *line, size_t size,
+                      unsigned n, struct field *f)
+{
+    f->contest[0] = own_contest(c, line->test);
+    for (unsigned l = 0; l < n; l++)
+        f->load[0][l] = (struct wf_load){size << l, c->o->iters};
+    f->side[0] = weft_side(c, &f->contest[0], f->load[0]);
+    f->n = 1;
+    for (unsigned i = 0; i < c->npeers; i++)
+        if (line->theirs[i])
+            field_add(c, line, i, size, n, f);
+}
+
+/* Run all sides at [n] sizes. 0, or 1 + the side that failed; -1: interrupted. */
+static int field_run(struct wf_curve *c, const struct wf_curve_line *line, size_t size, unsigned n,
+                     struct field *f)
+{
+    char what[128];
+    field_set(c, line, size, n, f);
+    say(c, line, size, n, what, sizeof what);
+    return turns(c, f->side, f->n, n, what);
+}
+
+/* Run all sides at one size. A library that fails twice is left out of this test. 0, or -1 if Weft
  * failed twice or this was interrupted. */
-static int field_run(struct wf_curve *c, struct wf_curve_line *line, size_t size, struct field *f)
+static int field_run_one(struct wf_curve *c, struct wf_curve_line *line, size_t size,
+                         struct field *f)
 {
     unsigned failures[1 + WF_CURVE_PEERS] = {0};
     for (;;) {
-        char what[128];
+        int failed = field_run(c, line, size, 1, f);
         unsigned who;
-        int failed;
-        field_set(c, line, size, f);
-        say(c, line, size, what, sizeof what);
-        failed = turns(c, f->side, f->n, what);
         if (failed <= 0)
             return failed;
+        print_failed(c, &f->side[failed - 1]);
         who = failed == 1 ? WF_CURVE_PEERS : f->peer[failed - 1];
         c->failed |= failed == 1;
         if (++failures[who] < TRIES)
@@ -175,38 +193,50 @@ static int field_run(struct wf_curve *c, struct wf_curve_line *line, size_t size
 }
 
 static void beside(struct wf_curve *c, struct wf_curve_line *line, struct wf_curve_point *p,
-                   const struct field *f, unsigned side)
+                   const struct field *f, unsigned side, const struct wf_turns *t)
 {
-    const struct wf_beside *v = &c->turns.beside[side - 1];
+    const struct wf_beside *v = &t->beside[side - 1];
     struct wf_curve_beside *b = &p->beside[f->peer[side]];
-    b->pairs = c->turns.n;
-    b->weft = wf_perf_spread(v->first, c->turns.n);
-    b->other = wf_perf_spread(v->other, c->turns.n);
-    b->ratio = wf_perf_spread(v->ratio, c->turns.n);
+    b->pairs = t->n;
+    b->weft = wf_perf_spread(v->first, t->n);
+    b->other = wf_perf_spread(v->other, t->n);
+    b->ratio = wf_perf_spread(v->ratio, t->n);
     line->last_ns[f->peer[side]] = b->other.median;
     c->missed += !wf_judge_met(&b->ratio);
     c->besides++;
     wf_curve_print_beside(c, line, p, f->peer[side], v);
 }
 
-/* 0, or -1 if this test is not to go on. */
-static int point(struct wf_curve *c, struct wf_curve_line *line, size_t size)
+/* A size was measured. */
+static void point(struct wf_curve *c, struct wf_curve_line *line, size_t size,
+                  const struct field *f, const struct wf_turns *t)
 {
     struct wf_curve_point *p = &line->points[line->n];
-    struct field f;
-    int bad = field_run(c, line, size, &f);
-    if (!bad) {
-        p->size = size;
-        p->runs = c->turns.n;
-        p->weft = wf_perf_spread(c->turns.time, c->turns.n);
-        for (unsigned side = 1; side < f.n; side++)
-            beside(c, line, p, &f, side);
-        line->n++;
-        c->points++;
-        wf_curve_print_point(c, line, p);
-    }
+    p->size = size;
+    p->runs = t->n;
+    p->weft = wf_perf_spread(t->time, t->n);
+    for (unsigned side = 1; side < f->n; side++)
+        beside(c, line, p, f, side, t);
+    line->n++;
+    c->points++;
     c->done_s += wf_curve_point_s(c, line, size);
-    return bad;
+    wf_curve_print_point(c, line, p, t);
+}
+
+/* Measure [n] sizes by one run of each side; if a side fails, by runs for each size, which show
+ * where. 0, or -1 if this test is not to go on. */
+static int group(struct wf_curve *c, struct wf_curve_line *line, size_t size, unsigned n)
+{
+    struct field f;
+    int failed = n > 1 ? field_run(c, line, size, n, &f) : field_run_one(c, line, size, &f);
+    if (failed < 0)
+        return -1;
+    for (unsigned i = 0; i < n; i++) {
+        if (failed && field_run_one(c, line, size << i, &f))
+            return -1;
+        point(c, line, size << i, &f, &c->turns[failed ? 0 : i]);
+    }
+    return 0;
 }
 
 static void line_run(struct wf_curve *c, struct wf_curve_line *line)
@@ -214,9 +244,11 @@ static void line_run(struct wf_curve *c, struct wf_curve_line *line)
     if (!line->first)
         return;
     wf_curve_print_test(c, line);
-    for (size_t size = line->first; size <= line->last; size *= 2)
-        if (point(c, line, size))
+    for (size_t size = line->first, n; size <= line->last; size <<= n) {
+        n = wf_curve_group(line, size);
+        if (group(c, line, size, (unsigned)n))
             break;
+    }
     if (line->n && wf_curve_draw(c))
         c->failed = true;
 }
@@ -226,21 +258,25 @@ static void line_run(struct wf_curve *c, struct wf_curve_line *line)
 /* Measure both sizes again, in turn. */
 static void step(struct wf_curve *c, struct wf_curve_line *line, size_t smaller, size_t larger)
 {
-    const struct wf_contest t[2] = {own_contest(c, line->test, smaller),
-                                    own_contest(c, line->test, larger)};
-    const struct wf_side sides[2] = {weft_side(c, &t[0]), weft_side(c, &t[1])};
+    const struct wf_contest t = own_contest(c, line->test);
+    const struct wf_load load[2] = {{smaller, c->o->iters}, {larger, c->o->iters}};
+    const struct wf_side sides[2] = {weft_side(c, &t, &load[0]), weft_side(c, &t, &load[1])};
     struct wf_curve_step s = {.test = line->test, .smaller = smaller, .larger = larger};
     char what[128];
+    int failed;
     snprintf(what, sizeof what, "%s: %zu in turn with %zu", line->test->name, smaller, larger);
-    if (turns(c, sides, 2, what)) {
-        c->failed |= !caught;
+    failed = turns(c, sides, 2, 1, what);
+    if (failed) {
+        if (failed > 0)
+            print_failed(c, &sides[failed - 1]);
+        c->failed |= failed > 0;
         return;
     }
-    s.ratio = wf_perf_spread(c->turns.beside[0].ratio, c->turns.n);
+    s.ratio = wf_perf_spread(c->turns[0].beside[0].ratio, c->turns[0].n);
     if (!wf_judge_is_step(&s.ratio))
         return;
     c->steps[c->nsteps++] = s;
-    wf_curve_print_step(c, &s);
+    wf_curve_print_step(c, &s, &c->turns[0]);
 }
 
 static void line_steps(struct wf_curve *c, struct wf_curve_line *line)

@@ -12,6 +12,7 @@
 #define WF_CURVE "weft perf curve"
 #define WF_CURVE_SIZES 31u /* powers of two up to WF_PERF_SIZE_MAX */
 #define WF_CURVE_PEERS WF_TURNS_OTHERS
+#define WF_CURVE_TIME_MS 10u /* of a run of Weft at a size; it makes seven */
 
 /* Weft beside one other library at one size; times of one operation in ns. */
 struct wf_curve_beside {
@@ -63,7 +64,7 @@ struct wf_curve {
     char why[512];            /* a run failed */
     double done_s;            /* the estimates of the measured points, together */
     uint64_t start_ns;
-    struct wf_turns turns; /* of the point that runs */
+    struct wf_turns turns[WF_LOADS]; /* of the points that run */
 };
 
 /* The two hosts, or null. */
@@ -78,9 +79,12 @@ static inline const struct wf_hosts *wf_curve_hosts(const struct wf_curve *c)
 bool wf_curve_is_stream(const struct wf_perf_test *t);
 /* The tests and sizes of the options. 0, or -1 with the cause printed. */
 int wf_curve_plan(struct wf_curve *c);
-/* Operations in each run of library [peer], so that all its runs take about 0.15 s. */
+/* Operations in each run of library [peer], so that all its runs take about 0.06 s. */
 uint64_t wf_curve_iters(const struct wf_curve *c, const struct wf_curve_line *line, unsigned peer,
                         size_t size);
+/* How many sizes from [size] on the programs measure in one run. The first size of a test has a run
+ * of its own: its times say how many operations a slow library does at the next ones. */
+unsigned wf_curve_group(const struct wf_curve_line *line, size_t size);
 /* Estimated seconds of a point of a line; of all points from that size of line [line] on (0: its
  * first). */
 double wf_curve_point_s(const struct wf_curve *c, const struct wf_curve_line *line, size_t size);
@@ -105,10 +109,11 @@ void wf_curve_print_left_out(struct wf_curve *c, const struct wf_curve_line *lin
 /* The pairs with peer [i], whose values are in [v]. */
 void wf_curve_print_beside(struct wf_curve *c, const struct wf_curve_line *line,
                            const struct wf_curve_point *p, unsigned i, const struct wf_beside *v);
-/* A whole point: a line of the table, lines of the CSV file. */
+/* A whole point: a line of the table, lines of the CSV file; [t]: its turns. */
 void wf_curve_print_point(struct wf_curve *c, const struct wf_curve_line *line,
-                          const struct wf_curve_point *p);
-void wf_curve_print_step(struct wf_curve *c, const struct wf_curve_step *s);
+                          const struct wf_curve_point *p, const struct wf_turns *t);
+void wf_curve_print_step(struct wf_curve *c, const struct wf_curve_step *s,
+                         const struct wf_turns *t);
 void wf_curve_print_end(struct wf_curve *c, bool interrupted);
 /* Draw the measured points. 0, or -1 with the cause printed. */
 int wf_curve_draw(const struct wf_curve *c);

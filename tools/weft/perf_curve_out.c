@@ -163,13 +163,13 @@ void wf_curve_print_beside(struct wf_curve *c, const struct wf_curve_line *line,
 }
 
 static void files_point(struct wf_curve *c, const struct wf_curve_line *line,
-                        const struct wf_curve_point *p)
+                        const struct wf_curve_point *p, const struct wf_turns *t)
 {
     if (c->json) {
         json_begin(c, line, p->size, "");
         fprintf(c->json, ",\"runs\":%u", p->runs);
         json_spread(c->json, "weft", "_ns", &p->weft);
-        wf_perf_json_list(c->json, "weft_values", c->turns.time, p->runs);
+        wf_perf_json_list(c->json, "weft_values", t->time, p->runs);
         json_end(c);
     }
     if (c->csv) {
@@ -277,9 +277,9 @@ static void table_verdict(const struct wf_curve *c, const struct wf_curve_point 
 }
 
 void wf_curve_print_point(struct wf_curve *c, const struct wf_curve_line *line,
-                          const struct wf_curve_point *p)
+                          const struct wf_curve_point *p, const struct wf_turns *t)
 {
-    files_point(c, line, p);
+    files_point(c, line, p, t);
     if (!c->table)
         return;
     printf("%-12s %9zu", line->test->name, p->size);
@@ -300,19 +300,20 @@ void wf_curve_print_point(struct wf_curve *c, const struct wf_curve_line *line,
 
 /* ---- the end ---- */
 
-void wf_curve_print_step(struct wf_curve *c, const struct wf_curve_step *s)
+void wf_curve_print_step(struct wf_curve *c, const struct wf_curve_step *s,
+                         const struct wf_turns *t)
 {
-    const struct wf_beside *v = &c->turns.beside[0];
+    const struct wf_beside *v = &t->beside[0];
     if (!c->json)
         return;
     fprintf(c->json,
             "{\"test\":\"step\",\"what\":\"%s\",\"transport\":\"%s\",\"size\":%zu,"
             "\"larger\":%zu,\"pairs\":%u",
-            s->test->name, wf_over_names[c->over], s->smaller, s->larger, c->turns.n);
+            s->test->name, wf_over_names[c->over], s->smaller, s->larger, t->n);
     json_spread(c->json, "ratio", "", &s->ratio);
-    wf_perf_json_list(c->json, "ratios", v->ratio, c->turns.n);
-    wf_perf_json_list(c->json, "smaller_values", v->first, c->turns.n);
-    wf_perf_json_list(c->json, "larger_values", v->other, c->turns.n);
+    wf_perf_json_list(c->json, "ratios", v->ratio, t->n);
+    wf_perf_json_list(c->json, "smaller_values", v->first, t->n);
+    wf_perf_json_list(c->json, "larger_values", v->other, t->n);
     json_end(c);
 }
 

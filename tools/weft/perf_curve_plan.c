@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RUN_NS 1.5e8 /* all runs of a library's program together */
-/* The same, of large operations. UCX's program warms up with a tenth of its iterations only: with
+#define RUN_NS 6e7 /* all runs of a library's program at a size */
+/* The same, of large operations. A program of one run warms up with a tenth of its iterations: with
  * few of them, connecting and the growth of TCP's buffers would count. */
-#define ITERS_LEAST 60
+#define ITERS_LEAST 24
+#define ITERS_LEAST_ONE_RUN 60
 #define ITERS_MOST 2000000
 #define WEFT_START_S 0.15
 #define HOSTS_START_S 1.0 /* more for each program that an agent starts */
-#define WEFT_RUN_S 0.35   /* warm-up and repetitions of weft perf, of 50 ms each */
 #define WEFT_RUNS 7       /* two of them warm up ... */
-#define WEFT_ITERS 10     /* ... and large operations are done so often in each */
+#define WEFT_ITERS 4      /* ... and large operations are done so often in each */
 
 bool wf_curve_is_stream(const struct wf_perf_test *t)
 {
@@ -46,36 +46,49 @@ uint64_t wf_curve_iters(const struct wf_curve *c, const struct wf_curve_line *li
                         size_t size)
 {
     const struct wf_rival *r = c->peers[peer];
+    double least = r->runs == 1 ? ITERS_LEAST_ONE_RUN : ITERS_LEAST;
     double all = RUN_NS / peer_ns(c, line, peer, size);
     if (c->o->iters)
         return c->o->iters;
-    all = all < ITERS_LEAST ? ITERS_LEAST : all > ITERS_MOST ? ITERS_MOST : all;
+    all = all < least ? least : all > ITERS_MOST ? ITERS_MOST : all;
     return (uint64_t)(all / r->runs);
 }
 
-static double start_s(const struct wf_curve *c, double here_s)
+unsigned wf_curve_group(const struct wf_curve_line *line, size_t size)
 {
-    return here_s + (wf_curve_hosts(c) ? HOSTS_START_S : 0);
+    unsigned n = 1;
+    for (; size > line->first && n < WF_LOADS && size << n <= line->last; n++)
+        ;
+    return n;
 }
 
-static double weft_s(const struct wf_curve *c, const struct wf_perf_test *t, size_t size)
+/* A start is shared by the sizes of a run. */
+static double start_s(const struct wf_curve *c, const struct wf_curve_line *line, size_t size,
+                      double here_s)
 {
-    double each = guess_ns(c->over, t, size) / 1e9;
-    double least = WEFT_RUNS * each * (double)(c->o->iters ? c->o->iters : WEFT_ITERS);
-    return start_s(c, WEFT_START_S) + (c->o->iters || least > WEFT_RUN_S ? least : WEFT_RUN_S);
+    return (here_s + (wf_curve_hosts(c) ? HOSTS_START_S : 0)) / wf_curve_group(line, size);
+}
+
+static double weft_s(const struct wf_curve *c, const struct wf_curve_line *line, size_t size)
+{
+    double each = guess_ns(c->over, line->test, size) / 1e9;
+    double run = each * (double)(c->o->iters ? c->o->iters : WEFT_ITERS), ms = WF_CURVE_TIME_MS;
+    run = c->o->iters || run > ms / 1e3 ? run : ms / 1e3;
+    return start_s(c, line, size, WEFT_START_S) + WEFT_RUNS * run;
 }
 
 static double rival_s(const struct wf_curve *c, const struct wf_curve_line *line, unsigned peer,
                       size_t size)
 {
     const struct wf_rival *r = c->peers[peer];
-    return start_s(c, r->start_s) + r->runs * (double)wf_curve_iters(c, line, peer, size) *
-                                        peer_ns(c, line, peer, size) / 1e9;
+    return start_s(c, line, size, r->start_s) + r->runs *
+                                                    (double)wf_curve_iters(c, line, peer, size) *
+                                                    peer_ns(c, line, peer, size) / 1e9;
 }
 
 double wf_curve_point_s(const struct wf_curve *c, const struct wf_curve_line *line, size_t size)
 {
-    double s = weft_s(c, line->test, size);
+    double s = weft_s(c, line, size);
     for (unsigned i = 0; i < c->npeers; i++)
         if (line->theirs[i])
             s += rival_s(c, line, i, size);

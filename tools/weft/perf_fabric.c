@@ -2,9 +2,10 @@
 /* libfabric's side of `weft perf compare` and `weft perf curve`, since fi_pingpong measures no
  * rate, and prints few digits. Uses nothing of Weft.
  *
- * usage: weft-perf-libfabric PROVIDER TEST SIZE ITERATIONS PORT listen|call ADDRESS
- * The side that calls begins, and prints one JSON object. Over the connection to PORT the two
- * exchange their addresses; each side's is the one that it has on that connection. TEST is:
+ * usage: weft-perf-libfabric PROVIDER TEST SIZE:ITERATIONS[,...] PORT listen|call ADDRESS
+ * The side that calls begins, and prints one JSON object for each size, for which both open an
+ * endpoint. Over the connection to PORT the two exchange their addresses; each side's is the one
+ * that it has on that connection. TEST is:
  *
  *     lat          half a ping-pong of messages
  *     rate         messages in one direction without waiting, with receives posted ahead and one
@@ -504,12 +505,11 @@ static int memory_open(struct pair *p)
     return 0;
 }
 
-/* Connect, and prepare what the test needs. */
-static void meet(struct pair *p, char **argv)
+/* Open an endpoint, and prepare what the test needs. */
+static void meet(struct pair *p, const char *provider)
 {
     char byte = 0;
-    p->control = control_open(argv[5], p->sends, argv[7]);
-    fabric_open(p, argv[1]);
+    fabric_open(p, provider);
     fabric_meet(p);
     if (p->kind->caps & FI_RMA)
         region_meet(p);
@@ -518,32 +518,55 @@ static void meet(struct pair *p, char **argv)
     tell(p, &byte, &byte, 1);
 }
 
-int main(int argc, char **argv)
+/* One size; 0, or -1 if the test cannot have it. */
+static int measure(struct pair *p, const char *provider)
 {
-    static struct pair p;
     double ns[RUNS];
     char byte = 0;
-    p.kind = argc == 8 ? kind_of(argv[2]) : NULL;
-    if (!p.kind || (strcmp(argv[6], "listen") && strcmp(argv[6], "call"))) {
-        fprintf(stderr, "usage: %s PROVIDER TEST SIZE ITERATIONS PORT listen|call ADDRESS\n",
-                argv[0]);
-        return 2;
-    }
-    p.tagged = p.kind->tagged;
-    p.sends = !strcmp(argv[6], "call");
-    p.size = (size_t)atol(argv[3]);
-    p.iters = (uint64_t)atol(argv[4]);
-    if (memory_open(&p))
-        return 2;
-    meet(&p, argv);
-    run(&p); /* connects, and warms up */
+    if (memory_open(p))
+        return -1;
+    meet(p, provider);
+    run(p); /* connects, and warms up */
     for (int i = 0; i < RUNS; i++)
-        ns[i] = run(&p);
+        ns[i] = run(p);
     qsort(ns, RUNS, sizeof ns[0], ascending);
-    if (p.sends)
-        printf("{\"test\":\"%s\",\"size\":%zu,\"mean_ns\":%.3f,\"rate_mps\":%.4f}\n", argv[2],
-               p.size, ns[RUNS / 2], 1e3 / ns[RUNS / 2]);
-    tell(&p, &byte, &byte, 1);
-    fabric_close(&p);
+    if (p->sends)
+        printf("{\"test\":\"%s\",\"size\":%zu,\"mean_ns\":%.3f,\"rate_mps\":%.4f}\n", p->kind->name,
+               p->size, ns[RUNS / 2], 1e3 / ns[RUNS / 2]);
+    tell(p, &byte, &byte, 1);
+    fabric_close(p);
+    free(p->in);
+    free(p->out);
     return 0;
+}
+
+/* The sizes of a list; 0, or -1 if it is none or a size does not suit. */
+static int measure_list(const struct pair *common, const char *provider, const char *list)
+{
+    for (char *end; *list; list = *end ? end + 1 : end) {
+        struct pair p = *common;
+        p.size = strtoul(list, &end, 10);
+        if (end == list || *end != ':')
+            return -1;
+        list = end + 1;
+        p.iters = strtoul(list, &end, 10);
+        if (end == list || (*end && *end != ',') || measure(&p, provider))
+            return -1;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct pair p = {.kind = argc == 7 ? kind_of(argv[2]) : NULL};
+    if (p.kind && (!strcmp(argv[5], "listen") || !strcmp(argv[5], "call"))) {
+        p.tagged = p.kind->tagged;
+        p.sends = !strcmp(argv[5], "call");
+        p.control = control_open(argv[4], p.sends, argv[6]);
+        if (measure_list(&p, argv[1], argv[3]) == 0)
+            return 0;
+    }
+    fprintf(stderr, "usage: %s PROVIDER TEST SIZE:ITERATIONS[,...] PORT listen|call ADDRESS\n",
+            argv[0]);
+    return 2;
 }

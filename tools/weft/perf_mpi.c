@@ -2,11 +2,11 @@
 /* The program that `weft perf compare` and `weft perf curve` run with an MPI: Weft's tests, written
  * for MPI. Built once for each MPI that is found; uses nothing of Weft.
  *
- * usage: weft-perf-MPI TEST SIZE ITERATIONS [WINDOW [cached]]
+ * usage: weft-perf-MPI TEST SIZE:ITERATIONS[,...] [WINDOW [cached]]
  * TEST: lat, sendrecv, rate, bw, barrier; put_lat, put, get_lat, get of one-sided communication.
  * WINDOW: large messages in flight at each side; 0, the default: two sends and one receive, as weft
  * perf has through shared memory. cached: one place again and again, as OSU's benchmarks have it.
- * Rank 0 prints one JSON object. */
+ * Rank 0 prints one JSON object for each size. */
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -270,27 +270,48 @@ static bool suits(const struct test *t, const struct kind *k)
     return t->iters > 0 && t->window >= 0 && t->window <= WINDOW && pair && words;
 }
 
-int main(int argc, char **argv)
+/* Measure one size; 0, or -1 if the test cannot have it. */
+static int measure_size(struct test t, const struct kind *k, bool cached)
 {
-    bool cached = argc == 6 && !strcmp(argv[5], "cached");
-    bool fits = argc == 4 || argc == 5 || cached, bad;
-    struct test t = {.iters = fits ? atol(argv[3]) : 0, .window = argc > 4 ? atoi(argv[4]) : 0};
-    const struct kind *k = fits ? kind_of(argv[1]) : NULL;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &t.rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &t.ranks);
-    t.size = fits ? (size_t)atol(argv[2]) : 0;
     t.stride = (t.size + 7) / 8 * 8 + !t.size;
     t.slots = t.stride < WALK ? WALK / t.stride : 1;
     if (t.slots < (size_t)t.window) /* each message in flight has a slot of its own */
         t.slots = (size_t)t.window;
     if (cached)
         t.slots = 1;
-    bad = !k || !suits(&t, k);
-    if (!bad)
-        measure(&t, k);
-    else if (t.rank == 0)
-        fprintf(stderr, "usage: %s TEST SIZE ITERATIONS [WINDOW [cached]]\n", argv[0]);
+    if (!suits(&t, k))
+        return -1;
+    measure(&t, k);
+    return 0;
+}
+
+/* The sizes of a list; 0, or -1 if it is none or a size does not suit. */
+static int measure_list(struct test t, const struct kind *k, const char *list, bool cached)
+{
+    for (char *end; *list; list = *end ? end + 1 : end) {
+        t.size = strtoul(list, &end, 10);
+        if (end == list || *end != ':')
+            return -1;
+        list = end + 1;
+        t.iters = strtol(list, &end, 10);
+        if (end == list || (*end && *end != ',') || measure_size(t, k, cached))
+            return -1;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    bool cached = argc == 5 && !strcmp(argv[4], "cached"), bad;
+    bool fits = argc == 3 || argc == 4 || cached;
+    struct test t = {.window = argc > 3 ? atoi(argv[3]) : 0};
+    const struct kind *k = fits ? kind_of(argv[1]) : NULL;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &t.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &t.ranks);
+    bad = !k || measure_list(t, k, argv[2], cached);
+    if (bad && t.rank == 0)
+        fprintf(stderr, "usage: %s TEST SIZE:ITERATIONS[,...] [WINDOW [cached]]\n", argv[0]);
     MPI_Finalize();
     return bad ? 2 : 0;
 }

@@ -36,6 +36,7 @@ static int complain(struct wf_perf_complaint *c, const char *format, ...)
 enum option {
     SIZE,
     ITERS,
+    TIME,
     PAIRS,
     PLOT,
     TRANSPORT,
@@ -60,6 +61,7 @@ static const struct {
 } options[OPTIONS] = {
     [SIZE] = {"--size", TESTS},
     [ITERS] = {"--iters", TESTS | COMPARE | CURVE},
+    [TIME] = {"--time", TESTS},
     [PAIRS] = {"--pairs", TESTS | COMPARE | CURVE},
     [PLOT] = {"--plot", TESTS | COMPARE},
     [TRANSPORT] = {"--transport", TESTS | COMPARE | CURVE},
@@ -242,6 +244,17 @@ static int parse_count(struct wf_perf_options *o, enum option which, const char 
     return 0;
 }
 
+static int parse_time(struct wf_perf_options *o, const char *value, struct wf_perf_complaint *c)
+{
+    uint64_t v;
+    const char *end;
+    if (parse_number(value, false, WF_PERF_TIME_MAX_MS, &v, &end) || *end)
+        return complain(c, "--time %s: give milliseconds, from 1 to %u", value,
+                        WF_PERF_TIME_MAX_MS);
+    o->time_ms = (unsigned)v;
+    return 0;
+}
+
 static int parse_valued(struct wf_perf_options *o, enum option which, const char *value,
                         struct wf_perf_complaint *c)
 {
@@ -249,6 +262,7 @@ static int parse_valued(struct wf_perf_options *o, enum option which, const char
         return complain(c, "%s needs a value", options[which].name);
     switch (which) {
     case SIZE: return parse_size(o, value, c);
+    case TIME: return parse_time(o, value, c);
     case PLOT: return parse_plot(o, value, c);
     case TRANSPORT: return parse_transport(o, value, c);
     case FROM: return parse_bound("--from", value, &o->from, c);
@@ -431,6 +445,8 @@ static int parse_finish(struct wf_perf_options *o, struct wf_perf_complaint *c)
         return o->alone == WF_PERF_CURVE ? finish_curve(o, c) : 0;
     if (!o->ntests)
         return complain(c, "which test? weft perf --help lists them");
+    if (o->time_ms && o->iters)
+        return complain(c, "--time and --iters both say how long a run is: give one of them");
     if (o->plot && o->size_last == o->size_first)
         return complain(c, "--plot draws a sweep over sizes: give one, such as --size 8:1M");
     if (o->plot && o->ntests > 1)

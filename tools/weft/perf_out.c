@@ -25,7 +25,7 @@ void wf_perf_usage(void)
           "compare                   Weft in turn with UCX, libfabric, Open MPI, MPICH\n"
           "curve, threads            at all sizes; by threads: weft perf curve --help\n\n"
           "  --size N|N:M   bytes, k and M allowed; N:M doubles from N up to M\n"
-          "  --iters N      operations in each run; default: as many as fill 50 ms\n"
+          "  --iters N      operations in each run, or --time MS: its length, 50 ms\n"
           "  --pairs N      limit (compare: the other) and test in turn, N times: ratios\n"
           "  --transport T  shm, tcp or rdma and no other; limits and peers are those of T\n"
           "  --cached       use one place again and again instead of walking 1 MiB\n"

@@ -5,11 +5,13 @@
 #endif
 #include "perf_peers.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "perf_launch.h"
@@ -29,19 +31,40 @@ enum wf_over wf_over_of(const char *transport)
                                         : WF_OVER_SHM;
 }
 
-/* The number after "name": in the JSON object that [text] holds. */
-static int json_number(const char *text, const char *name, double *v)
+/* The figure in the JSON object of a size, one of the lines of [text]. */
+static int json_figure(const char *text, size_t size, enum wf_figure figure, double *v)
 {
     char key[32];
-    const char *at;
-    snprintf(key, sizeof key, "\"%s\":", name);
-    at = strstr(text, key);
-    return at && sscanf(at + strlen(key), "%lf", v) == 1 && *v > 0 ? 0 : -1;
+    const char *at, *end;
+    snprintf(key, sizeof key, "\"size\":%zu,", size);
+    text = strstr(text, key);
+    snprintf(key, sizeof key, "\"%s\":", wf_figure_keys[figure]);
+    at = text ? strstr(text, key) : NULL;
+    end = text ? strchr(text, '\n') : NULL;
+    if (!at || (end && end < at))
+        return -1;
+    return sscanf(at + strlen(key), "%lf", v) == 1 && *v > 0 ? 0 : -1;
 }
 
-static int json_figure(const char *text, enum wf_figure figure, double *v)
+/* The same of all sizes. */
+static int json_figures(const char *text, const struct wf_contest *t, const struct wf_load *load,
+                        unsigned n, double *v)
 {
-    return json_number(text, wf_figure_keys[figure], v);
+    for (unsigned i = 0; i < n; i++)
+        if (json_figure(text, load[i].size, t->figure, &v[i]))
+            return -1;
+    return 0;
+}
+
+/* A word SIZE:ITERATIONS,... for the programs that are built with Weft. */
+static void add_loads(struct wf_words *w, const struct wf_load *load, unsigned n)
+{
+    char text[WF_LOADS * 44];
+    size_t used = 0;
+    for (unsigned i = 0; i < n; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%zu:%" PRIu64, i ? "," : "",
+                                 load[i].size, load[i].iters);
+    wf_words_add(w, text);
 }
 
 static int unread(const char *program, char *why, size_t room)
@@ -60,8 +83,34 @@ static void weft_reason(const struct wf_child *c, char *why, size_t room)
         snprintf(why, room, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-int wf_weft_run(const struct wf_contest *t, const char *transport, uint64_t iters,
-                double v[WF_FIGURES], char *why, size_t room)
+static int weft_figures(const char *text, const struct wf_contest *t, size_t size,
+                        double v[WF_FIGURES])
+{
+    for (int i = 0; i < WF_FIGURES; i++)
+        if (json_figure(text, size, (enum wf_figure)i, &v[i]))
+            v[i] = 0;
+    /* of few operations Weft prints no median */
+    if (v[t->figure] <= 0 && t->figure == WF_FIGURE_LAT)
+        v[t->figure] = v[WF_FIGURE_MEAN];
+    return v[t->figure] > 0 ? 0 : -1;
+}
+
+/* --size, --iters or --time */
+static void weft_loads(struct wf_words *w, const struct wf_load *load, unsigned n, unsigned time_ms)
+{
+    char sizes[64];
+    snprintf(sizes, sizeof sizes, "%zu:%zu", load[0].size, load[n - 1].size);
+    if (load[0].size)
+        wf_words_list(w, (const char *const[]){"--size", sizes, NULL});
+    if (load[0].iters || time_ms) {
+        wf_words_add(w, load[0].iters ? "--iters" : "--time");
+        wf_words_number(w, load[0].iters ? load[0].iters : time_ms);
+    }
+}
+
+int wf_weft_run(const struct wf_contest *t, const char *transport, unsigned time_ms,
+                const struct wf_load *load, unsigned n, double v[][WF_FIGURES], char *why,
+                size_t room)
 {
     static struct wf_child c;
     struct wf_words w = {.used = 0};
@@ -73,29 +122,19 @@ int wf_weft_run(const struct wf_contest *t, const char *transport, uint64_t iter
         wf_words_add(&w, "--");
     }
     wf_words_list(&w, (const char *const[]){wf_launch_self(), "perf", t->test, "--json", NULL});
-    if (t->size) {
-        wf_words_add(&w, "--size");
-        wf_words_number(&w, t->size);
-    }
+    weft_loads(&w, load, n, time_ms);
     if (transport)
         wf_words_list(&w, (const char *const[]){"--transport", transport, NULL});
     if (t->cached)
         wf_words_add(&w, "--cached");
-    if (iters) {
-        wf_words_add(&w, "--iters");
-        wf_words_number(&w, iters);
-    }
     if (wf_launch(&w, &c, why, room)) {
         weft_reason(&c, why, room);
         return -1;
     }
-    for (int i = 0; i < WF_FIGURES; i++)
-        if (json_figure(c.text, (enum wf_figure)i, &v[i]))
-            v[i] = 0;
-    /* of few operations Weft prints no median */
-    if (v[t->figure] <= 0 && t->figure == WF_FIGURE_LAT)
-        v[t->figure] = v[WF_FIGURE_MEAN];
-    return v[t->figure] > 0 ? 0 : unread("weft", why, room);
+    for (unsigned i = 0; i < n; i++)
+        if (weft_figures(c.text, t, load[i].size, v[i]))
+            return unread("weft", why, room);
+    return 0;
 }
 
 /* ---- other libraries ---- */
@@ -108,66 +147,145 @@ static int program_there(const struct wf_rival *r, char *why, size_t room)
     return -1;
 }
 
+/* The sizes by a run each, for programs that measure one. */
+static int run_each(int (*run)(const struct wf_rival *r, const struct wf_contest *t,
+                               const struct wf_load *load, double *v, char *why, size_t room),
+                    const struct wf_rival *r, const struct wf_contest *t,
+                    const struct wf_load *load, unsigned n, double *v, char *why, size_t room)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (run(r, t, &load[i], &v[i], why, room))
+            return -1;
+    return 0;
+}
+
 /* ---- UCX ---- */
 
-/* The value under [name] in two lines of comma-separated values: names, numbers. */
-static int csv_field(char *text, const char *name, double *v)
+#define UCX_FIRST "iterations,"
+
+/* The index of [name] in the line of names, counted from the first one of a figure; or -1. */
+static int ucx_column(const char *text, const char *name)
 {
-    char *head = strstr(text, "iterations,"), *line = head ? strchr(head, '\n') : NULL;
-    char *field, *value, *more_f, *more_v;
-    if (!line)
-        return -1;
-    *line++ = 0;
-    line[strcspn(line, "\n")] = 0;
-    field = strtok_r(head, ",", &more_f);
-    value = strtok_r(line, ",", &more_v);
-    while (field && value && strcmp(field, name)) {
-        field = strtok_r(NULL, ",", &more_f);
-        value = strtok_r(NULL, ",", &more_v);
+    int column = 0;
+    for (const char *at = strstr(text, UCX_FIRST); at; column++) {
+        size_t n = strcspn(at, ",\n");
+        if (n == strlen(name) && !strncmp(at, name, n))
+            return column;
+        at = at[n] == ',' ? at + n + 1 : NULL;
     }
-    return field && value && sscanf(value, "%lf", v) == 1 && *v > 0 ? 0 : -1;
+    return -1;
+}
+
+/* The value under [name] in the line that begins with [row], the newline before it included. */
+static int ucx_field(const char *text, const char *row, const char *name, double *v)
+{
+    int column = ucx_column(text, name);
+    const char *head = strstr(text, UCX_FIRST), *at = head ? strstr(head, row) : NULL;
+    at = at ? at + strlen(row) : NULL;
+    for (; at && column > 0; column--) {
+        at += strcspn(at, ",\n");
+        at = *at == ',' ? at + 1 : NULL;
+    }
+    return at && column == 0 && sscanf(at, "%lf", v) == 1 && *v > 0 ? 0 : -1;
 }
 
 #define UCX_QUIET "UCX_WARN_UNUSED_ENV_VARS=n"
 
 /* The names of figures, and the factors to ours: us, messages/s, MiB/s. */
-static int ucx_figure(char *text, const struct wf_contest *t, double *v)
+static int ucx_figure(const char *text, const char *row, const struct wf_contest *t, size_t size,
+                      double *v)
 {
     static const char *const fields[] = {"50.0_percentile_lat", "overall_mr", "overall_bw"};
     static const double units[] = {1e3, 1e-6, MIB / 1e9};
-    bool mean = t->figure == WF_FIGURE_MEAN, small = t->size < SMALL;
+    bool mean = t->figure == WF_FIGURE_MEAN, small = size < SMALL;
     enum wf_figure f = !mean ? t->figure : small ? WF_FIGURE_RATE : WF_FIGURE_GBS;
-    if (csv_field(text, fields[f], v))
+    if (ucx_field(text, row, fields[f], v))
         return -1;
     *v *= units[f];
     if (mean)
-        *v = small ? 1e3 / *v : (double)t->size / *v;
+        *v = small ? 1e3 / *v : (double)size / *v;
     return 0;
 }
 
-static int ucx_run(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters, double *v,
-                   char *why, size_t room)
+/* Run the server with more words, a null-terminated list, and the client with [what]. */
+static int ucx_duel(const struct wf_rival *r, const struct wf_contest *t, const char *const *more,
+                    const struct wf_words *what, struct wf_duel *d, char *why, size_t room)
 {
     static const char *const sm[] = {"UCX_TLS=sm,self", UCX_QUIET, NULL};
     static const char *const tcp[] = {"UCX_TLS=tcp", UCX_QUIET, NULL};
     static const char *const rdma[] = {"UCX_TLS=rc,self", UCX_QUIET, NULL};
     static const char *const *const env[] = {sm, tcp, rdma};
-    static struct wf_duel d;
     char port[16];
-    d = (struct wf_duel){.env = env[t->over], .hosts = t->hosts, .port = wf_launch_port()};
-    snprintf(port, sizeof port, "%u", d.port);
-    wf_words_list(&d.server, (const char *const[]){r->launcher[0], "-p", port, NULL});
-    wf_words_list(&d.client,
-                  (const char *const[]){r->launcher[0], "-p", port, wf_launch_address(t->hosts),
-                                        "-f", "-v", "-s", NULL});
-    wf_words_number(&d.client, t->size);
-    wf_words_add(&d.client, "-n");
-    wf_words_number(&d.client, iters);
-    wf_words_add(&d.client, "-t");
-    wf_words_split(&d.client, t->theirs);
-    if (wf_launch_duel(&d, why, room))
+    *d = (struct wf_duel){.env = env[t->over], .hosts = t->hosts, .port = wf_launch_port()};
+    snprintf(port, sizeof port, "%u", d->port);
+    wf_words_list(&d->server, (const char *const[]){r->launcher[0], "-p", port, NULL});
+    wf_words_list(&d->server, more);
+    wf_words_list(&d->client, (const char *const[]){r->launcher[0], "-p", port,
+                                                    wf_launch_address(t->hosts), "-f", "-v", NULL});
+    for (unsigned i = 0; i < what->count; i++)
+        wf_words_add(&d->client, what->argv[i]);
+    return wf_launch_duel(d, why, room);
+}
+
+static int ucx_run_one(const struct wf_rival *r, const struct wf_contest *t,
+                       const struct wf_load *load, double *v, char *why, size_t room)
+{
+    static struct wf_duel d;
+    struct wf_words what = {.used = 0};
+    wf_words_add(&what, "-s");
+    wf_words_number(&what, load->size);
+    wf_words_add(&what, "-n");
+    wf_words_number(&what, load->iters);
+    wf_words_add(&what, "-t");
+    wf_words_split(&what, t->theirs);
+    if (ucx_duel(r, t, (const char *const[]){NULL}, &what, &d, why, room))
         return -1;
-    return ucx_figure(d.c.text, t, v) ? unread(r->launcher[0], why, room) : 0;
+    return ucx_figure(d.c.text, "\n", t, load->size, v) ? unread(r->launcher[0], why, room) : 0;
+}
+
+/* A file for -b: a test for each size, with the size as its name. It has no place in the file
+ * system and ends with its descriptor. Returns that, or -1 with errno. */
+static int ucx_batch(const struct wf_contest *t, const struct wf_load *load, unsigned n)
+{
+    int fd = memfd_create("weft-perf", MFD_CLOEXEC), bad = fd < 0;
+    for (unsigned i = 0; i < n && !bad; i++)
+        bad = dprintf(fd, "%zu -t %s -s %zu -n %" PRIu64 "\n", load[i].size, t->theirs,
+                      load[i].size, load[i].iters) < 0;
+    if (bad && fd >= 0)
+        close(fd);
+    return bad ? -1 : fd;
+}
+
+static int ucx_run_batch(const struct wf_rival *r, const struct wf_contest *t,
+                         const struct wf_load *load, unsigned n, double *v, char *why, size_t room)
+{
+    static struct wf_duel d;
+    struct wf_words what = {.used = 0};
+    char path[64], row[32];
+    int fd = ucx_batch(t, load, n), bad;
+    if (fd < 0) {
+        snprintf(why, room, "cannot write a list of tests for %s: %s", r->launcher[0],
+                 strerror(errno));
+        return -1;
+    }
+    snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getpid(), fd);
+    wf_words_list(&what, (const char *const[]){"-b", path, NULL});
+    bad = ucx_duel(r, t, (const char *const[]){"-b", path, NULL}, &what, &d, why, room);
+    close(fd);
+    for (unsigned i = 0; i < n && !bad; i++) {
+        snprintf(row, sizeof row, "\n%zu,", load[i].size);
+        bad =
+            ucx_figure(d.c.text, row, t, load[i].size, &v[i]) && unread(r->launcher[0], why, room);
+    }
+    return bad;
+}
+
+/* All sizes by one run, but between hosts, where a list of tests would have to be copied. */
+static int ucx_run(const struct wf_rival *r, const struct wf_contest *t, const struct wf_load *load,
+                   unsigned n, double *v, char *why, size_t room)
+{
+    return n == 1 || t->hosts ? run_each(ucx_run_one, r, t, load, n, v, why, room)
+                              : ucx_run_batch(r, t, load, n, v, why, room);
 }
 
 /* A get has one operation in flight by default, other streams have 32. */
@@ -221,20 +339,20 @@ static int perftest_field(const char *text, unsigned n, double *v)
 
 /* bytes, iterations, least, most, typical [us], ...; or bytes, iterations, peak, average [MB/s, of
  * 2^20 bytes], million messages/s. */
-static int perftest_figure(const char *text, const struct wf_contest *t, double *v)
+static int perftest_figure(const char *text, const struct wf_contest *t, size_t size, double *v)
 {
     bool lat = t->figure == WF_FIGURE_LAT, mean = t->figure == WF_FIGURE_MEAN;
-    bool rate = t->figure == WF_FIGURE_RATE || (mean && t->size < SMALL);
+    bool rate = t->figure == WF_FIGURE_RATE || (mean && size < SMALL);
     if (perftest_field(text, lat || rate ? 4 : 3, v))
         return -1;
     *v *= lat ? 1e3 : rate ? 1 : MIB / 1e9;
     if (mean)
-        *v = rate ? 1e3 / *v : (double)t->size / *v;
+        *v = rate ? 1e3 / *v : (double)size / *v;
     return 0;
 }
 
-static int perftest_run(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters,
-                        double *v, char *why, size_t room)
+static int perftest_run_one(const struct wf_rival *r, const struct wf_contest *t,
+                            const struct wf_load *load, double *v, char *why, size_t room)
 {
     static struct wf_duel d;
     char port[16];
@@ -244,14 +362,20 @@ static int perftest_run(const struct wf_rival *r, const struct wf_contest *t, ui
     snprintf(port, sizeof port, "%u", d.port);
     for (int i = 0; i < 2; i++) {
         wf_words_list(both[i], (const char *const[]){t->theirs, "-F", "-p", port, "-s", NULL});
-        wf_words_number(both[i], t->size);
+        wf_words_number(both[i], load->size);
         wf_words_add(both[i], "-n");
-        wf_words_number(both[i], iters);
+        wf_words_number(both[i], load->iters);
     }
     wf_words_add(&d.client, wf_launch_address(t->hosts));
     if (wf_launch_duel(&d, why, room))
         return -1;
-    return perftest_figure(d.c.text, t, v) ? unread(t->theirs, why, room) : 0;
+    return perftest_figure(d.c.text, t, load->size, v) ? unread(t->theirs, why, room) : 0;
+}
+
+static int perftest_run(const struct wf_rival *r, const struct wf_contest *t,
+                        const struct wf_load *load, unsigned n, double *v, char *why, size_t room)
+{
+    return run_each(perftest_run_one, r, t, load, n, v, why, room);
 }
 
 static const struct wf_counterpart perftest_counterparts[] = {
@@ -281,34 +405,38 @@ static int helper_path(const struct wf_rival *r, char *path, size_t room)
 }
 
 /* The last line is: bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec. */
-static int fabric_pingpong(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters,
-                           struct wf_duel *d, double *v, char *why, size_t room)
+static int fabric_pingpong(const struct wf_rival *r, const struct wf_contest *t,
+                           const struct wf_load *load, double *v, char *why, size_t room)
 {
+    static struct wf_duel d;
     char port[16], size[24], count[24];
     const char *const common[] = {"-p", wf_over_names[t->over], "-e", "rdm", "-m", "tagged", NULL};
-    snprintf(port, sizeof port, "%u", d->port);
-    snprintf(size, sizeof size, "%zu", t->size);
-    snprintf(count, sizeof count, "%" PRIu64, iters);
-    wf_words_list(&d->server,
+    d = (struct wf_duel){.hosts = t->hosts, .port = wf_launch_port()};
+    snprintf(port, sizeof port, "%u", d.port);
+    snprintf(size, sizeof size, "%zu", load->size);
+    snprintf(count, sizeof count, "%" PRIu64, load->iters);
+    wf_words_list(&d.server,
                   (const char *const[]){r->launcher[0], "-B", port, "-S", size, "-I", count, NULL});
-    wf_words_list(&d->server, common);
-    wf_words_list(&d->client,
+    wf_words_list(&d.server, common);
+    wf_words_list(&d.client,
                   (const char *const[]){r->launcher[0], "-P", port, "-S", size, "-I", count, NULL});
-    wf_words_list(&d->client, common);
-    wf_words_add(&d->client, "127.0.0.1");
-    if (wf_launch_duel(d, why, room))
+    wf_words_list(&d.client, common);
+    wf_words_add(&d.client, "127.0.0.1");
+    if (wf_launch_duel(&d, why, room))
         return -1;
-    if (sscanf(wf_child_last_line(&d->c), "%*s %*s %*s %*s %*s %*s %lf", v) != 1 || *v <= 0)
+    if (sscanf(wf_child_last_line(&d.c), "%*s %*s %*s %*s %*s %*s %lf", v) != 1 || *v <= 0)
         return unread(r->launcher[0], why, room);
     *v *= 1e3;
     return 0;
 }
 
-static int fabric_own(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters,
-                      struct wf_duel *d, double *v, char *why, size_t room)
+static int fabric_own(const struct wf_rival *r, const struct wf_contest *t,
+                      const struct wf_load *load, unsigned n, double *v, char *why, size_t room)
 {
+    static struct wf_duel d;
     char path[PATH_MAX];
-    struct wf_words *const both[] = {&d->server, &d->client};
+    struct wf_words *const both[] = {&d.server, &d.client};
+    d = (struct wf_duel){.hosts = t->hosts, .port = wf_launch_port()};
     if (helper_path(r, path, sizeof path)) {
         snprintf(why, room, "this weft was built without %s: build Weft anew with libfabric-dev",
                  r->helper);
@@ -317,27 +445,24 @@ static int fabric_own(const struct wf_rival *r, const struct wf_contest *t, uint
     for (int i = 0; i < 2; i++) {
         wf_words_list(both[i],
                       (const char *const[]){path, wf_over_names[t->over], t->theirs, NULL});
-        wf_words_number(both[i], t->size);
-        wf_words_number(both[i], iters);
-        wf_words_number(both[i], d->port);
+        add_loads(both[i], load, n);
+        wf_words_number(both[i], d.port);
     }
-    wf_words_list(&d->server,
+    wf_words_list(&d.server,
                   (const char *const[]){"listen", t->hosts ? "0.0.0.0" : "127.0.0.1", NULL});
-    wf_words_list(&d->client, (const char *const[]){"call", wf_launch_address(t->hosts), NULL});
-    if (wf_launch_duel(d, why, room))
+    wf_words_list(&d.client, (const char *const[]){"call", wf_launch_address(t->hosts), NULL});
+    if (wf_launch_duel(&d, why, room))
         return -1;
-    return json_figure(d->c.text, t->figure, v) ? unread(r->helper, why, room) : 0;
+    return json_figures(d.c.text, t, load, n, v) ? unread(r->helper, why, room) : 0;
 }
 
 #define PINGPONG "pingpong, tagged"
 
-static int fabric_run(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters,
-                      double *v, char *why, size_t room)
+static int fabric_run(const struct wf_rival *r, const struct wf_contest *t,
+                      const struct wf_load *load, unsigned n, double *v, char *why, size_t room)
 {
-    static struct wf_duel d;
-    d = (struct wf_duel){.hosts = t->hosts, .port = wf_launch_port()};
-    return (strcmp(t->theirs, PINGPONG) ? fabric_own : fabric_pingpong)(r, t, iters, &d, v, why,
-                                                                        room);
+    return strcmp(t->theirs, PINGPONG) ? fabric_own(r, t, load, n, v, why, room)
+                                       : run_each(fabric_pingpong, r, t, load, n, v, why, room);
 }
 
 static const struct wf_counterpart fabric_counterparts[] = {
@@ -409,8 +534,8 @@ static void mpich_words(const struct wf_rival *r, const struct wf_contest *t, st
     wf_words_number(w, t->ranks);
 }
 
-static int mpi_run(const struct wf_rival *r, const struct wf_contest *t, uint64_t iters, double *v,
-                   char *why, size_t room)
+static int mpi_run(const struct wf_rival *r, const struct wf_contest *t, const struct wf_load *load,
+                   unsigned n, double *v, char *why, size_t room)
 {
     static struct wf_child c;
     struct wf_words w = {.used = 0};
@@ -419,14 +544,13 @@ static int mpi_run(const struct wf_rival *r, const struct wf_contest *t, uint64_
         return -1;
     (strcmp(r->name, "openmpi") ? mpich_words : openmpi_words)(r, t, &w);
     wf_words_list(&w, (const char *const[]){path, t->theirs, NULL});
-    wf_words_number(&w, t->size);
-    wf_words_number(&w, iters);
+    add_loads(&w, load, n);
     wf_words_number(&w, t->over == WF_OVER_TCP ? TCP_WINDOW : 0);
     if (t->cached)
         wf_words_add(&w, "cached");
     if (wf_launch(&w, &c, why, room))
         return -1;
-    return json_figure(c.text, t->figure, v) ? unread(r->helper, why, room) : 0;
+    return json_figures(c.text, t, load, n, v) ? unread(r->helper, why, room) : 0;
 }
 
 static const struct wf_counterpart mpi_counterparts[] = {

@@ -23,17 +23,25 @@ enum wf_figure {
 };
 extern const char *const wf_figure_keys[WF_FIGURES]; /* in Weft's JSON objects */
 
-/* One measurement of Weft and of the other library. */
+/* What Weft and another library measure. */
 struct wf_contest {
     const char *test; /* of weft perf */
-    size_t size;      /* 0: moves no data */
+    size_t size;      /* of compare; 0: moves no data */
     unsigned ranks;
     enum wf_figure figure;
-    uint64_t iters; /* of the other library, in each run */
+    uint64_t iters; /* of compare: of the other library, in each run */
     enum wf_over over;
     const char *theirs;           /* the other library's test; null: that of its counterpart */
     const struct wf_hosts *hosts; /* null: all on this machine */
     bool cached;                  /* one place again and again, as most libraries' programs do */
+};
+
+#define WF_LOADS 13u /* sizes that one run measures at most */
+
+/* One size of a run. */
+struct wf_load {
+    size_t size;    /* 0: moves no data */
+    uint64_t iters; /* operations; Weft: 0 for as many as fill the time */
 };
 
 /* What another library has for one of Weft's tests, at any size. */
@@ -52,8 +60,9 @@ struct wf_rival {
     unsigned overs; /* 1 << enum wf_over: transports that it can be made to use */
     /* 0, or -1 with the reason in why[]. */
     int (*there)(const struct wf_rival *r, char *why, size_t room);
-    int (*run)(const struct wf_rival *r, const struct wf_contest *c, uint64_t iters, double *v,
-               char *why, size_t room);
+    /* Measure [n] sizes, at most WF_LOADS, one after the other: v[i] gets the figure of load[i]. */
+    int (*run)(const struct wf_rival *r, const struct wf_contest *c, const struct wf_load *load,
+               unsigned n, double *v, char *why, size_t room);
     const char *launcher[2]; /* programs to try */
     const char *helper;      /* the test program, if the library has none */
     unsigned runs;           /* of its iterations in one run here, with those that warm up */
@@ -71,10 +80,12 @@ const char *wf_rival_mpirun(void);
 /* Is the program there that measures [r] at all sizes? 0, or -1 with the reason in why[]. */
 int wf_rival_at_all_sizes(const struct wf_rival *r, char *why, size_t room);
 
-/* Run Weft's side of [c]; as wf_rival.run, but v[] gets all figures that Weft prints, and 0 for the
- * others. iters 0: as many as fill the time. [transport]: the only one to use; null: Weft chooses.
- */
-int wf_weft_run(const struct wf_contest *c, const char *transport, uint64_t iters,
-                double v[WF_FIGURES], char *why, size_t room);
+/* Run Weft's side of [c]; as wf_rival.run, but v[i] gets all figures that Weft prints, and 0 for
+ * the others. Each load's size is twice the one before, its iters are the same. [transport]: the
+ * only one to use; null: Weft chooses. time_ms: how long Weft measures at a time; 0: as long as
+ * weft perf does. */
+int wf_weft_run(const struct wf_contest *c, const char *transport, unsigned time_ms,
+                const struct wf_load *load, unsigned n, double v[][WF_FIGURES], char *why,
+                size_t room);
 
 #endif

@@ -179,7 +179,9 @@ static int walk_init(struct wf_perf *p)
         return -1;
     p->stride = k.stride;
     p->batch = k.batch;
-    p->slots = p->o->cached ? k.batch : k.slots;
+    if (p->far && p->batch > 1 && p->batch < WF_PERF_WINDOW) /* a flush, a round trip, ends each */
+        p->batch = WF_PERF_WINDOW;
+    p->slots = p->o->cached || k.slots < p->batch ? p->batch : k.slots;
     window_init(p);
     return 0;
 }

@@ -21,43 +21,59 @@ static void progress_end(void)
 }
 
 /* The figures of a run; of another library only the one that is compared. */
-static int side_run(const struct wf_side *s, double all[WF_FIGURES], char *why, size_t room)
+static int side_run(const struct wf_side *s, unsigned loads, double all[][WF_FIGURES], char *why,
+                    size_t room)
 {
-    if (s->rival)
-        return s->rival->run(s->rival, s->contest, s->iters, &all[s->contest->figure], why, room);
-    return wf_weft_run(s->contest, s->transport, s->iters, all, why, room);
+    double v[WF_LOADS];
+    if (!s->rival)
+        return wf_weft_run(s->contest, s->transport, s->time_ms, s->load, loads, all, why, room);
+    if (s->rival->run(s->rival, s->contest, s->load, loads, v, why, room))
+        return -1;
+    for (unsigned i = 0; i < loads; i++)
+        all[i][s->contest->figure] = v[i];
+    return 0;
+}
+
+static void beside(struct wf_beside *b, unsigned r, double first, double other)
+{
+    b->first[r] = first;
+    b->other[r] = other;
+    b->ratio[r] = first / other;
 }
 
 /* One round, the [r]-th. 0, or 1 + the index of the side that failed. */
-static int round_run(const struct wf_side *sides, unsigned nsides, unsigned r, struct wf_turns *t,
-                     char *why, size_t room)
+static int round_run(const struct wf_side *sides, unsigned nsides, unsigned loads, unsigned r,
+                     struct wf_turns *t, char *why, size_t room)
 {
     unsigned others = nsides - 1;
-    double first[WF_FIGURES] = {0}, other[WF_FIGURES] = {0};
-    if (side_run(&sides[0], first, why, room))
+    double first[WF_LOADS][WF_FIGURES] = {{0}}, other[WF_LOADS][WF_FIGURES] = {{0}};
+    if (side_run(&sides[0], loads, first, why, room))
         return 1;
-    t->time[r] = first[WF_FIGURE_LAT] > 0 ? first[WF_FIGURE_LAT] : first[WF_FIGURE_MEAN];
+    for (unsigned l = 0; l < loads; l++)
+        t[l].time[r] =
+            first[l][WF_FIGURE_LAT] > 0 ? first[l][WF_FIGURE_LAT] : first[l][WF_FIGURE_MEAN];
     for (unsigned k = 0; k < others; k++) {
         unsigned i = (r + k) % others;
         enum wf_figure figure = sides[i + 1].contest->figure;
-        struct wf_beside *b = &t->beside[i];
-        if (side_run(&sides[i + 1], other, why, room))
+        if (side_run(&sides[i + 1], loads, other, why, room))
             return 2 + (int)i;
-        b->first[r] = first[figure];
-        b->other[r] = other[figure];
-        b->ratio[r] = first[figure] / other[figure];
+        for (unsigned l = 0; l < loads; l++)
+            beside(&t[l].beside[i], r, first[l][figure], other[l][figure]);
     }
     return 0;
 }
 
-int wf_turns_run(const struct wf_side *sides, unsigned nsides, unsigned rounds, const char *what,
-                 struct wf_turns *t, char *why, size_t room)
+int wf_turns_run(const struct wf_side *sides, unsigned nsides, unsigned loads, unsigned rounds,
+                 const char *what, struct wf_turns *t, char *why, size_t room)
 {
+    unsigned r;
     int failed = 0;
-    for (t->n = 0; t->n < rounds && !failed; t->n += !failed) {
-        progress(what, t->n + 1, rounds);
-        failed = round_run(sides, nsides, t->n, t, why, room);
+    for (r = 0; r < rounds && !failed; r += !failed) {
+        progress(what, r + 1, rounds);
+        failed = round_run(sides, nsides, loads, r, t, why, room);
     }
+    for (unsigned l = 0; l < loads; l++)
+        t[l].n = r;
     progress_end();
     return failed;
 }

@@ -13,7 +13,8 @@ struct wf_side {
     const struct wf_rival *rival; /* null: Weft */
     const struct wf_contest *contest;
     const char *transport; /* Weft: the only one to use; null: Weft chooses */
-    uint64_t iters;        /* Weft: 0 for as many as fill the time */
+    unsigned time_ms;      /* Weft: see wf_weft_run */
+    const struct wf_load *load;
 };
 
 /* The first side beside one of the others: the figure of each run, and ratio = first / other of
@@ -29,12 +30,11 @@ struct wf_turns {
                                        none */
 };
 
-/* Run [nsides] sides, at most 1 + WF_TURNS_OTHERS, in [rounds] rounds. Each round begins with
- * sides[0], which each other side follows equally often. On a terminal, [what] and the number of
- * the round are shown meanwhile. 0, or 1 + the index of the side that failed, with the reason in
- * why[].
- */
-int wf_turns_run(const struct wf_side *sides, unsigned nsides, unsigned rounds, const char *what,
-                 struct wf_turns *t, char *why, size_t room);
+/* Run [nsides] sides, at most 1 + WF_TURNS_OTHERS, in [rounds] rounds, each at [loads] sizes: t[i]
+ * is of load[i]. Each round begins with sides[0], which each other side follows equally often. On a
+ * terminal, [what] and the number of the round are shown meanwhile. 0, or 1 + the index of the side
+ * that failed, with the reason in why[]. */
+int wf_turns_run(const struct wf_side *sides, unsigned nsides, unsigned loads, unsigned rounds,
+                 const char *what, struct wf_turns *t, char *why, size_t room);
 
 #endif
