@@ -165,7 +165,7 @@ static void message_send(struct model_qp *qp, const struct wf_hca_wr *wr, double
 /* Only the first message of a list pays for the write to the register. */
 static void requests_post(struct model_qp *qp, const struct wf_hca_wr *list, unsigned n)
 {
-    bool blueflame = may_blueflame(qp, list, n), locks = qp->sim.base.locks & WF_HCA_LOCK_UUAR;
+    bool blueflame = may_blueflame(qp, list, n), locks = qp->sim.base.locks & WEFT_LOCK_UUAR;
     struct wf_vt_lock *lock = &model_nic.page[qp->sim.uuar.page].locks[qp->sim.uuar.half];
     double arrival, service;
     lines_to_poster(qp);
@@ -183,7 +183,7 @@ static void requests_post(struct model_qp *qp, const struct wf_hca_wr *list, uns
 unsigned model_post(struct wf_hca_qp *base, const struct wf_hca_wr *list, unsigned n)
 {
     struct model_qp *qp = model_qp_of(base);
-    bool locks = base->locks & WF_HCA_LOCK_QP;
+    bool locks = base->locks & WEFT_LOCK_QP;
     if (!wf_vt_running() || !qp->connected)
         return 0;
     wf_vt_spend(model_cost(WF_P_CALL));

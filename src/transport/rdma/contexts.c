@@ -12,7 +12,9 @@
 
 static struct wf_sharing_case case_of(const struct rdma_ctx *ctx)
 {
-    return (struct wf_sharing_case){.uars = wf_uar_config_of(WF_UAR_CURRENT),
+    bool classic = ctx->nnics && ctx->devices[0].hca->caps.classic_uars;
+    return (struct wf_sharing_case){.uars =
+                                        wf_uar_config_of(classic ? WF_UAR_CLASSIC : WF_UAR_CURRENT),
                                     .endpoints = ctx->endpoints,
                                     .queue_pairs = 1,
                                     .contexts = WF_RDMA_RAILS / WF_MAX(ctx->nnics, 1u)};

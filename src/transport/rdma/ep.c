@@ -338,12 +338,6 @@ void wf_rdma_ep_close(struct rdma_ep *ep)
     free(ep);
 }
 
-static unsigned lock_flags(unsigned locks)
-{
-    return (locks & WF_HCA_LOCK_QP ? WEFT_LOCK_QP : 0u) |
-           (locks & WF_HCA_LOCK_UUAR ? WEFT_LOCK_UUAR : 0u);
-}
-
 static void rail_sharing(const struct rdma_rail *r, struct weft_ep_sharing_info *out)
 {
     wf_list_each(it, &r->links)
@@ -352,7 +346,7 @@ static void rail_sharing(const struct rdma_rail *r, struct weft_ep_sharing_info 
         struct wf_hca_place place;
         r->device->hca->ops->qp_place(l->qp, &place);
         out->level = WF_MAX(out->level, place.level);
-        out->locks |= lock_flags(l->qp->locks);
+        out->locks |= l->qp->locks;
         out->queue_pairs++;
     }
     if (!r->nlinks && r->td && r->td->level == WF_HCA_TD_HALF && r->device->hca->caps.uars)

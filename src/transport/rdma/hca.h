@@ -105,6 +105,7 @@ struct wf_hca_caps {
     uint8_t max_reads;
     bool srq, td, atomics;
     bool uars;           /* thread domains have doorbell pages (uar.h), which are counted */
+    bool classic_uars;   /* these are given by the classic mode of uar.h */
     bool global_atomics; /* the NIC's atomics are atomic with respect to processors, too */
     bool on_demand;      /* on-demand paging: pages may be registered without being pinned */
     /* the NIC can register dma-bufs, but its driver may still refuse some dma-bufs */
@@ -137,9 +138,6 @@ struct wf_hca_td {
     uint8_t level; /* enum wf_hca_td_level */
 };
 
-/* Locks that posting takes. */
-enum wf_hca_lock { WF_HCA_LOCK_QP = 1, WF_HCA_LOCK_UUAR = 2 };
-
 /* Where a queue pair is. */
 struct wf_hca_place {
     bool known;    /* false: the NIC has no such registers, or does not report them */
@@ -171,7 +169,7 @@ struct wf_hca_qp {
     uint32_t number;
     uint32_t inline_max, sq_depth;
     uint16_t mtu;  /* bytes of payload in a packet; set when the queue pair is connected */
-    uint8_t locks; /* enum wf_hca_lock, or-ed: those that posting takes */
+    uint8_t locks; /* WEFT_LOCK_QP, WEFT_LOCK_UUAR: those that posting takes */
 };
 struct wf_hca_mr {
     struct wf_hca *hca;

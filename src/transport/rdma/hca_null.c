@@ -449,7 +449,7 @@ static unsigned post_shared(struct null_qp *qp, const struct wf_hca_wr *list, un
 static __attribute__((noinline)) unsigned post_with_locks(struct null_qp *qp,
                                                           const struct wf_hca_wr *list, unsigned n)
 {
-    bool locks = qp->sim.base.locks & WF_HCA_LOCK_QP;
+    bool locks = qp->sim.base.locks & WEFT_LOCK_QP;
     unsigned posted;
     if (locks)
         pthread_spin_lock(&qp->lock);

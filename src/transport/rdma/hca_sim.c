@@ -9,15 +9,10 @@ struct raw_td {
     struct wf_uuar uuar;
 };
 
-/* Pages for domains are in the budget since the pool took them; the driver may have taken them
- * before. */
 static void uars_count(struct wf_sim *sim)
 {
     const struct wf_uar_count now = wf_uars_count(&sim->uars);
-    uint32_t pool = atomic_load_explicit(&sim->pool.pages, memory_order_relaxed);
-    uint32_t own = now.pages > pool ? now.pages - pool : 0;
-    wf_uar_budget_add(sim->base.config.budget, (int)(own - sim->own_pages));
-    sim->own_pages = own;
+    wf_td_pool_count(&sim->pool, now.pages);
     wf_hca_uars_count(&sim->base, &now);
 }
 
@@ -64,6 +59,7 @@ enum weft_status wf_sim_open(struct wf_sim *sim, struct wf_uar_nic *nic,
     pthread_mutex_init(&sim->lock, NULL);
     wf_td_pool_open(&sim->pool, &source, sim->base.config.budget,
                     uars->mode == WF_UAR_CLASSIC ? WF_UAR_INDEPENDENT : 0);
+    sim->base.caps.classic_uars = uars->mode == WF_UAR_CLASSIC;
     wf_hca_made(&sim->base, WF_HCA_CONTEXT, 0);
     uars_count(sim);
     return WEFT_OK;
@@ -142,7 +138,7 @@ static uint8_t locks_of(const struct wf_sim_qp *qp)
 {
     if (qp->td)
         return 0;
-    return WF_HCA_LOCK_QP | (qp->uuar.kind == WF_UUAR_SHARED ? WF_HCA_LOCK_UUAR : 0u);
+    return WEFT_LOCK_QP | (qp->uuar.kind == WF_UUAR_SHARED ? WEFT_LOCK_UUAR : 0u);
 }
 
 enum weft_status wf_sim_qp_uuar_open(struct wf_sim_qp *qp, const struct wf_hca_qp_params *params)

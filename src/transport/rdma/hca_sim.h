@@ -13,9 +13,8 @@
 
 struct wf_sim {
     struct wf_hca base;
-    pthread_mutex_t lock; /* guards uars and own_pages */
+    pthread_mutex_t lock; /* guards uars and pool.own */
     struct wf_uars uars;
-    uint32_t own_pages; /* those of them that the pool has not taken from the budget */
     struct wf_td_pool pool;
 };
 

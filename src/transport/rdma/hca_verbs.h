@@ -28,7 +28,6 @@ struct verbs_hca {
     bool is_mlx5;         /* has doorbell registers, of which [uars] keeps account */
     bool mismatch_logged; /* the account and the driver differ */
     struct wf_uars uars;
-    uint32_t own_pages; /* those of them that the pool has not taken from the budget */
     struct verbs_raw_td *raws;
 };
 /* A domain that the pool has. */

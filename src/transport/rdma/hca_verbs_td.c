@@ -14,17 +14,12 @@
 /* The account's NIC: it never runs out of pages, because the driver decides. */
 static struct wf_uar_nic account_nic;
 
-/* Pages for domains are in the budget since the pool took them; the driver may have taken them
- * before. */
 static void uars_count(struct verbs_hca *h)
 {
     const struct wf_uar_count now = wf_uars_count(&h->uars);
-    uint32_t pool = atomic_load_explicit(&h->pool.pages, memory_order_relaxed);
-    uint32_t own = now.pages > pool ? now.pages - pool : 0;
     if (!h->is_mlx5)
         return;
-    wf_uar_budget_add(h->base.config.budget, (int)(own - h->own_pages));
-    h->own_pages = own;
+    wf_td_pool_count(&h->pool, now.pages);
     wf_hca_uars_count(&h->base, &now);
 }
 
@@ -220,7 +215,7 @@ void wf_verbs_qp_uuar_open(struct verbs_qp *qp, const struct wf_hca_qp_params *p
     struct verbs_raw_td *raw = params->td ? raw_of(params->td) : NULL;
     qp->td = params->td;
     qp->owner = params->owner;
-    qp->base.locks = params->td ? 0 : WF_HCA_LOCK_QP;
+    qp->base.locks = params->td ? 0 : WEFT_LOCK_QP;
     if (!h->is_mlx5 || (raw && !raw->counted))
         return;
     qp->reg = wf_mlx5_register(qp->qp, &qp->can_blueflame);
@@ -233,7 +228,7 @@ void wf_verbs_qp_uuar_open(struct verbs_qp *qp, const struct wf_hca_qp_params *p
     } else {
         qp->counted = wf_uars_qp(&h->uars, params->owner, &qp->uuar) == WEFT_OK;
         if (qp->counted && qp->uuar.kind == WF_UUAR_SHARED)
-            qp->base.locks |= WF_HCA_LOCK_UUAR;
+            qp->base.locks |= WEFT_LOCK_UUAR;
     }
     uars_count(h);
     pthread_mutex_unlock(&h->lock);

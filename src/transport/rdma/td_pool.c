@@ -15,7 +15,8 @@ struct wf_td_unit {
 
 /* ---- the budget ---- */
 
-void wf_uar_budget_add(struct wf_uar_budget *b, int pages)
+/* Counts pages that are taken whatever the limit. */
+static void budget_add(struct wf_uar_budget *b, int pages)
 {
     if (b)
         atomic_fetch_add_explicit(&b->taken, (uint32_t)pages, memory_order_relaxed);
@@ -57,7 +58,7 @@ static bool pages_take(struct wf_td_pool *pool, int pages)
 
 static void pages_give(struct wf_td_pool *pool, int pages)
 {
-    wf_uar_budget_add(pool->budget, -pages);
+    budget_add(pool->budget, -pages);
     atomic_fetch_sub_explicit(&pool->pages, (uint32_t)pages, memory_order_relaxed);
 }
 
@@ -130,6 +131,14 @@ void wf_td_pool_close(struct wf_td_pool *pool)
         unit_close(pool, u);
     }
     pthread_mutex_destroy(&pool->lock);
+}
+
+void wf_td_pool_count(struct wf_td_pool *pool, uint32_t pages)
+{
+    uint32_t taken = atomic_load_explicit(&pool->pages, memory_order_relaxed);
+    uint32_t own = pages > taken ? pages - taken : 0;
+    budget_add(pool->budget, (int)(own - pool->own));
+    pool->own = own;
 }
 
 static enum weft_status take(struct wf_td_pool *pool, enum wf_hca_td_level level,

@@ -23,8 +23,6 @@
 struct wf_uar_budget {
     _Atomic uint32_t taken, limit;
 };
-/* Counts pages that are taken whatever the limit. */
-void wf_uar_budget_add(struct wf_uar_budget *budget, int pages);
 
 struct wf_td_unit;
 
@@ -41,6 +39,7 @@ struct wf_td_pool {
     struct wf_uar_budget *budget; /* NULL: no limit */
     struct wf_td_unit *units;
     _Atomic uint32_t pages;    /* those that the pool has taken from the budget */
+    uint32_t own;              /* the context's other pages, which the budget counts, too */
     unsigned independent;      /* users that have a page of their own */
     unsigned independent_most; /* limit for them; 0: none */
 };
@@ -56,6 +55,11 @@ void wf_td_pool_open(struct wf_td_pool *pool, const struct wf_td_source *source,
                      struct wf_uar_budget *budget, unsigned independent_most);
 /* Closes all domains. No user has one. */
 void wf_td_pool_close(struct wf_td_pool *pool);
+
+/* The context has [pages] doorbell pages now. The budget counts those that are not for domains
+ * here; the others are in it since the pool took them, before the driver did. The caller's lock
+ * guards this. */
+void wf_td_pool_count(struct wf_td_pool *pool, uint32_t pages);
 
 /* Take and give back a domain. Any thread. take returns OK | ELIMIT (the budget,
  * [independent_most], or the driver's limit) | ENOMEM | what the source returned. */
