@@ -512,7 +512,8 @@ WEFT_API size_t weft_am_max(const struct weft_ep *ep);
  * Leaves   the message leaves at once through shared memory. To another host it leaves once the
  *          connection is made, which takes polls. If more than eight messages are sent between two
  *          polls, the last of them may wait for the next call of weft_ep_poll, weft_ep_wait or
- *          weft_ep_arm. A program that will not poll for a long time calls weft_peer_sent first. */
+ *          weft_ep_arm; so may all but the first of those that are sent after that poll, within
+ *          50 us. A program that will not poll for a long time calls weft_peer_sent first. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler,
                                                         const uint32_t *args, unsigned nargs,
                                                         const void *data, size_t len,
@@ -854,7 +855,7 @@ WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
  *           returns PENDING. If the region is registered with NICs, they perform the put without
  *           the target. (This call first registers a long source, by system calls, and keeps it
  *           registered.) Otherwise the target performs the put when it polls its endpoint. It
- *           reports the end of a short put then, or together with its next message to this
+ *           reports the end of the put then, or together with its next message to this
  *           endpoint if it has got used to send one soon; at the latest when it polls or arms
  *           its endpoint the next time.
  * Replay    If the connection breaks, Weft repeats all of a put that NICs had not completed, except

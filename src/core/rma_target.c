@@ -95,7 +95,7 @@ void wf_rma_on_put(const struct weft_am *am)
             status = wf_rma_written(t.region, t.at, n, counts, &count);
         unuse(am, &t);
     }
-    answer_with(am, status, count, am->data && status == WEFT_OK);
+    answer_with(am, status, count, status == WEFT_OK);
 }
 
 /* Copy [n] bytes from address [from] of the sender's process into the region, as many at a time as

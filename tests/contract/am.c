@@ -248,7 +248,7 @@ void test_am_full(void **state)
     struct pair *p = *state;
     struct seen *s = calloc(1, sizeof *s);
     uint32_t id = IDS - 1;
-    unsigned n, again = 0;
+    unsigned n, second, again = 0;
     p->test = s;
     pair_register(p, ASK, seen_one);
     n = fill_up(p, 0, 8, 0);
@@ -264,11 +264,14 @@ void test_am_full(void **state)
     assert_int_equal(s->total, n);
     for (unsigned i = 0; i < n; i++)
         assert_int_equal(s->times[i], 1);
-    assert_int_equal(fill_up(p, n, 8, 0), n);
-    UNTIL(p, s->total == 2 * n);
+    second = fill_up(p, n, 8, 0);
+    if (p->setup->rings)
+        assert_int_equal(second, n);
+    assert_true(second >= n); /* a connection may get a larger ring */
+    UNTIL(p, s->total == n + second);
     pair_quiet(p);
-    assert_int_equal(s->total, 2 * n);
-    assert_int_equal(pair_stat(p, "REQUESTS_RECEIVED"), 2 * n);
+    assert_int_equal(s->total, n + second);
+    assert_int_equal(pair_stat(p, "REQUESTS_RECEIVED"), n + second);
     free(s);
 }
 

@@ -183,7 +183,7 @@ static uint64_t rings_bound(void)
     const struct wf_config *c = wf_config();
     struct wf_shm_geometry full = wf_shm_geometry_full((uint32_t)weft_am_max(ep));
     uint64_t shm = 2 * wf_shm_ring_bytes(&full);
-    uint64_t net = c->tcp_lanes * 2 * (c->tcp_send + 65536);
+    uint64_t net = c->tcp_lanes * 2 * (WF_MAX(c->tcp_send, c->tcp_send_max) + 65536);
     return (RANKS - 1) * (shm + net);
 }
 

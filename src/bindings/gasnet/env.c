@@ -111,7 +111,7 @@ static const struct {
     const char *effect; /* null: none */
 } known[] = {
     {"GASNET_NETWORKDEPTH_SPACE",
-     "bytes of messages under way to a node (WEFT_SHM_PAYLOAD, WEFT_TCP_SEND)"},
+     "bytes of messages under way to a node (WEFT_SHM_PAYLOAD, WEFT_TCP_SEND, WEFT_TCP_SEND_MAX)"},
     {"GASNET_NETWORKDEPTH_TOTAL", "requests under way to all other nodes together"},
     {"GASNET_NETWORKDEPTH", "requests under way to each other node"},
     {"GASNET_PSHM_NETWORK_DEPTH",

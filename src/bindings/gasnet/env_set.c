@@ -67,6 +67,8 @@ static void set_payload(void)
         size *= 2;
     if (space)
         set_number("WEFT_TCP_SEND", size > TCP_SEND_MOST ? TCP_SEND_MOST : size);
+    if (space)
+        set_number("WEFT_TCP_SEND_MAX", 0); /* it is a limit */
 }
 
 static void set_pinned(void)

@@ -29,21 +29,53 @@ static uint32_t power_of_two(uint64_t n)
     return p;
 }
 
+static void ring_set(struct net_chan *chan, uint8_t *ring, uint32_t size)
+{
+    free(chan->ring);
+    chan->ring = ring;
+    chan->mask = size - 1;
+    chan->request_room = size - NET_REPLY_ROOM - 64; /* the other 64 bytes are for BYE */
+}
+
+/* Offsets stay, so each byte moves to the place that its offset has in the larger ring. What lies
+ * together in the smaller ring lies together there, too. */
+bool wf_net_ring_grow(struct net_chan *chan)
+{
+    uint32_t old = chan->mask + 1, size = 2 * old, n;
+    uint8_t *ring = NULL;
+    if (size <= chan->session->ep->ring_max)
+        ring = aligned_alloc(64, size);
+    if (!ring)
+        return false;
+    for (uint32_t at = chan->tail; at != chan->head; at += n) {
+        n = WF_MIN(wf_net_past(at, chan->head), old - (at & (old - 1)));
+        memcpy(ring + (at & (size - 1)), chan->ring + (at & (old - 1)), n);
+    }
+    ring_set(chan, ring, size);
+    return true;
+}
+
+uint32_t wf_net_ring_max(void)
+{
+    const struct wf_config *c = wf_config();
+    return power_of_two(WF_MAX(c->tcp_send, c->tcp_send_max) + NET_REPLY_ROOM);
+}
+
 struct net_chan *wf_net_session_chan(struct net_session *session, unsigned index)
 {
     uint32_t size = power_of_two(wf_config()->tcp_send + NET_REPLY_ROOM);
+    uint8_t *ring;
     struct net_chan *chan = session->chans[index];
     if (chan)
         return chan;
     chan = calloc(1, sizeof *chan);
-    if (!chan || !(chan->ring = aligned_alloc(64, size))) {
+    if (!chan || !(ring = aligned_alloc(64, size))) {
         free(chan);
         return NULL;
     }
+    ring_set(chan, ring, size);
     chan->session = session;
     chan->index = (uint16_t)index;
-    chan->mask = size - 1;
-    chan->request_room = size - NET_REPLY_ROOM - 64; /* the other 64 bytes are for BYE */
     wf_list_init(&chan->live);
     wf_list_init(&chan->dirty);
     chan->needed = NET_RIDES;
@@ -294,6 +326,7 @@ void wf_net_chan_adopt(struct net_chan *chan, struct wf_net_conn *conn)
     }
     wf_net_conn_free(conn);
     chan->link = link;
+    chan->empty = 0;
     wf_list_append(&ep->live, &chan->live);
     ep->nlive++;
     wf_net_count(ep, WF_STAT_CONNECTIONS, 1);

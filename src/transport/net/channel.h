@@ -109,6 +109,11 @@ static inline struct wf_net_frame *wf_net_frame_at(const struct net_chan *chan, 
 }
 /* Is there room in the ring for a frame of [bytes] bytes? */
 bool wf_net_has_room(const struct net_chan *chan, uint32_t bytes, bool is_reply);
+/* Double the ring, which is full, up to the endpoint's ring_max. Returns false if it cannot grow.
+ */
+bool wf_net_ring_grow(struct net_chan *chan);
+/* The ring_max of an endpoint whose rings may grow. */
+uint32_t wf_net_ring_max(void);
 /* Append a frame to the ring. The caller has checked that there is room. */
 void wf_net_append(struct net_chan *chan, enum wf_net_kind kind, const struct wf_am_out *out,
                    uint32_t room);
@@ -130,6 +135,11 @@ static inline void wf_net_ride(struct net_chan *chan)
     chan->watching = chan->holds = false;
     chan->followed += chan->followed < chan->needed;
 }
+/* ride.c. Called at the end of a poll, if [chan] has unsent frames. Returns true if these frames
+ * should stay: they are replies of this poll. */
+bool wf_net_replies_stay(struct net_chan *chan);
+/* The replies that stayed leave without a request. */
+void wf_net_ride_missed(struct net_chan *chan);
 /* Remove the oldest frame from the ring. */
 void wf_net_frame_drop(struct net_chan *chan);
 /* wf_net_ack_is_due: has this side received frames that it has not acknowledged, or is there unused

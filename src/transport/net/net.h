@@ -13,6 +13,7 @@
  *   close.c     closing an endpoint: last messages, BYE
  *   fds.c       the sockets of links: epoll, fork, closing
  *   channel.c   an exactly-once stream of frames, which outlives its links
+ *   ride.c      replies that wait for a request to leave with
  *   send.c      from the core into a channel's ring, from there to its link
  *   recv.c      from a link to the core
  *   shuffle.c   WEFT_DEBUG=shuffle
@@ -73,10 +74,11 @@
  * control requests (WF_LANE_ORDERED) takes lane 0, and a request that must follow another message
  * takes the channel that wf_net_session_pick_ordered chooses.
  *
- * When bytes are sent. The first PROMPT messages after a poll are sent at once. A later message
- * that follows the last send within QUIET_NS waits for more messages. It waits at most until the
- * next poll, until the owner is about to sleep (arm), or until BATCH bytes are unsent. So a stream
- * of small messages shares system calls, and a single message does not wait.
+ * When bytes are sent. The first PROMPT messages after a poll are sent at once; within a stream of
+ * more, only the first. A later message that follows the last send within QUIET_NS waits for more
+ * messages. It waits at most until the next poll, until the owner is about to sleep (arm), or until
+ * BATCH bytes are unsent. So a stream of small messages shares system calls, and a single message
+ * does not wait.
  *
  * Threads. Only the endpoint's owner uses the endpoint's sessions, channels and links. The
  * connection manager's thread puts connections into the endpoint's inbox, under the endpoint's
@@ -173,6 +175,7 @@ struct net_ep {
         grave; /* ended channels, freed at the poll's end: epoll events may still point to them */
     struct wf_list dirty; /* the next poll flushes these channels */
     unsigned lanes;       /* how many channels this side makes in a session */
+    uint32_t ring_max;    /* bytes; up to here, the rings of channels grow when they are full */
     unsigned nlive;
     unsigned idle; /* polls in a row that handled nothing */
     uint32_t polls;
@@ -242,8 +245,10 @@ struct net_session {
      * peer's first SYNC. */
     uint64_t number, theirs;
     uint64_t sent_ns; /* when something was last sent */
-    /* How many messages were sent since poll number burst_poll. */
-    uint32_t burst, burst_poll;
+    /* How many messages were sent since poll number burst_poll, and how many of the first of them
+     * are sent at once, though they follow each other closely. */
+    uint32_t burst, burst_poll, prompt;
+    uint64_t burst_ns; /* when a burst last had more than the first PROMPT messages */
     unsigned nchans;
     /* [turn] modulo [nchans] is the index of the channel that takes ordered requests now. */
     unsigned turn;
@@ -261,7 +266,7 @@ struct net_bulk {
     uint32_t args[WEFT_AM_MAX_ARGS];
 };
 
-/* Replies that ride with the next request (send.c): how many polls in a row a request must have
+/* Replies that ride with the next request (ride.c): how many polls in a row a request must have
  * followed, at first and at most, and the most bytes of replies. */
 #define NET_RIDES 16u
 #define NET_RIDES_MAX 32768u
@@ -337,11 +342,13 @@ struct net_chan {
     uint32_t bulks_room, bulk_first, bulk_at, bulk_end;
     /* Bytes written of the payload (and its padding) of the bulk frame at bulk_at. */
     uint32_t bulk_sent;
-    /* Replies that ride with the next request: send.c. The last polls that made a reply that may
+    /* Replies that ride with the next request: ride.c. The last polls that made a reply that may
      * wait, and one that may not; and the last poll whose replies were watched. */
     uint32_t replied, urgent, watched;
     uint16_t followed, needed;
     bool watching, holds;
+    uint64_t held_ns;    /* when [holds] became true */
+    uint8_t empty;       /* tcp.c: polls in a row that read nothing, up to a limit */
     uint8_t control[48]; /* an ACK or SYNC frame */
     uint32_t control_len, control_sent;
 

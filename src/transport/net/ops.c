@@ -42,7 +42,9 @@ struct net_session *wf_net_peer_session(struct wf_tpeer *tpeer, enum weft_status
 static enum weft_status reserve(struct net_chan *chan, uint32_t bytes, size_t reply_max)
 {
     uint32_t reply = reply_max ? wf_net_reply_size((uint32_t)reply_max) : 0;
-    if (!wf_net_has_room(chan, bytes, false) || reply > NET_REPLY_ROOM - chan->reserved) {
+    bool room = wf_net_has_room(chan, bytes, false) ||
+                (chan->open && wf_net_ring_grow(chan) && wf_net_has_room(chan, bytes, false));
+    if (!room || reply > NET_REPLY_ROOM - chan->reserved) {
         struct net_ep *ep = chan->session->ep;
         chan->starved = true;
         if (!chan->blocked)
@@ -191,7 +193,9 @@ enum weft_status wf_net_request_bulk(struct wf_tpeer *tpeer, const struct wf_bul
     if (order)
         *order = (struct wf_order){chan->index + 1u, chan->next - 1};
     wf_net_count(session->ep, WF_STAT_REQUESTS_SENT, 1);
-    if (ordered && chan->open && !chan->blocked)
+    wf_net_ride(chan);
+    /* A flush that stopped before all was sent left the channel dirty: the rest is a poll's. */
+    if (chan->open && !chan->blocked && (ordered || wf_list_empty(&chan->dirty)))
         wf_net_flush(chan);
     else if (chan->open)
         wf_net_dirty(chan);

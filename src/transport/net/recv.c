@@ -499,6 +499,7 @@ static void read_count(struct net_chan *chan, size_t n)
      * awake. */
     chan->session->ep->events++;
     chan->taken_bytes += (uint32_t)n;
+    chan->empty = 0;
     WF_HOOK("tcp.read");
 }
 

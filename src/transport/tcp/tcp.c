@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The TCP transport: it runs the channels of net/ over sockets. */
+#include "transport/net/channel.h"
 #include "transport/net/connect/ifaddr.h"
-#include "transport/net/net.h"
 
 /* With at most this many links, each poll reads every link. With more links, epoll reports which
  * links to read. */
@@ -12,10 +12,25 @@
  * poll. */
 #define IDLE_AFTER 512
 #define IDLE_EVERY 16
+/* The same for a lane that was opened for long payload, and then carries none: it would cost each
+ * poll of the others an empty recv. */
+#define EMPTY_AFTER 64
+#define EMPTY_EVERY 8
+
+static void read_in_turn(struct net_chan *chan)
+{
+    const struct net_ep *ep = chan->session->ep;
+    if (chan->index && chan->empty >= EMPTY_AFTER && ep->polls % EMPTY_EVERY && !ep->look)
+        return;
+    chan->empty += chan->empty < EMPTY_AFTER;
+    wf_net_chan_readable(chan); /* may end the channel */
+}
 
 static void tcp_progress(struct net_ep *ep)
 {
-    if (ep->nlive <= DIRECT || ep->closing.begun)
+    if (ep->nlive > 1 && ep->nlive <= DIRECT && !ep->closing.begun)
+        wf_net_live_each(ep, read_in_turn);
+    else if (ep->nlive <= DIRECT || ep->closing.begun)
         wf_net_live_each(ep, wf_net_chan_readable);
     else
         wf_net_ready_each(ep, wf_net_chan_readable);
@@ -57,9 +72,11 @@ static enum weft_status tcp_ep_open(struct wf_tctx *tctx, const struct wf_tep_pa
 {
     struct net_ep *ep;
     enum weft_status status = wf_net_ep_open(tctx, params, sizeof *ep, &ep);
-    if (status == WEFT_OK)
-        *out = &ep->base;
-    return status;
+    if (status != WEFT_OK)
+        return status;
+    ep->ring_max = wf_net_ring_max();
+    *out = &ep->base;
+    return WEFT_OK;
 }
 
 static void tcp_ep_close(struct wf_tep *tep)
