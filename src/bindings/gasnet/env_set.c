@@ -65,10 +65,10 @@ static void set_payload(void)
     set_number("WEFT_SHM_PAYLOAD", size);
     for (size = TCP_SEND_LEAST; size < space;)
         size *= 2;
-    if (space)
+    if (space) {
         set_number("WEFT_TCP_SEND", size > TCP_SEND_MOST ? TCP_SEND_MOST : size);
-    if (space)
         set_number("WEFT_TCP_SEND_MAX", 0); /* it is a limit */
+    }
 }
 
 static void set_pinned(void)

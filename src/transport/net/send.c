@@ -82,7 +82,7 @@ void wf_net_frame_drop(struct net_chan *chan)
     chan->first++;
 }
 
-/* Clear the padding before offset [end]: the memory may have held what was meant for another peer.
+/* Clear the padding before offset [end]: it may hold bytes of another peer's messages.
  */
 static void clear_padding(struct net_chan *chan, uint32_t end)
 {
