@@ -17,11 +17,13 @@
  * receive has matched is gone.
  *
  * A short message (up to WEFT_MSG_EAGER bytes) is copied on its way, in parts if it is longer than
- * weft_am_max. A longer message stays in place until a receive matches it. Within a node the
- * receiver then copies the message once, straight from the sender's buffer. If the system does not
- * allow that, the message travels in pieces. Across a network the sockets move it from the sender's
- * buffer to the receiver's buffer; up to WEFT_MSG_PUSH bytes go at once, and a second time if no
- * receive was posted. The sender polls until its op completes.
+ * weft_am_max. A longer message stays in place until a receive matches it. Within a node, messages
+ * of 8 to 256 KiB go in either way, whichever is measured to be faster (WEFT_MSG_MEASURE).
+ *
+ * Within a node the receiver copies a message that stays in place once, straight from the sender's
+ * buffer. If the system does not allow that, the message travels in pieces. Across a network the
+ * sockets move it from the sender's buffer to the receiver's buffer; up to WEFT_MSG_PUSH bytes go
+ * at once, and a second time if no receive was posted. The sender polls until its op completes.
  *
  * Every call of this header is for the endpoint's owner, and returns WEFT_ECONTEXT inside a
  * handler. */

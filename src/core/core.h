@@ -160,6 +160,7 @@ struct weft_ep {
     /* charges of the tagged messages that no receive has matched yet (msg_credit.h) */
     uint64_t kept_bytes;
     uint32_t parts_max;    /* constant: bytes of the longest tagged message that is sent in parts */
+    bool measures;         /* constant: or else what is measured decides (msg_cost.h) */
     uint32_t credit_start; /* where the credit of the peer opened last began to count */
     unsigned parts_kept;   /* messages that no receive has matched, and whose parts are arriving */
 };

@@ -13,6 +13,7 @@
 #ifndef WF_CORE_FLOW_H
 #define WF_CORE_FLOW_H
 
+#include "core/msg_cost.h"
 #include "core/req.h"
 
 struct wf_put_ring; /* put_ring.h */
@@ -41,6 +42,7 @@ struct wf_flow {
      * in vain; and how often that happened, modulo 256. */
     uint32_t pushed;
     uint8_t push_pause, push_pauses, push_tries;
+    struct wf_choice choice;
     /* true if the kernel refused to copy between the two processes: messages carry the bytes */
     bool no_pull;
 };

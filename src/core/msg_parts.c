@@ -19,6 +19,7 @@
 #include "core/msg_parts.h"
 
 #include "core/ctl.h"
+#include "core/msg_cost.h"
 #include "core/msg_recv.h"
 
 /* Arguments of a first part: tag (2), length of the message, number of the sender's request, and,
@@ -138,6 +139,8 @@ static void recv_end(struct wf_req *req, enum weft_status status)
     struct weft_ep *ep = req->ep;
     struct weft_op *op = req->op;
     struct wf_sender *sender = req->u.parts.sender;
+    if (status == WEFT_OK && req->u.parts.began)
+        wf_cost_parts_end(sender, req->u.parts.full, req->u.parts.first, req->u.parts.began);
     if (status == WEFT_OK && req->u.parts.full > req->len)
         status = WEFT_ETRUNC;
     wf_ep_count(ep, WF_STAT_COPIED_BYTES, req->copied);
@@ -230,6 +233,8 @@ static void on_first(const struct weft_am *am, struct wf_sender *sender)
         wf_msg_unpost(r);
     if (req && r) {
         first_receive(req, r);
+        req->u.parts.first = am->len;
+        req->u.parts.began = wf_cost_parts_begin(sender, req->u.parts.full);
         part_store(req, am->data, am->len);
         return;
     }

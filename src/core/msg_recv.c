@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "core/bulk.h"
 #include "core/ctl.h"
+#include "core/msg_cost.h"
 #include "core/msg_parts.h"
 #include "core/msg_push.h"
 #include "core/path.h"
@@ -18,10 +19,10 @@
 
 static enum weft_status push_done(struct wf_req *req)
 {
-    uint32_t args[WF_OFFER_END_ARGS] = {WF_LO(req->u.done.id), WF_HI(req->u.done.id),
-                                        (uint32_t)req->u.done.status};
-    enum weft_status status =
-        wf_ctl_request(req->peer, WF_CTL_DONE, args, WF_OFFER_END_ARGS, NULL, 0, 0);
+    uint32_t args[WF_OFFER_END_ARGS + 1] = {WF_LO(req->u.done.id), WF_HI(req->u.done.id),
+                                            (uint32_t)req->u.done.status, req->u.done.report};
+    enum weft_status status = wf_ctl_request(req->peer, WF_CTL_DONE, args,
+                                             WF_OFFER_END_ARGS + !!req->u.done.report, NULL, 0, 0);
     /* if the sender is lost, nobody waits for the DONE */
     if (status == WEFT_OK || wf_is_loss(status))
         return WEFT_OK;
@@ -79,6 +80,7 @@ static enum weft_status copy_step(struct wf_req *req)
             req->peer->transport->pull(wf_peer_tpeer(req->peer), to, (uint64_t)(uintptr_t)from, m);
         if (status == WEFT_EUNREACH) {
             req->peer->flow->no_pull = true;
+            wf_cost_pull_denied(req->u.copy.sender, req->u.copy.full);
             req->path = WF_PATH_PIECES;
             req->copied = 0;
             break;
@@ -100,10 +102,23 @@ static enum weft_status copy_step(struct wf_req *req)
     return WEFT_PENDING;
 }
 
+/* As copy_step, at the beginning of the copy. Measures the copy if it ends at once. */
+static enum weft_status copy_first(struct wf_req *req)
+{
+    struct wf_sender *sender = req->u.copy.sender;
+    bool whole = req->path == WF_PATH_PULL && req->len == req->u.copy.full;
+    uint64_t began = whole ? wf_cost_pull_begin(sender, req->len) : 0;
+    enum weft_status status = copy_step(req);
+    if (began && status == WEFT_OK)
+        wf_cost_pull_end(sender, req->len, began);
+    return status;
+}
+
 void wf_msg_copy_close(struct wf_req *req, bool tell, enum weft_status status)
 {
     struct wf_sender *sender = req->u.copy.sender;
     uint64_t id = req->u.copy.id;
+    uint32_t report = wf_cost_report(sender, req->u.copy.full);
     wf_list_remove(&req->queued);
     wf_ep_count(req->ep, WF_STAT_COPIED_BYTES, req->copied);
     wf_ep_count(req->ep, WF_STAT_MSG_RECEIVED, 1);
@@ -119,6 +134,7 @@ void wf_msg_copy_close(struct wf_req *req, bool tell, enum weft_status status)
     req->op = NULL;
     req->u.done.id = id;
     req->u.done.status = status;
+    req->u.done.report = report;
     wf_req_queue(req);
 }
 
@@ -180,7 +196,7 @@ enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer
     wf_sender_ref(o->sender);
     *out = req;
     if (!o->pushed)
-        return copy_step(req);
+        return copy_first(req);
     wf_msg_push_await(req);
     return WEFT_PENDING;
 }
@@ -382,11 +398,12 @@ static bool offer_parse(const struct weft_am *am, struct wf_msg_offer *o,
 }
 
 void wf_msg_answer(const struct weft_am *am, uint64_t id, const struct wf_sender *sender,
-                   enum weft_status status)
+                   enum weft_status status, uint32_t report)
 {
     uint32_t credit = sender && !sender->down ? wf_msg_credit_of(sender) : 0;
-    uint32_t args[WF_OFFER_ANSWER_ARGS] = {WF_LO(id), WF_HI(id), (uint32_t)status, credit};
-    wf_ctl_reply(am, WF_CTL_MSG_ANSWER, args, WF_OFFER_ANSWER_ARGS, NULL, 0);
+    uint32_t args[WF_OFFER_ANSWER_ARGS + 1] = {WF_LO(id), WF_HI(id), (uint32_t)status, credit,
+                                               report};
+    wf_ctl_reply(am, WF_CTL_MSG_ANSWER, args, WF_OFFER_ANSWER_ARGS + !!report, NULL, 0);
 }
 
 /* Returns true if the transport of [am] can carry a payload that follows its OFFER. */
@@ -413,7 +430,7 @@ void wf_msg_on_offer(const struct weft_am *am)
     o.sender = sender;
     o.conn = ((const struct wf_token *)am->token)->conn;
     if (!sender || sender->down) {
-        wf_msg_answer(am, o.id, sender, WEFT_ENOMEM);
+        wf_msg_answer(am, o.id, sender, WEFT_ENOMEM, 0);
         return;
     }
     r = wf_msg_posted_for(ep, sender, o.tag);
@@ -429,13 +446,13 @@ void wf_msg_on_offer(const struct weft_am *am)
             if (o.pushed)
                 wf_msg_push_keep(m);
         }
-        wf_msg_answer(am, o.id, sender, wf_msg_keep(ep, sender, m) ? WEFT_PENDING : WEFT_ENOMEM);
+        wf_msg_answer(am, o.id, sender, wf_msg_keep(ep, sender, m) ? WEFT_PENDING : WEFT_ENOMEM, 0);
         return;
     }
     op = r->op;
     wf_msg_unpost(r);
     status = wf_msg_copy_begin(ep, &o, &r->mem, r->room, op, &req);
-    wf_msg_answer(am, o.id, sender, status);
+    wf_msg_answer(am, o.id, sender, status, wf_cost_report(sender, o.len));
     if (!req) {
         wf_msg_op_fill(op, sender, o.tag, o.len);
         wf_msg_recv_end(r, status);

@@ -126,7 +126,7 @@ enum weft_status wf_msg_send_later(struct weft_peer *peer, uint64_t tag, const s
                                    unsigned count, size_t len, struct weft_op *op)
 {
     struct weft_ep *ep = peer->ep;
-    enum wf_path path = wf_path_msg(peer, len);
+    enum wf_path path = wf_path_msg_take(peer, len);
     bool eager = path == WF_PATH_WHOLE || path == WF_PATH_PARTS;
     enum weft_status status;
     struct wf_req *req;
@@ -156,11 +156,21 @@ static bool is_from(const struct wf_req *req, const struct weft_am *am)
     return req->peer->sender && req->peer->sender == *token->conn;
 }
 
-/* [am] names an OFFER of this endpoint. Returns the request of this OFFER, or NULL if the OFFER is
- * over or [am] does not have [nargs] arguments. */
-static struct wf_req *offer_named(const struct weft_am *am, unsigned nargs)
+/* Handle the report that an answer to the OFFER [req] carries as the last of more than [nargs]
+ * arguments. */
+static void on_report(const struct weft_am *am, const struct wf_req *req, unsigned nargs)
 {
-    return am->nargs == nargs ? wf_req_find(am->ep, wf_word64(am->args), WF_REQ_OFFER) : NULL;
+    if (am->nargs > nargs)
+        wf_choice_learn(req->peer, req->len, am->args[nargs]);
+}
+
+/* [am] names an OFFER of this endpoint. Returns the request of this OFFER, or NULL if the OFFER is
+ * over or [am] does not have [nargs] to [most] arguments. */
+static struct wf_req *offer_named(const struct weft_am *am, unsigned nargs, unsigned most)
+{
+    return am->nargs >= nargs && am->nargs <= most
+               ? wf_req_find(am->ep, wf_word64(am->args), WF_REQ_OFFER)
+               : NULL;
 }
 
 /* Returns the handle that asked. Its address is that of the handle by which the answer is reported.
@@ -202,9 +212,10 @@ void wf_msg_on_answer(const struct weft_am *am)
             on_credit(am);
         return;
     }
-    req = offer_named(am, WF_OFFER_ANSWER_ARGS);
+    req = offer_named(am, WF_OFFER_ANSWER_ARGS, WF_OFFER_ANSWER_ARGS + 1);
     if (!req || !is_from(req, am))
         return;
+    on_report(am, req, WF_OFFER_ANSWER_ARGS);
     wf_msg_push_answered(req, am->args[2] == WEFT_OK);
     req->unanswered = 0;
     wf_msg_credit_answered(&req->peer->credit, req->u.send.asked, am->args[3], false);
@@ -214,12 +225,13 @@ void wf_msg_on_answer(const struct weft_am *am)
 
 void wf_msg_on_done(const struct weft_am *am)
 {
-    struct wf_req *req = offer_named(am, WF_OFFER_END_ARGS);
+    struct wf_req *req = offer_named(am, WF_OFFER_END_ARGS, WF_OFFER_END_ARGS + 1);
     (void)wf_sender_of(am->ep, am->token);
     if (req && !wf_sender_of_peer(req->peer))
         req = NULL;
     if (!req || !is_from(req, am))
         return;
+    on_report(am, req, WF_OFFER_END_ARGS);
     wf_msg_push_answered(req, false); /* the answer to the payload may come later */
     wf_req_end(req, wf_status_of(am->args[2]));
 }
@@ -263,7 +275,7 @@ static void fetch_bulk(const struct weft_am *am, const struct wf_req *req, uint6
 void wf_msg_on_fetch(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
-    struct wf_req *req = offer_named(am, WF_FETCH_ARGS);
+    struct wf_req *req = offer_named(am, WF_FETCH_ARGS, WF_FETCH_ARGS);
     uint64_t at;
     uint32_t n, out[4];
     if (am->nargs != WF_FETCH_ARGS)

@@ -21,7 +21,17 @@ enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len)
 {
     if (len <= peer->ep->eager_max)
         return WF_PATH_WHOLE;
-    return len <= peer->ep->parts_max ? WF_PATH_PARTS : wf_path_offered(peer);
+    if (!wf_path_can_pull(peer))
+        return len <= peer->ep->parts_max ? WF_PATH_PARTS : wf_path_offered(peer);
+    return wf_choice_is_parts(peer, len) ? WF_PATH_PARTS : WF_PATH_PULL;
+}
+
+enum wf_path wf_path_msg_take(struct weft_peer *peer, size_t len)
+{
+    if (len <= WF_MAX(WF_COST_MIN, peer->ep->eager_max) || len > WF_COST_MAX ||
+        !wf_path_can_pull(peer))
+        return wf_path_msg(peer, len);
+    return wf_choice_take(peer, len) ? WF_PATH_PARTS : WF_PATH_PULL;
 }
 
 static bool is_here(const struct wf_remote *r)
@@ -143,12 +153,13 @@ static const struct row msg_rows[] = {
                        "it into the receive's buffer",
                        2},
     [WF_PATH_PARTS] = {"parts",
-                       "longer than WEFT_AM_MAX, not longer than WEFT_MSG_EAGER: copied into "
-                       "messages that follow each other, and out of them into the receive's buffer",
+                       "longer than WEFT_AM_MAX, and not longer than WEFT_MSG_EAGER or measured to "
+                       "be faster than one copy: copied into messages that follow each other, and "
+                       "out of them into the receive's buffer",
                        2},
     [WF_PATH_PULL] = {"pull",
-                      "longer than WEFT_MSG_EAGER: the receiver copies it once, from the "
-                      "sender's buffer",
+                      "longer than WEFT_MSG_EAGER, or measured to be faster than parts: the "
+                      "receiver copies it once, from the sender's buffer",
                       1},
     [WF_PATH_PIECES] = {"pieces",
                         "longer than WEFT_MSG_EAGER, and the receiver may not read the "
@@ -202,6 +213,7 @@ enum weft_status weft_path_of(struct weft_peer *peer, unsigned operation,
                               const struct weft_remote *r, size_t len, struct weft_path *out)
 {
     bool needs_region = operation != WEFT_OP_AM && operation != WEFT_OP_MSG;
+    struct wf_cost cost = {0, 0};
     enum weft_status status;
     const struct row *row;
     if (!peer || !out || operation > WEFT_OP_AM_LONG || (needs_region && (!r || r->peer != peer)))
@@ -220,10 +232,14 @@ enum weft_status weft_path_of(struct weft_peer *peer, unsigned operation,
     row = row_of(peer, operation, wf_remote_of(r), len);
     if (!row)
         return wf_ep_left(peer->ep, WEFT_ENOSYS);
+    if (operation == WEFT_OP_MSG)
+        cost = wf_choice_cost(peer, len);
     *out = (struct weft_path){.transport = peer->transport->name,
                               .protocol = row->protocol,
                               .why = row->why,
                               .copies = row->copies + is_copied_beside(row, len),
-                              .inlined = row == &inlined && r->base};
+                              .inlined = row == &inlined && r->base,
+                              .parts_ps = cost.parts,
+                              .pull_ps = cost.pull};
     return wf_ep_left(peer->ep, WEFT_OK);
 }

@@ -23,6 +23,9 @@ enum wf_path {
  * not refused an earlier copy. */
 bool wf_path_can_pull(const struct weft_peer *peer);
 enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len);
+/* The path of a tagged message that is sent now. It is another one than wf_path_msg returns if the
+ * message is to show what the other way costs. */
+enum wf_path wf_path_msg_take(struct weft_peer *peer, size_t len);
 /* The path of a long tagged message that [peer] has offered to this endpoint. */
 enum wf_path wf_path_offered(const struct weft_peer *peer);
 /* The path of a put or get that uses messages. */

@@ -134,10 +134,13 @@ struct wf_req {
             void *const *conn;        /* the connection on which the parts come */
             struct weft_msg *msg;     /* the kept message, if [op] is null */
             uint32_t id;              /* low half of the id of the sender's request */
+            uint32_t first;           /* length of the first part */
+            uint64_t began;           /* when it came, if the message is measured; else 0 */
         } parts;
         struct {
             uint64_t id; /* of the sender's request */
             int32_t status;
+            uint32_t report; /* what is measured (msg_cost.h), or 0 */
         } done;
         struct {
             uint64_t puts_begun; /* the value of wf_put_ring.begun when the flush began */

@@ -46,6 +46,7 @@ static struct wf_sender *add(struct weft_ep *ep, const struct wf_address *a,
 static void drop(struct wf_sender *s)
 {
     wf_addr_table_remove(&s->ep->senders.by_address, &s->known);
+    free(s->costs);
     free(s);
 }
 

@@ -209,6 +209,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(flood_refused)                                                                               \
     X(flood_lost)                                                                                  \
     X(flood_handles)                                                                               \
+    X(measured_ways)                                                                               \
     X(op_contents)                                                                                 \
     X(op_atomics)                                                                                  \
     X(op_atomic_sum)                                                                               \

@@ -414,7 +414,12 @@ void test_msg_many(void **state)
     free(in);
 }
 
-#define FULL_LEN ((size_t)40000) /* copied once, whatever WEFT_AM_MAX is */
+/* A length of messages that are offered, whatever WEFT_AM_MAX is. Within a node they are longer
+ * than those whose way is measured. */
+static size_t full_len(const struct pair *p)
+{
+    return p->setup->network ? 40000 : 270000;
+}
 
 /* One side of [full]: its sends and its receives. */
 struct full_side {
@@ -425,32 +430,34 @@ struct full_side {
 
 static void full_send(struct pair *p, int end, struct full_side *f, size_t n, uint64_t ops)
 {
+    const size_t len = full_len(p);
     struct weft_op extra = {0};
     for (size_t i = 0; i < n; i++) {
-        unsigned char *buf = f->out + i * FULL_LEN;
-        test_fill(buf, FULL_LEN, 2 * i + (unsigned)end);
-        f->started[i] = weft_msg_send(p->peer[end], i, buf, FULL_LEN, &f->s[i]);
+        unsigned char *buf = f->out + i * len;
+        test_fill(buf, len, 2 * i + (unsigned)end);
+        f->started[i] = weft_msg_send(p->peer[end], i, buf, len, &f->s[i]);
         GIVES(WEFT_PENDING, f->started[i]);
     }
     if (ops == n)
-        GIVES(WEFT_ELIMIT, weft_msg_send(p->peer[end], n, f->out, FULL_LEN, &extra));
+        GIVES(WEFT_ELIMIT, weft_msg_send(p->peer[end], n, f->out, len, &extra));
 }
 
 static void full_receive(struct pair *p, int end, struct full_side *f, size_t n)
 {
+    const size_t len = full_len(p);
     for (size_t i = 0; i < n; i++) {
-        f->posted[i] = weft_msg_recv(p->ep[end], p->peer[end], i, FULL, f->in + i * FULL_LEN,
-                                     FULL_LEN, &f->r[i]);
+        f->posted[i] =
+            weft_msg_recv(p->ep[end], p->peer[end], i, FULL, f->in + i * len, len, &f->r[i]);
         if (f->posted[i] != WEFT_PENDING)
             GIVES(WEFT_OK, f->posted[i]);
     }
 }
 
-static struct full_side full_open(size_t n)
+static struct full_side full_open(size_t n, size_t len)
 {
-    struct full_side f = {calloc(n, sizeof *f.s),       calloc(n, sizeof *f.r),
-                          calloc(n, sizeof *f.started), calloc(n, sizeof *f.posted),
-                          malloc(n * FULL_LEN),         calloc(n, FULL_LEN)};
+    struct full_side f = {
+        calloc(n, sizeof *f.s),      calloc(n, sizeof *f.r), calloc(n, sizeof *f.started),
+        calloc(n, sizeof *f.posted), malloc(n * len),        calloc(n, len)};
     return f;
 }
 
@@ -466,11 +473,12 @@ static void full_close(struct full_side *f)
 
 static void full_end(struct pair *p, int end, struct full_side *f, size_t n)
 {
+    const size_t len = full_len(p);
     for (size_t i = 0; i < n; i++) {
         GIVES(WEFT_OK, op_end(p, &f->s[i], f->started[i]));
         GIVES(WEFT_OK, op_end(p, &f->r[i], f->posted[i]));
-        assert_int_equal(f->r[i].len, FULL_LEN);
-        assert_true(test_same(f->in + i * FULL_LEN, FULL_LEN, 2 * i + (unsigned)other(p, end)));
+        assert_int_equal(f->r[i].len, len);
+        assert_true(test_same(f->in + i * len, len, 2 * i + (unsigned)other(p, end)));
     }
 }
 
@@ -482,7 +490,7 @@ void test_msg_full(void **state)
     const uint64_t ops = debug_value("ops", 1048575);
     const size_t n = ops < 64 ? (size_t)ops : 64;
     for (int early = 0; early < 2; early++) {
-        struct full_side f[2] = {full_open(n), full_open(n)};
+        struct full_side f[2] = {full_open(n, full_len(p)), full_open(n, full_len(p))};
         uint64_t kept = pair_stat(p, "MSG_KEPT");
         for (int end = 0; end < p->setup->eps && early; end++)
             full_receive(p, end, &f[end], n);

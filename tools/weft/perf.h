@@ -103,7 +103,7 @@ struct wf_perf_options {
     uint64_t iters;                  /* 0: as many as fill the time */
     unsigned time_ms;                /* of a run; 0: RUN_NS or PAIRED_RUN_NS */
     unsigned pairs;
-    bool cached, json, help;
+    bool cached, fresh, json, help;
     uint32_t given;        /* perf_options.c: which options */
     const char *plot;      /* a file; null: none */
     const char *only;      /* compare with this library; null: with all */

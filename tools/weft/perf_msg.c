@@ -117,11 +117,22 @@ static unsigned char *msg_place(const struct wf_perf *p, uint64_t i)
     return p->msgs->in + i % p->slots * p->stride;
 }
 
+/* Write a byte of each line of [len] bytes, without changing it. */
+static void lines_write(const unsigned char *from, size_t len)
+{
+    for (size_t at = 0; at < len; at += LINE) {
+        volatile unsigned char *byte = (volatile unsigned char *)(uintptr_t)(from + at);
+        *byte = *byte;
+    }
+}
+
 /* The source of message [i], for consecutive i. */
 static inline const unsigned char *next_source(struct wf_perf *p, uint64_t i)
 {
     struct wf_perf_msgs *m = p->msgs;
     const unsigned char *at = m->from, *end = p->local + p->slots * p->stride;
+    if (p->o->fresh)
+        lines_write(m->big ? msg_source(p, i) : at, p->len);
     if (m->big)
         return msg_source(p, i);
     m->from = at + p->stride == end ? p->local : at + p->stride;

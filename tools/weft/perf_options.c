@@ -48,6 +48,7 @@ enum option {
     HOSTS,
     AGENT, /* up to here they take a value */
     CACHED,
+    FRESH,
     JSON,
     STRICT,
     HELP,
@@ -73,6 +74,7 @@ static const struct {
     [HOSTS] = {"--hosts", CURVE},
     [AGENT] = {"--agent", CURVE},
     [CACHED] = {"--cached", TESTS},
+    [FRESH] = {"--fresh", TESTS},
     [JSON] = {"--json", ALL},
     [STRICT] = {"--strict", CURVE},
     [HELP] = {"--help", ALL},
@@ -293,6 +295,7 @@ static int parse_flag(struct wf_perf_options *o, enum option which, const char *
     o->json_file = value ? value : o->json_file;
     o->json |= which == JSON && !value;
     o->cached |= which == CACHED;
+    o->fresh |= which == FRESH;
     o->strict |= which == STRICT;
     o->help |= which == HELP;
     return 0;

@@ -29,6 +29,7 @@ void wf_perf_usage(void)
           "  --pairs N      limit (compare: the other) and test in turn, N times: ratios\n"
           "  --transport T  shm, tcp or rdma and no other; limits and peers are those of T\n"
           "  --cached       use one place again and again instead of walking 1 MiB\n"
+          "  --fresh        write each tagged message before it is sent, as programs do\n"
           "  --plot F.svg   draw a sweep, or the comparison (needs gnuplot)\n"
           "  --json         objects instead of a table\n",
           stdout);

@@ -13,7 +13,7 @@
 #include "transport/shm/ring.h"
 
 #define WF_PACKET_MAGIC 0x54464557u /* "WEFT" */
-#define WF_PACKET_VERSION 6
+#define WF_PACKET_VERSION 7
 #define WF_PACKET_FDS 3
 
 enum wf_packet_type {
