@@ -26,6 +26,7 @@
 #include <weft/weft.h>
 
 struct wf_hca_ops;
+struct wf_hca_share_ops;
 struct wf_uar_budget;
 struct wf_uar_count;
 
@@ -515,6 +516,8 @@ struct wf_hca_ops {
     void (*async)(struct wf_hca *hca, struct wf_hca_event *out);
 
     const struct wf_hca_cm_ops *cm; /* NULL if there is no connection manager */
+    /* hca_share.h; NULL if no other process can use the NIC's domains */
+    const struct wf_hca_share_ops *share;
 };
 
 #ifdef WF_HAVE_VERBS

@@ -18,7 +18,8 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "config/config.h"
-#include "transport/rdma/hca_sim.h"
+#include "transport/rdma/hca_null.h"
+#include "transport/rdma/hca_share.h"
 #include "transport/rdma/sizes.h"
 
 /* A completion queue of one thread has a ring of completions. In one with locks, each queue pair
@@ -131,6 +132,7 @@ static enum weft_status null_open(const char *name, const struct wf_hca_config *
 {
     const struct wf_uar_config uars = uar_config(config);
     size_t which = 0;
+    struct null_hca *null;
     struct wf_sim *sim;
     struct wf_hca *hca;
     enum weft_status status;
@@ -138,9 +140,10 @@ static enum weft_status null_open(const char *name, const struct wf_hca_config *
         which++;
     if (which == WF_ARRAY_LEN(names))
         return WEFT_EUNREACH;
-    sim = calloc(1, sizeof *sim);
-    if (!sim)
+    null = calloc(1, sizeof *null);
+    if (!null)
         return WEFT_ENOMEM;
+    sim = &null->sim;
     hca = &sim->base;
     hca->ops = &wf_hca_null;
     hca->config = *config;
@@ -153,7 +156,7 @@ static enum weft_status null_open(const char *name, const struct wf_hca_config *
     status = wf_sim_open(sim, &nics[which], &uars);
     if (status != WEFT_OK) {
         refusal_explain(name, status, &uars);
-        free(sim);
+        free(null);
         return status;
     }
     *out = hca;
@@ -162,6 +165,7 @@ static enum weft_status null_open(const char *name, const struct wf_hca_config *
 
 static void null_close(struct wf_hca *hca)
 {
+    wf_null_share_close((struct null_hca *)(void *)hca);
     wf_sim_close(wf_sim_of(hca));
     free(hca);
 }
@@ -573,4 +577,5 @@ const struct wf_hca_ops wf_hca_null = {
     .arm = null_arm,
     .disarm = null_disarm,
     .async = null_async,
+    .share = &wf_hca_share_null,
 };

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/util.h"
+#include "transport/rdma/hca_share.h"
 #include "transport/rdma/hca_verbs.h"
 
 enum weft_status wf_verbs_status(int err)
@@ -377,6 +378,7 @@ const struct wf_hca_ops wf_hca_verbs = {
     .arm = wf_verbs_arm,
     .disarm = wf_verbs_disarm,
     .async = verbs_async,
+    .share = &wf_hca_share_uverbs,
 #ifdef WF_HAVE_RDMACM
     .cm = &wf_hca_rdmacm,
 #endif

@@ -7,6 +7,7 @@
  *   hca_verbs_queue.c  completion queues, receive queues
  *   hca_verbs_qp.c     queue pairs, posting requests
  *   hca_verbs_mr.c     memory regions
+ *   hca_uverbs.c       domains that several processes use (hca_share.h)
  *   hca_cm.c           the connection manager, over librdmacm */
 #ifndef WF_TRANSPORT_RDMA_HCA_VERBS_H
 #define WF_TRANSPORT_RDMA_HCA_VERBS_H
@@ -136,6 +137,8 @@ enum weft_status wf_verbs_qp_reset(struct wf_hca_qp *qp);
 unsigned wf_verbs_post(struct wf_hca_qp *base, const struct wf_hca_wr *list, unsigned n);
 
 /* hca_verbs_mr.c */
+/* Converts enum wf_hca_access to the flags of ibv_reg_mr(3). */
+int wf_verbs_access(unsigned access);
 enum weft_status wf_verbs_mr_open(struct wf_hca_pd *pd, void *addr, size_t len, uint64_t at,
                                   unsigned access, struct wf_hca_mr **out);
 enum weft_status wf_verbs_mr_open_dmabuf(struct wf_hca_pd *pd, int fd, uint64_t offset, size_t len,

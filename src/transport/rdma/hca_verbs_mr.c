@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "transport/rdma/hca_verbs.h"
 
-static int access_flags(unsigned access)
+int wf_verbs_access(unsigned access)
 {
     return (access & WF_HCA_LOCAL_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0) |
            (access & WF_HCA_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0) |
@@ -43,7 +43,7 @@ enum weft_status wf_verbs_mr_open(struct wf_hca_pd *pd, void *addr, size_t len, 
 {
     const struct wf_hca_mr base = {
         .addr = addr, .len = len, .access = access, .unpinned = access & WF_HCA_ON_DEMAND};
-    return mr_wrap(pd, ibv_reg_mr_iova(VERBS(pd, pd)->pd, addr, len, at, access_flags(access)),
+    return mr_wrap(pd, ibv_reg_mr_iova(VERBS(pd, pd)->pd, addr, len, at, wf_verbs_access(access)),
                    base, out);
 }
 
@@ -53,9 +53,9 @@ enum weft_status wf_verbs_mr_open_dmabuf(struct wf_hca_pd *pd, int fd, uint64_t 
     const struct wf_hca_mr base = {.len = len, .access = access, .unpinned = true};
     if (!pd->hca->caps.dmabuf)
         return WEFT_EUNREACH;
-    return mr_wrap(pd,
-                   ibv_reg_dmabuf_mr(VERBS(pd, pd)->pd, offset, len, at, fd, access_flags(access)),
-                   base, out);
+    return mr_wrap(
+        pd, ibv_reg_dmabuf_mr(VERBS(pd, pd)->pd, offset, len, at, fd, wf_verbs_access(access)),
+        base, out);
 }
 
 void wf_verbs_mr_close(struct wf_hca_mr *mr)
