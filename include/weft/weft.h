@@ -8,6 +8,7 @@
  *   weft_mr      a memory region that other processes may access; any thread
  *   weft_remote  a peer's region, ready for access; the owner of the peer's local endpoint
  *   weft_op      an operation in flight; the caller provides the memory
+ *   weft_deferred  a call to be made outside of handlers; the caller provides the memory
  *
  * An endpoint takes no lock. Any thread may own it, but only one thread at a time. Threads hand an
  * endpoint over by the usual means (a mutex, a join).
@@ -197,7 +198,30 @@ enum weft_ep_flags {
     /* Counters (weft_mr_bind_counter) may count the writes that peers make through this endpoint.
      */
     WEFT_EP_RMA_EVENT = 2,
+    /* As WEFT_EP_LOCKED, but no call waits for the mutex: see "no waiting" below. */
+    WEFT_EP_NOWAIT = 4,
 };
+
+/* No waiting. A thread that holds a lock of the program's, and calls Weft on an endpoint of
+ * WEFT_EP_LOCKED, waits for the thread that is inside a poll. If a handler in that poll wants the
+ * lock, both threads wait for ever. If another thread is inside a call on an endpoint of
+ * WEFT_EP_NOWAIT, calls return instead:
+ *   weft_ep_poll                        0: the other thread polls, or is inside for a short time
+ *   weft_ep_wait, weft_op_wait,         they go on, and return when [timeout_ns] has passed.
+ *   weft_word_wait, weft_words_wait,    weft_op_wait may return PENDING for an op whose done may
+ *   weft_op_finish, weft_counter_wait   still run in the other thread
+ *   weft_ep_close, weft_peer_close,     AGAIN, nothing changed: call again
+ *   weft_remote_close, weft_frag_free
+ *   all other calls that return a       AGAIN, nothing was begun: call again. Also those that never
+ *   status and use the endpoint         return AGAIN at other endpoints, such as weft_peer_open,
+ *                                       weft_am_register, and weft_am_reply_later outside of
+ *                                       handlers. From weft_msg_probe AGAIN may mean this, too
+ *   weft_ep_defer, weft_ep_address, weft_ep_fd, weft_peer_status, weft_am_max, and calls of a
+ *   handler: they need no mutex, or their thread has it
+ * No event follows such an AGAIN. A thread that holds a lock of the program's releases the lock
+ * before it calls again: the other thread may wait for it. With WEFT_PROGRESS=thread the thread of
+ * the context pauses for 50 us after a poll during which a call was refused.
+ * The endpoint of a job cannot have the flag. */
 
 #define WEFT_AM_FAILED_ARGS 8 /* the most arguments of a failed request that are reported */
 
@@ -263,12 +287,13 @@ weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct w
  * [ep]. Receives that no message has matched are cancelled, and nothing more is delivered. A
  * handler may not call this. Messages that [ep] has sent still arrive. Through shared memory they
  * stay readable for their receivers. Over a network this call waits until the receivers have taken
- * them.
+ * them. Deferred calls that are still queued end with ECANCELED (weft_ep_defer).
  * Blocks   over a network until all peers have taken what was sent, at most WEFT_PEER_TIMEOUT (10
  *          s; the log says if something was lost). For peers that do not poll, until 200 ms after
  *          their kernels have received what was sent. Otherwise the call does not block.
- * Returns  OK | EINVAL (NULL, or a job owns [ep]) | EBUSY (peers or remotes are open, or operations
- *          are in flight; nothing changed) | ECONTEXT | EFORKED */
+ * Returns  OK | EINVAL (NULL, or a job owns [ep]) | EBUSY (peers or remotes are open, operations
+ *          are in flight, or another thread runs a deferred call; nothing changed) | ECONTEXT |
+ *          EFORKED */
 WEFT_API enum weft_status weft_ep_close(struct weft_ep *ep);
 
 /* Locks that a message takes on its way to the NIC, and that its completion takes. */
@@ -316,7 +341,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void
  *  - handlers, peer_down and done also run on that thread, which takes no signals. The thread holds
  *    the endpoint's mutex, so one callback runs at a time for each endpoint. Data that callbacks
  *    share with the rest of the program need atomics or a lock of the program. No thread may hold
- *    such a lock while it calls Weft on that endpoint (deadlock);
+ *    such a lock while it calls Weft on that endpoint (deadlock), except with WEFT_EP_NOWAIT, or if
+ *    only deferred functions take the lock (weft_ep_defer);
  *  - weft_ep_poll, weft_ep_wait and weft_ep_fd do not report an event that the thread handled. So
  *    wait with a limit, then look at the condition. weft_op_wait, weft_word_wait and the calls of a
  *    job do so themselves. If two threads of the program poll a locked endpoint, each of them also
@@ -324,10 +350,10 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void
  *  - register handlers before other processes get the endpoint's address. */
 
 /* Deliver what has arrived: run handlers, complete operations, report lost peers. If a call
- * returned AGAIN for lack of room, new room is an event, too. Does a bounded amount of work, and
- * never blocks.
+ * returned AGAIN for lack of room, new room is an event, too. Then run deferred calls. Does a
+ * bounded amount of work, and never blocks.
  * Returns  the number of events handled, 0 if there were none; or a negative weft_status: EINVAL |
- *          ECONTEXT (inside a handler) | EFORKED */
+ *          ECONTEXT (inside a handler or a deferred call) | EFORKED */
 WEFT_API int weft_ep_poll(struct weft_ep *ep);
 
 /* Poll until an event was handled or [timeout_ns] has passed. A negative [timeout_ns] means no
@@ -401,6 +427,59 @@ WEFT_API int weft_ep_fd(struct weft_ep *ep);
  * until the next weft_ep_poll.
  * Returns  OK | AGAIN (events are there: poll instead of sleeping) | EINVAL | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_arm(struct weft_ep *ep);
+
+/* ---- deferred calls ----
+ *
+ * In a handler most calls return ECONTEXT. A handler, a peer_down or a done that needs such a call
+ * defers it: the function of a weft_deferred runs when the handlers of the poll have returned. */
+
+/* A deferred call. The caller provides the memory, zeroes it before its first use, and sets fn.
+ * Weft uses the memory from weft_ep_defer until it calls fn. */
+struct weft_deferred {
+    /* Called once for each weft_ep_defer that returned OK. It may free [item], or defer it
+     * again. */
+    void (*fn)(struct weft_deferred *item);
+    void *arg; /* for the caller; Weft never uses it */
+    /* Both set before fn is called. */
+    struct weft_ep *ep; /* the endpoint at which the item was deferred */
+    int32_t status;     /* OK, or ECANCELED: the endpoint closes */
+    uint32_t state_;    /* used by Weft; 0 while the item is not queued */
+    struct weft_deferred *next_;
+    uint64_t reserved[3];
+};
+
+/* Call item->fn at [ep] as soon as no handler runs: when the handlers of a poll have returned, and
+ * before that poll returns. Which thread polls does not matter. Each function that ran counts as an
+ * event.
+ *   item  must stay valid until item->fn is called
+ * Returns  OK (item->fn will be called) | EBUSY ([item] is queued, here or at another endpoint) |
+ *          EINVAL (also: fn is NULL, or [item] was not zeroed) | ECLOSED (from a function that was
+ *          called with ECANCELED) | EFORKED. After a failure fn is not called for this call.
+ * Callers  a handler, peer_down, am_failed, a done, a deferred function, and the program. At an
+ *          endpoint of WEFT_EP_LOCKED or WEFT_EP_NOWAIT any thread, which need not wait for the
+ *          mutex; otherwise the owner. A thread that sleeps at the endpoint (weft_ep_wait, or after
+ *          weft_ep_arm) is woken.
+ * May call a function may make every call but those that poll or wait at [ep]: weft_ep_poll,
+ *          weft_ep_wait, weft_op_wait, weft_word_wait, weft_words_wait, weft_counter_wait, the
+ *          collective calls of the endpoint's job, and weft_ep_close. These return ECONTEXT.
+ *          (weft_op_finish too, if it would wait.) A call that returns AGAIN has to be made later:
+ *          defer the item again.
+ * Order    in the order of the calls of weft_ep_defer, one at a time at an endpoint. The functions
+ *          run without the endpoint's mutex. So a function may take a lock that another thread
+ *          holds while it calls Weft on this endpoint, and another thread may poll and run handlers
+ *          meanwhile. If two threads poll, the functions run in one of the two polls.
+ * Rounds   a poll runs what was queued when its handlers had returned. What these functions defer
+ *          runs in the next poll, or, if another thread polled meanwhile, in up to three more
+ *          rounds of this one. So a poll ends although a function defers itself again each time.
+ *          weft_ep_arm returns AGAIN while something is queued.
+ * Close    weft_ep_close calls the functions of the items that are still queued, with the status
+ *          ECANCELED, in their order, when nothing can arrive any more. They may free memory; calls
+ *          on [ep] return ECONTEXT.
+ * Fork     a child never runs what its parent has deferred. It may reuse such an item after it has
+ *          zeroed it.
+ * Blocks   never. Allocates nothing. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_ep_defer(struct weft_ep *ep,
+                                                      struct weft_deferred *item);
 
 /* ---- peer ---- */
 
@@ -480,7 +559,8 @@ struct weft_am {
  * WEFT_PROGRESS=thread that may be a thread of the context ("progress"). A handler may call
  * weft_am_reply (once, if can_reply), or instead weft_am_detach. It may also call
  * weft_am_reply_later, weft_am_drop, weft_am_peer and weft_am_source, and put, get and atomics on
- * mapped memory. Every other call on an endpoint returns WEFT_ECONTEXT. */
+ * mapped memory, and weft_ep_defer, for calls that have to wait until the handler has returned.
+ * Every other call on an endpoint returns WEFT_ECONTEXT. */
 typedef void (*weft_am_fn)(const struct weft_am *am);
 
 /* Register [fn] for messages that arrive at [ep] with id [handler]; NULL removes the handler. A
@@ -1182,6 +1262,8 @@ WEFT_LAYOUT_(offsetof(struct weft_remote, peer) == 40);
 WEFT_LAYOUT_(sizeof(struct weft_op) == 96);
 WEFT_LAYOUT_(offsetof(struct weft_op, done) == 16);
 WEFT_LAYOUT_(offsetof(struct weft_op, local) == 56);
+WEFT_LAYOUT_(sizeof(struct weft_deferred) == 64);
+WEFT_LAYOUT_(offsetof(struct weft_deferred, status) == 24);
 WEFT_LAYOUT_(sizeof(struct weft_am) == 72);
 WEFT_LAYOUT_(offsetof(struct weft_am, args) == 24);
 WEFT_LAYOUT_(offsetof(struct weft_am, arg) == 40);

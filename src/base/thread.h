@@ -4,6 +4,14 @@
 
 #include <pthread.h>
 #include <stddef.h>
+#include <stdint.h>
+
+/* Returns a number for the calling thread: never 0, and even, because it is the address of the C
+ * library's record of the thread. */
+static inline uint64_t wf_thread_self(void)
+{
+    return (uint64_t)(uintptr_t)pthread_self();
+}
 
 /* Start an internal thread of Weft, named [name] (at most 15 bytes). [stack] is its stack size
  * in bytes; 0 is the default size. The thread blocks all signals, so that the kernel delivers

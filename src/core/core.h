@@ -16,6 +16,7 @@
 #include "base/handle.h"
 #include "base/process.h"
 #include "base/lock.h"
+#include "base/thread.h"
 #include "base/util.h"
 #include "config/stats.h"
 #include "core/flow.h"
@@ -95,6 +96,18 @@ enum wf_ep_flag {
     /* constant: local buffers of operations must be in registered regions (WEFT_MR_LOCAL) */
     WF_EP_LOCAL = 4,
     WF_EP_ARMED = 8, /* weft_ep_arm has returned OK, and no poll came since */
+    /* A deferred call runs (deferred.h). Only without LOCKED; otherwise [deferrer] has the thread,
+     * and other threads may poll. */
+    WF_EP_DEFERS = 16,
+    /* constant, and only with LOCKED: no call waits for [lock] (WEFT_EP_NOWAIT) */
+    WF_EP_TRIES = 32,
+};
+
+/* What a poll has to do after the transports' polls. */
+enum wf_ep_due {
+    WF_EP_DUE_FLOWS = 1,    /* [stalled] or [copying] may have items */
+    WF_EP_DUE_SWEEP = 2,    /* wf_senders_sweep may have a reply peer to close */
+    WF_EP_DUE_DEFERRED = 4, /* deferred calls are queued (deferred.h) */
 };
 
 /* A transport that weft_ep_poll polls. */
@@ -127,6 +140,7 @@ struct weft_ep {
     _Alignas(WF_CACHE_LINE) struct wf_polled polled[WF_TRANSPORTS];
     struct wf_list stalled; /* flows (struct wf_flow) whose requests wait for room in a transport */
     struct wf_list copying; /* requests that copy a long tagged message from its sender's memory */
+    _Atomic uint32_t due;   /* enum wf_ep_due; any thread may set WF_EP_DUE_DEFERRED */
     struct wf_senders senders;
     struct wf_list opening;            /* requests to open a region */
     struct wf_tep *tep[WF_TRANSPORTS]; /* null: not in use */
@@ -151,7 +165,15 @@ struct weft_ep {
     struct wf_list item;     /* ctx->eps */
     struct wf_list progress; /* ctx->progress.eps */
     pthread_mutex_t lock;    /* recursive; used only if WF_EP_LOCKED is set */
+    unsigned depth;          /* how often the thread that has [lock] has taken it */
     _Atomic unsigned wanted; /* threads that wait for [lock] */
+    /* with WF_EP_TRIES: a call was refused because another thread had [lock] */
+    _Atomic bool refused;
+    /* The thread that is inside a poll's handlers; 0: none. Only used if WF_EP_LOCKED is set. */
+    _Atomic uint64_t poller;
+    /* deferred.c: the queue, and the thread that runs what was queued */
+    struct weft_deferred *_Atomic deferred;
+    _Atomic uint64_t deferrer;
     uint64_t auth; /* constant: digest of the endpoint's authorization key; 0 if it has no key */
     uint64_t unhandled_logged[WEFT_AM_HANDLERS / 64];
     struct wf_token late_token; /* the token of a late reply while its handler runs */
@@ -166,8 +188,7 @@ struct weft_ep {
 };
 
 static_assert(offsetof(struct weft_ep, polled) == WF_CACHE_LINE, "what every call reads");
-static_assert(offsetof(struct weft_ep, senders) + offsetof(struct wf_senders, sweep) <
-                  3 * WF_CACHE_LINE,
+static_assert(offsetof(struct weft_ep, due) + sizeof(uint32_t) <= 3 * WF_CACHE_LINE,
               "what every poll reads");
 
 /* Stand-ins for closed objects. With WEFT_DEBUG=handles, a closed handle points to one of these as
@@ -227,6 +248,11 @@ static inline bool wf_ep_is_busy(const struct weft_ep *ep)
     return wf_ep_flags(ep) & WF_EP_BUSY;
 }
 
+static inline bool wf_ep_tries(const struct weft_ep *ep)
+{
+    return wf_ep_flags(ep) & WF_EP_TRIES;
+}
+
 static inline bool wf_ep_is_local(const struct weft_ep *ep)
 {
     return wf_ep_flags(ep) & WF_EP_LOCAL;
@@ -235,6 +261,26 @@ static inline bool wf_ep_is_local(const struct weft_ep *ep)
 static inline void wf_ep_set_flags(struct weft_ep *ep, uint32_t flags)
 {
     __atomic_store_n(&ep->flags, flags, __ATOMIC_RELAXED);
+}
+
+/* Set or clear [bit], which is not WF_EP_DUE_DEFERRED. */
+static inline void wf_ep_set_due(struct weft_ep *ep, enum wf_ep_due bit)
+{
+    if (!(wf_load_relaxed(&ep->due) & bit))
+        atomic_fetch_or_explicit(&ep->due, bit, memory_order_relaxed);
+}
+
+static inline void wf_ep_clear_due(struct weft_ep *ep, enum wf_ep_due bit)
+{
+    if (wf_load_relaxed(&ep->due) & bit)
+        atomic_fetch_and_explicit(&ep->due, ~(uint32_t)bit, memory_order_relaxed);
+}
+
+/* [item] is the item of a request that copies a long message. */
+static inline void wf_ep_copying_add(struct weft_ep *ep, struct wf_list *item)
+{
+    wf_list_append(&ep->copying, item);
+    wf_ep_set_due(ep, WF_EP_DUE_FLOWS);
 }
 
 /* Handlers and completion functions may run from here on, if [busy] is true. */
@@ -255,28 +301,67 @@ static inline struct wf_tpeer *wf_peer_tpeer(struct weft_peer *peer)
 #ifndef WF_LOCK_SPINS /* the Meson option "lock" */
 #define WF_LOCK_SPINS 0
 #endif
+static inline bool wf_ep_trylock(struct weft_ep *ep)
+{
+    bool taken = !pthread_mutex_trylock(&ep->lock);
+    if (taken)
+        ep->depth++;
+    return taken;
+}
+
 static inline void wf_ep_lock(struct weft_ep *ep)
 {
-    if (!pthread_mutex_trylock(&ep->lock))
+    if (wf_ep_trylock(ep))
         return;
     for (int i = 0; i < WF_LOCK_SPINS; i++) {
         wf_relax();
-        if (!pthread_mutex_trylock(&ep->lock))
+        if (wf_ep_trylock(ep))
             return;
     }
     atomic_fetch_add_explicit(&ep->wanted, 1, memory_order_relaxed);
     pthread_mutex_lock(&ep->lock);
+    ep->depth++;
     atomic_fetch_sub_explicit(&ep->wanted, 1, memory_order_relaxed);
 }
 
-static inline bool wf_ep_is_wanted(const struct weft_ep *ep)
+static inline void wf_ep_unlock(struct weft_ep *ep)
 {
-    return atomic_load_explicit(&ep->wanted, memory_order_relaxed);
+    ep->depth--;
+    pthread_mutex_unlock(&ep->lock);
+}
+
+/* Lock the endpoint for a public call. Returns AGAIN if the endpoint was opened with WEFT_EP_NOWAIT
+ * and another thread holds the lock. */
+static inline enum weft_status wf_ep_lock_call(struct weft_ep *ep)
+{
+    if (__builtin_expect(wf_ep_flags(ep) & WF_EP_TRIES, 0)) {
+        if (wf_ep_trylock(ep))
+            return WEFT_OK;
+        wf_store_relaxed(&ep->refused, true);
+        return WEFT_AGAIN;
+    }
+    wf_ep_lock(ep);
+    return WEFT_OK;
+}
+
+/* Does a thread wait for the lock, or was one refused since the last call of this function? */
+static inline bool wf_ep_is_wanted(struct weft_ep *ep)
+{
+    if (wf_load_relaxed(&ep->wanted))
+        return true;
+    return wf_load_relaxed(&ep->refused) &&
+           atomic_exchange_explicit(&ep->refused, false, memory_order_relaxed);
+}
+
+/* Does the calling thread run a deferred call of [ep]? */
+static inline bool wf_ep_defers_here(struct weft_ep *ep)
+{
+    return (wf_load_relaxed(&ep->deferrer) & ~UINT64_C(1)) == wf_thread_self();
 }
 
 /* Most public calls on an endpoint begin with wf_ep_enter. It refuses a null endpoint, a forked
  * child, and a call from inside a handler. If it returns OK and the endpoint has a lock, the caller
- * holds that lock until it calls wf_ep_leave. */
+ * holds that lock until it calls wf_ep_leave. Returns AGAIN as wf_ep_lock_call does. */
 enum weft_status wf_ep_enter_slow(struct weft_ep *ep);
 static inline enum weft_status wf_ep_enter(struct weft_ep *ep)
 {
@@ -292,15 +377,19 @@ static inline enum weft_status wf_ep_enter(struct weft_ep *ep)
 static inline void wf_ep_leave(struct weft_ep *ep)
 {
     if (__builtin_expect(wf_ep_is_locked(ep), 0))
-        pthread_mutex_unlock(&ep->lock);
+        wf_ep_unlock(ep);
 }
 
-/* Do the checks of wf_ep_enter, without keeping the lock. */
+/* Do the checks of a call that polls until something holds: those of wf_ep_enter, without keeping
+ * the lock, and that no deferred call makes the call. If another thread is inside an endpoint of
+ * WEFT_EP_NOWAIT, the calling thread is in no handler, so the result is OK. */
 static inline enum weft_status wf_ep_check(struct weft_ep *ep)
 {
     enum weft_status status = wf_ep_enter(ep);
     if (status == WEFT_OK)
         wf_ep_leave(ep);
+    if (status >= 0)
+        status = wf_ep_defers_here(ep) ? WEFT_ECONTEXT : WEFT_OK;
     return status;
 }
 
@@ -324,6 +413,10 @@ static inline unsigned wf_ep_has_arrived(const struct weft_ep *ep)
 {
     return ep->arrivals ? ep->arrivals->transport->has_arrived(ep->arrivals) : 0;
 }
+
+/* Poll [ep], whose lock the caller holds if there is one. Deferred calls of a locked endpoint are
+ * left to the caller. Returns the number of events. */
+int wf_ep_poll_held(struct weft_ep *ep);
 
 /* Deliver all requests that peers which share memory with this process sent before an event that
  * the caller has seen, if wf_ep_is_settled was true at each sender between its last request and the

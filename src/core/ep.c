@@ -15,6 +15,7 @@
 #include "core/am.h"
 #include "core/bulk.h"
 #include "core/ctl.h"
+#include "core/deferred.h"
 #include "core/later.h"
 #include "core/msg.h"
 #include "core/msg_parts.h"
@@ -31,7 +32,7 @@ static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
     WF_PROBE2(peer_down, peer, why);
     wf_flow_down(peer, why);
     if (peer->is_reply_peer) {
-        ep->senders.sweep = true;
+        wf_ep_set_due(ep, WF_EP_DUE_SWEEP);
         return;
     }
     if (peer->sender && !wf_sender_is_open(peer->sender))
@@ -62,21 +63,23 @@ const struct wf_tep_events wf_ep_events = {wf_am_deliver,      peer_down,       
 
 enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
 {
+    enum weft_status status;
     if (!wf_ep_is_locked(ep))
         return WEFT_ECONTEXT;
-    wf_ep_lock(ep);
-    if (!wf_ep_is_busy(ep))
-        return WEFT_OK;
-    pthread_mutex_unlock(&ep->lock); /* this thread is inside poll */
+    status = wf_ep_lock_call(ep);
+    if (status != WEFT_OK || !wf_ep_is_busy(ep))
+        return status;
+    wf_ep_unlock(ep); /* this thread is inside poll */
     return WEFT_ECONTEXT;
 }
 
 static enum weft_status params_check(const struct weft_ep_params *p)
 {
-    enum weft_status status = p ? wf_params_check("WEFT_EP_PARAMS", p->version, p->flags,
-                                                  WEFT_EP_LOCKED | WEFT_EP_RMA_EVENT, p->reserved,
-                                                  WF_ARRAY_LEN(p->reserved))
-                                : WEFT_OK;
+    enum weft_status status =
+        p ? wf_params_check("WEFT_EP_PARAMS", p->version, p->flags,
+                            WEFT_EP_LOCKED | WEFT_EP_RMA_EVENT | WEFT_EP_NOWAIT, p->reserved,
+                            WF_ARRAY_LEN(p->reserved))
+          : WEFT_OK;
     if (status != WEFT_OK || !p)
         return status;
     if (p->level > 2 || p->reserved0) {
@@ -231,9 +234,11 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->arg = params ? params->arg : NULL;
     wf_reqs_init(ep);
     wf_list_init(&ep->senders.reply_list);
-    if ((params && params->flags & WEFT_EP_LOCKED) || ctx->progress.on ||
+    if ((params && params->flags & (WEFT_EP_LOCKED | WEFT_EP_NOWAIT)) || ctx->progress.on ||
         ctx->sharing == WEFT_SHARING_THREADS)
         lock_make(ep);
+    if (params && params->flags & WEFT_EP_NOWAIT)
+        ep->flags |= WF_EP_TRIES;
     ep->event_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     ep->wait_fd = ep->event_fd < 0 ? -1 : wait_fd_open(ep);
     if (ep->wait_fd < 0) {
@@ -274,17 +279,23 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     enum weft_status status = wf_ep_enter(ep);
     if (status != WEFT_OK)
         return status;
+    if (wf_ep_defers_here(ep))
+        return wf_ep_left(ep, WEFT_ECONTEXT);
     if (ep->of_job)
         return wf_ep_left(ep, wf_refuse_close("weft_ep_close", "endpoint"));
     if (ep->late_due)
         wf_late_give_up(ep);
     if (ep->peers || ep->remotes || wf_msg_busy(ep))
         return wf_ep_left(ep, WEFT_EBUSY);
+    status = wf_deferred_stop(ep);
+    if (status != WEFT_OK)
+        return wf_ep_left(ep, status);
     wf_progress_leave(ep);
     wf_msg_close(ep);
     wf_senders_close(ep);
     teps_close(ep);
     wf_senders_close(ep); /* frees the senders to which only connections referred */
+    wf_deferred_close(ep);
     wf_addr_table_free(&ep->senders.by_address);
     wf_reqs_fini(ep);
     ep_unlist(ep);
@@ -328,6 +339,19 @@ __attribute__((noinline)) static void polled_add(struct weft_ep *ep)
     ep->polled_bits = active;
 }
 
+/* The end of a poll that has more to do than to poll the transports. [flags] are those of the
+ * endpoint before the poll. */
+__attribute__((noinline)) static int poll_rest(struct weft_ep *ep, uint32_t flags, int events)
+{
+    events += wf_flows_progress(ep);
+    wf_ep_set_flags(ep, flags);
+    if (!wf_ep_is_locked(ep) && wf_deferred_is_due(ep))
+        events += wf_deferred_run(ep);
+    return events;
+}
+
+/* Poll. If the endpoint has a lock, the caller holds it, and has to run the deferred calls without
+ * it. */
 static inline int poll_all(struct weft_ep *ep)
 {
     const uint32_t flags = wf_ep_flags(ep);
@@ -338,10 +362,34 @@ static inline int poll_all(struct weft_ep *ep)
     wf_ep_set_flags(ep, flags | WF_EP_BUSY);
     for (uint32_t i = 0; i < ep->npolled; i++)
         events += ep->polled[i].poll(ep->polled[i].tep);
-    if (__builtin_expect(
-            !wf_list_empty(&ep->stalled) || !wf_list_empty(&ep->copying) || ep->senders.sweep, 0))
-        events += wf_flows_progress(ep);
+    if (__builtin_expect(wf_load_relaxed(&ep->due), 0))
+        return poll_rest(ep, flags, events);
     wf_ep_set_flags(ep, flags);
+    return events;
+}
+
+int wf_ep_poll_held(struct weft_ep *ep)
+{
+    int events;
+    if (wf_ep_flags(ep) & WF_EP_ARMED)
+        ep_disarm(ep);
+    wf_store_relaxed(&ep->poller, wf_thread_self());
+    events = poll_all(ep);
+    wf_store_relaxed(&ep->poller, 0);
+    return events;
+}
+
+/* Leave the endpoint, which has a lock, and run its deferred calls. If a caller holds the lock, too
+ * (a call of a job), take it again for that caller. */
+static int leave_and_defer(struct weft_ep *ep)
+{
+    unsigned outer = ep->depth - 1;
+    int events;
+    for (unsigned i = 0; i <= outer; i++)
+        wf_ep_unlock(ep);
+    events = wf_deferred_run(ep);
+    while (outer--)
+        wf_ep_lock(ep);
     return events;
 }
 
@@ -350,10 +398,12 @@ __attribute__((noinline)) static int poll_slow(struct weft_ep *ep)
     enum weft_status status = wf_ep_enter(ep);
     int events;
     if (status != WEFT_OK)
-        return status;
-    if (wf_ep_flags(ep) & WF_EP_ARMED)
-        ep_disarm(ep);
-    events = poll_all(ep);
+        return status == WEFT_AGAIN ? 0 : status; /* AGAIN: another thread is inside, and polls */
+    if (wf_ep_defers_here(ep))
+        return wf_ep_left(ep, WEFT_ECONTEXT);
+    events = wf_ep_poll_held(ep);
+    if (wf_ep_is_locked(ep) && wf_deferred_is_due(ep))
+        return events + leave_and_defer(ep);
     wf_ep_leave(ep);
     return events;
 }
@@ -361,7 +411,8 @@ __attribute__((noinline)) static int poll_slow(struct weft_ep *ep)
 int weft_ep_poll(struct weft_ep *ep)
 {
     if (__builtin_expect(!ep || !wf_fork_gen_is(ep->fork_gen) ||
-                             wf_ep_flags(ep) & (WF_EP_LOCKED | WF_EP_BUSY | WF_EP_ARMED),
+                             wf_ep_flags(ep) &
+                                 (WF_EP_LOCKED | WF_EP_BUSY | WF_EP_ARMED | WF_EP_DEFERS),
                          0))
         return poll_slow(ep);
     return poll_all(ep);
@@ -410,6 +461,8 @@ enum weft_status weft_ep_arm(struct weft_ep *ep)
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
         if (ep->tep[i])
             status = wf_transports[i]->arm(ep->tep[i]);
+    if (status == WEFT_OK && wf_deferred_is_due_armed(ep))
+        status = WEFT_AGAIN;
     if (status != WEFT_OK)
         ep_disarm(ep);
     return wf_ep_left(ep, status);

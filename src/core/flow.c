@@ -86,8 +86,10 @@ void wf_flow_down(struct weft_peer *peer, enum weft_status why)
 
 void wf_flow_stall(struct wf_flow *flow)
 {
-    if (wf_list_empty(&flow->stalled))
-        wf_list_append(&flow->peer->ep->stalled, &flow->stalled);
+    if (!wf_list_empty(&flow->stalled))
+        return;
+    wf_list_append(&flow->peer->ep->stalled, &flow->stalled);
+    wf_ep_set_due(flow->peer->ep, WF_EP_DUE_FLOWS);
 }
 
 void wf_req_queue(struct wf_req *req)
@@ -242,8 +244,10 @@ static int progress(struct weft_ep *ep, bool polls)
             events += refusal_ended(flow);
         events += flow_push(flow);
     }
-    if (ep->senders.sweep)
+    if (wf_load_relaxed(&ep->due) & WF_EP_DUE_SWEEP)
         wf_senders_sweep(ep);
+    if (wf_list_empty(&ep->stalled) && wf_list_empty(&ep->copying))
+        wf_ep_clear_due(ep, WF_EP_DUE_FLOWS);
     return events;
 }
 

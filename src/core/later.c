@@ -182,8 +182,8 @@ static enum weft_status enter(const struct weft_am_later *later, struct wf_req *
         return WEFT_EINVAL;
     if (!wf_fork_gen_is(ep->fork_gen))
         return wf_fork_gen_error(ep->fork_gen);
-    if (wf_ep_is_locked(ep))
-        wf_ep_lock(ep);
+    if (wf_ep_is_locked(ep) && wf_ep_lock_call(ep) != WEFT_OK)
+        return WEFT_AGAIN;
     *req = wf_req_find(ep, later->id, WF_REQ_LATE);
     return *req && !(*req)->u.late.message_nargs ? WEFT_OK : wf_ep_left(ep, WEFT_EINVAL);
 }

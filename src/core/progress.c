@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "config/config.h"
 #include "core/core.h"
+#include "core/deferred.h"
 
 /* Longest sleep of the progress thread. A poll by the application disarms the endpoint, and then
  * messages in shared memory do not wake the thread. So the thread polls again after this time. */
@@ -24,7 +25,7 @@
  * endpoints is the highest value of its turns. */
 enum turn {
     TURN_IDLE,   /* no events; the endpoint is armed */
-    TURN_BUSY,   /* another thread holds the lock, and polls */
+    TURN_BUSY,   /* another thread holds the lock, and polls, or runs deferred calls */
     TURN_MORE,   /* events keep coming */
     TURN_WANTED, /* events keep coming, and another thread waits for the lock */
 };
@@ -39,11 +40,14 @@ static WF_RELEASES(wf_progress_lock_class) void progress_unlock(struct wf_progre
     pthread_mutex_unlock(&p->lock);
 }
 
+/* The caller holds the endpoint's lock. Ends early if deferred calls are due. */
 static enum turn poll_and_arm(struct weft_ep *ep)
 {
     for (int i = 0; i < EVENTS; i++) {
-        if (weft_ep_poll(ep) <= 0 && weft_ep_arm(ep) != WEFT_AGAIN)
+        if (wf_ep_poll_held(ep) <= 0 && weft_ep_arm(ep) != WEFT_AGAIN)
             return TURN_IDLE;
+        if (wf_deferred_is_due(ep))
+            return TURN_MORE;
         if (wf_ep_is_wanted(ep))
             return TURN_WANTED;
     }
@@ -53,10 +57,12 @@ static enum turn poll_and_arm(struct weft_ep *ep)
 static enum turn ep_turn(struct weft_ep *ep)
 {
     enum turn turn;
-    if (pthread_mutex_trylock(&ep->lock))
+    if (!wf_ep_trylock(ep))
         return TURN_BUSY;
     turn = poll_and_arm(ep);
-    pthread_mutex_unlock(&ep->lock);
+    wf_ep_unlock(ep);
+    if (wf_deferred_is_due(ep) && !wf_deferred_run(ep))
+        return TURN_BUSY; /* another thread runs the deferred calls */
     return turn;
 }
 

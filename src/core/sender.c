@@ -55,7 +55,7 @@ void wf_sender_unref(struct wf_sender *s)
     if (--s->refs)
         return;
     if (s->reply_peer)
-        s->ep->senders.sweep = true;
+        wf_ep_set_due(s->ep, WF_EP_DUE_SWEEP);
     else
         drop(s);
 }
@@ -170,7 +170,8 @@ struct weft_peer *wf_sender_peer(struct wf_sender *s, enum weft_status *why)
         s->reply_peer->is_reply_peer = true;
         /* not counted in s->refs, because the sender owns its reply peer */
         s->reply_peer->sender = s;
-        t->sweep |= ++t->nreply_peers > REPLY_PEERS;
+        if (++t->nreply_peers > REPLY_PEERS)
+            wf_ep_set_due(s->ep, WF_EP_DUE_SWEEP);
         wf_list_append(&t->reply_list, &s->reply_item);
     }
     wf_list_remove(&s->reply_item);
@@ -196,15 +197,15 @@ static void reply_peer_close(struct wf_sender *s)
 void wf_senders_sweep(struct weft_ep *ep)
 {
     struct wf_senders *t = &ep->senders;
-    t->sweep = false;
+    wf_ep_clear_due(ep, WF_EP_DUE_SWEEP);
     wf_list_each_safe(it, nx, &t->reply_list)
     {
         struct wf_sender *s = wf_container_of(it, struct wf_sender, reply_item);
         bool busy = s->reply_peer->flow && s->reply_peer->flow->nreqs;
         if (s->reply_peer->status == WEFT_OK && s->refs && t->nreply_peers <= REPLY_PEERS)
             continue;
-        if (busy)
-            t->sweep = true; /* close it in a later sweep, when its messages are sent */
+        if (busy) /* close it in a later sweep, when its messages are sent */
+            wf_ep_set_due(ep, WF_EP_DUE_SWEEP);
         else
             reply_peer_close(s);
     }

@@ -39,7 +39,6 @@ struct wf_sender {
 };
 
 struct wf_senders {
-    bool sweep; /* true if wf_senders_sweep may have a reply peer to close */
     struct wf_addr_table by_address;
     struct wf_list reply_list; /* senders with a reply_peer, the least recently used first */
     unsigned nreply_peers;

@@ -280,13 +280,26 @@ static bool words_come(const struct words_wait *w, struct wf_backoff *b)
     return false;
 }
 
-static enum weft_status words_await(const struct words_wait *w, const struct weft_peer *peer,
+static enum weft_status heed(struct weft_peer *peer)
+{
+    enum weft_status status = wf_ep_enter(peer->ep);
+    return status == WEFT_OK ? wf_ep_left(peer->ep, wf_peer_heed(peer)) : status;
+}
+
+static enum weft_status words_await(const struct words_wait *w, struct weft_peer *peer,
                                     int64_t timeout_ns)
 {
     struct wf_backoff b;
+    bool heeded = !peer;
     int events = 0;
     wf_backoff_init(&b, w->ep, timeout_ns);
     for (;;) {
+        if (!heeded) { /* AGAIN: another thread is inside, so try again after a poll */
+            enum weft_status status = heed(peer);
+            if (status < 0)
+                return status;
+            heeded = status == WEFT_OK;
+        }
         if (events <= 0 && words_come(w, &b))
             return WEFT_OK;
         events = weft_ep_poll(w->ep);
@@ -306,18 +319,13 @@ enum weft_status weft_words_wait(struct weft_ep *ep, struct weft_word *words, un
 {
     struct words_wait w = {ep, words, count, flags & WEFT_WORDS_ALL ? count : 1,
                            flags & WEFT_WORDS_WOKEN};
-    enum weft_status status = wf_ep_enter(ep);
+    enum weft_status status = wf_ep_check(ep);
     if (status != WEFT_OK)
         return status;
     if (!count || flags & ~(unsigned)(WEFT_WORDS_ALL | WEFT_WORDS_WOKEN) ||
         !words_are_right(words, count) || (peer && peer->ep != ep))
-        return wf_ep_left(ep, WEFT_EINVAL);
-    if (words_hold(&w))
-        return wf_ep_left(ep, WEFT_OK);
-    if (peer)
-        status = wf_peer_heed(peer);
-    wf_ep_leave(ep);
-    return status == WEFT_OK ? words_await(&w, peer, timeout_ns) : status;
+        return WEFT_EINVAL;
+    return words_hold(&w) ? WEFT_OK : words_await(&w, peer, timeout_ns);
 }
 
 enum weft_status weft_word_wait(struct weft_ep *ep, const uint64_t *word, uint64_t at_least,
@@ -327,26 +335,31 @@ enum weft_status weft_word_wait(struct weft_ep *ep, const uint64_t *word, uint64
     return weft_words_wait(ep, &one, 1, 0, peer, timeout_ns);
 }
 
+/* Another thread may have completed an op and still be in its function [done]. Wait until that
+ * thread releases the lock. Returns false if no call at [ep] waits (WEFT_EP_NOWAIT), and the thread
+ * has not released it. */
+static bool done_has_returned(struct weft_ep *ep)
+{
+    if (!wf_ep_is_locked(ep))
+        return true;
+    if (wf_ep_lock_call(ep) != WEFT_OK)
+        return false;
+    wf_ep_leave(ep);
+    return true;
+}
+
 enum weft_status weft_op_wait(struct weft_ep *ep, struct weft_op *op, int64_t timeout_ns)
 {
-    enum weft_status status = op ? wf_ep_enter(ep) : WEFT_EINVAL;
+    enum weft_status status = op ? wf_ep_check(ep) : WEFT_EINVAL;
     struct wf_backoff b;
     if (status != WEFT_OK)
         return status;
-    wf_ep_leave(ep);
     wf_backoff_init(&b, ep, timeout_ns);
     for (;;) {
         int events;
         status = (enum weft_status)__atomic_load_n(&op->status, __ATOMIC_ACQUIRE);
-        if (status != WEFT_PENDING) {
-            /* Another thread may have completed [op] and still be in the function [done]. Wait
-             * until that thread releases the lock. */
-            if (wf_ep_is_locked(ep)) {
-                wf_ep_lock(ep);
-                wf_ep_leave(ep);
-            }
+        if (status != WEFT_PENDING && done_has_returned(ep))
             return status;
-        }
         events = weft_ep_poll(ep);
         if (events < 0)
             return (enum weft_status)events;
@@ -377,8 +390,10 @@ enum weft_status weft_op_finish(struct weft_ep *ep, enum weft_status status, str
         return status;
     /* On a locked endpoint, another thread may handle the event that makes room, and this thread
      * would not see the event. So this thread must not sleep for long. */
-    if (ep && wf_ep_is_locked(ep) && (timeout_ns < 0 || timeout_ns > SHARED_MAX_NS))
-        timeout_ns = SHARED_MAX_NS;
+    if (ep && wf_ep_is_locked(ep)) {
+        int64_t most_ns = wf_ep_tries(ep) ? NAP_NS : SHARED_MAX_NS; /* no event follows a refusal */
+        timeout_ns = timeout_ns < 0 ? most_ns : WF_MIN(timeout_ns, most_ns);
+    }
     events = weft_ep_wait(ep, timeout_ns);
     return events < 0 ? (enum weft_status)events : WEFT_AGAIN;
 }

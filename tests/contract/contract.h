@@ -146,6 +146,18 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(later_closed)                                                                                \
     X(later_gone)                                                                                  \
     X(later_limit)                                                                                 \
+    X(defer_in_handler)                                                                            \
+    X(defer_from_done)                                                                             \
+    X(defer_refused)                                                                               \
+    X(defer_again)                                                                                 \
+    X(defer_context)                                                                               \
+    X(defer_closed)                                                                                \
+    X(defer_forked)                                                                                \
+    X(defer_wakes)                                                                                 \
+    X(defer_beside_handler)                                                                        \
+    X(defer_beside_calls)                                                                          \
+    X(nowait_calls)                                                                                \
+    X(nowait_alone)                                                                                \
     X(am_handler_context)                                                                          \
     X(traffic_random)                                                                              \
     X(misuse_ctx)                                                                                  \

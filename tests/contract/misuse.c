@@ -45,7 +45,7 @@ static void misuse_ep_params(struct pair *p)
     struct weft_ep *ep = NULL;
     GIVES(WEFT_EINVAL, weft_ep_open(NULL, &params, &ep));
     GIVES(WEFT_EINVAL, weft_ep_open(p->ctx[0], &params, NULL));
-    params.flags = 4;
+    params.flags = 8;
     GIVES(WEFT_EINVAL, weft_ep_open(p->ctx[0], &params, &ep));
     for (size_t i = 0; i < sizeof params.reserved / sizeof params.reserved[0]; i++) {
         params = (struct weft_ep_params)WEFT_EP_PARAMS_INIT;
