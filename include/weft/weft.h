@@ -450,7 +450,7 @@ struct weft_deferred {
 
 /* Call item->fn at [ep] as soon as no handler runs: when the handlers of a poll have returned, and
  * before that poll returns. Which thread polls does not matter. Each function that ran counts as an
- * event.
+ * event, unless it deferred its own item again: a wait then backs off.
  *   item  must stay valid until item->fn is called
  * Returns  OK (item->fn will be called) | EBUSY ([item] is queued, here or at another endpoint) |
  *          EINVAL (also: fn is NULL, or [item] was not zeroed) | ECLOSED (from a function that was

@@ -174,6 +174,10 @@ struct weft_ep {
     /* deferred.c: the queue, and the thread that runs what was queued */
     struct weft_deferred *_Atomic deferred;
     _Atomic uint64_t deferrer;
+    /* Only the thread in [deferrer] uses these: the item whose function runs, and whether the
+     * function has deferred that item again. */
+    const struct weft_deferred *deferred_now;
+    bool deferred_again;
     uint64_t auth; /* constant: digest of the endpoint's authorization key; 0 if it has no key */
     uint64_t unhandled_logged[WEFT_AM_HANDLERS / 64];
     struct wf_token late_token; /* the token of a late reply while its handler runs */

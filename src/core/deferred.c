@@ -83,6 +83,8 @@ enum weft_status weft_ep_defer(struct weft_ep *ep, struct weft_deferred *item)
     status = claim(item);
     if (status != WEFT_OK)
         return status;
+    if (wf_ep_defers_here(ep) && ep->deferred_now == item)
+        ep->deferred_again = true;
     status = push(ep, item);
     if (status != WEFT_OK) {
         __atomic_store_n(&item->state_, 0, __ATOMIC_RELAXED);
@@ -108,18 +110,22 @@ static struct weft_deferred *reverse(struct weft_deferred *top)
     return first;
 }
 
-/* Call the functions of the items from [item] on. A function may free its item, or queue it
- * again. */
+/* Call the functions of the items from [item] on. A function may free its item, or queue it again.
+ * Returns how many did not queue it again. */
 static int call_all(struct weft_ep *ep, struct weft_deferred *item, enum weft_status status)
 {
     int n = 0;
-    for (struct weft_deferred *next; item; item = next, n++) {
+    for (struct weft_deferred *next; item; item = next) {
         next = item->next_;
+        ep->deferred_now = item;
+        ep->deferred_again = false;
         item->ep = ep;
         item->status = status;
         __atomic_store_n(&item->state_, 0, __ATOMIC_RELEASE);
         item->fn(item);
+        n += !ep->deferred_again;
     }
+    ep->deferred_now = NULL;
     return n;
 }
 

@@ -22,8 +22,8 @@ static inline bool wf_deferred_is_due_armed(struct weft_ep *ep)
 }
 
 /* Run the deferred calls that are queued at [ep]. The caller has polled, and does not hold the
- * endpoint's lock. Returns how many ran; 0 if another thread is running deferred calls of [ep],
- * which then runs these, too. */
+ * endpoint's lock. Returns how many ran and did not defer themselves again; 0 if another thread is
+ * running deferred calls of [ep], which then runs these, too. */
 int wf_deferred_run(struct weft_ep *ep);
 
 /* Called when [ep] closes; the caller holds its lock. From wf_deferred_stop on, no deferred call

@@ -25,7 +25,7 @@
  * endpoints is the highest value of its turns. */
 enum turn {
     TURN_IDLE,   /* no events; the endpoint is armed */
-    TURN_BUSY,   /* another thread holds the lock, and polls, or runs deferred calls */
+    TURN_BUSY,   /* another thread polls or runs deferred calls; or these have to wait */
     TURN_MORE,   /* events keep coming */
     TURN_WANTED, /* events keep coming, and another thread waits for the lock */
 };
@@ -62,7 +62,7 @@ static enum turn ep_turn(struct weft_ep *ep)
     turn = poll_and_arm(ep);
     wf_ep_unlock(ep);
     if (wf_deferred_is_due(ep) && !wf_deferred_run(ep))
-        return TURN_BUSY; /* another thread runs the deferred calls */
+        return TURN_BUSY; /* another thread runs the deferred calls, or they wait for room */
     return turn;
 }
 

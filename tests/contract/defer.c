@@ -201,7 +201,8 @@ static void defer_next(struct item *item)
 }
 
 /* Fails when: a function that defers itself keeps a poll from ending, runs more than once in it,
- * is left by the next poll, or an endpoint sleeps with items queued. */
+ * is left by the next poll, or is an event although it had to wait; or an endpoint sleeps with
+ * items queued. */
 void test_defer_again(void **state)
 {
     static struct defer t;
@@ -215,7 +216,8 @@ void test_defer_again(void **state)
         OK(defer(&t, 0));
         for (unsigned i = 1; i <= 101; i++) {
             GIVES(WEFT_AGAIN, weft_ep_arm(p->ep[0]));
-            assert_true(weft_ep_poll(p->ep[0]) >= 1);
+            int events = weft_ep_poll(p->ep[0]);
+            assert_true(i == 101 || p->setup->network ? events >= (i == 101) : !events);
             assert_int_equal(t.n, i);
         }
         (void)pair_poll(p);
