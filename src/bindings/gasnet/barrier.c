@@ -66,11 +66,11 @@ static void notify(int id, int flags)
 
 #define LAST_POLLS 16 /* most polls at a barrier's end across a network */
 
-/* Run handlers that gasnet_attach has kept, and send replies that handlers have queued. Across a
- * network, handle what has arrived; nothing is promised. */
+/* Run handlers that gasnet_attach has kept. Across a network, handle what has arrived; nothing is
+ * promised. */
 static void finish_handlers(void)
 {
-    (void)gasnetw_after_poll();
+    gasnetw_after_poll();
     for (unsigned i = 0; gasnetw_binding.across && i < LAST_POLLS && gasnetw_turn() > 0; i++)
         ;
 }
@@ -156,7 +156,8 @@ static int wait(int id, int flags)
     unsigned yields = 0, tries = 0;
     atomic_store_explicit(&barrier.awaited, true, memory_order_relaxed);
     for (; (s = try_once()) == WEFT_AGAIN; tries++) {
-        if (gasnetw_after_poll() || (!yields && !spun_enough(tries, &until_ns)))
+        gasnetw_after_poll();
+        if (!yields && !spun_enough(tries, &until_ns))
             continue;
         /* The try above polled, too, but it does not report whether there were events. */
         if (gasnetw_turn() > 0 ||

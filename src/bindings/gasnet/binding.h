@@ -26,10 +26,9 @@
  *
  * The binding uses Weft's public headers alone (scripts/check, check_layers).
  *
- * Waiting. If a request reserved too little room for a reply, the thread that polls sends the reply
- * after the handler has returned (reply.c). Therefore every wait here is a loop of gasnetw_turn or
- * gasnetw_wait_turn, which send these deferred replies. No wait happens inside Weft while messages
- * flow: two processes could each wait for a deferred reply of the other process.
+ * Waiting. If a request reserved too little room for a reply, a deferred call of Weft sends the
+ * reply after the handler has returned (reply.c). Every wait here is a loop of gasnetw_turn or
+ * gasnetw_wait_turn, which also take steps of collectives, and notice that the job ends.
  *
  * Locks, in the order in which they are taken: the schedules' mutex (schedule.c), never taken in a
  * handler; the endpoint's mutex (Weft's; in the modes PAR and PARSYNC), under which handlers of
@@ -114,13 +113,11 @@ extern struct gasnet_binding gasnetw_binding;
 
 /* ---- waiting (wait.c) ---- */
 
-/* Take one turn of a wait: poll, send deferred replies, and leave if the job ends. Returns the
- * number of events. Not in a handler. gasnetw_wait_turn (gasnet.h) also yields or sleeps when
- * nothing arrives. */
+/* Take one turn of a wait: poll, and leave if the job ends. Returns the number of events. Not in a
+ * handler. gasnetw_wait_turn (gasnet.h) also yields or sleeps when nothing arrives. */
 int gasnetw_turn(void);
-/* Take a turn as gasnetw_turn after a call that has polled itself. Returns the number of replies
- * sent. */
-int gasnetw_after_poll(void);
+/* Take a turn as gasnetw_turn after a call that has polled itself. */
+void gasnetw_after_poll(void);
 /* Take one turn for a call that need not wait itself, so that other nodes are answered. Takes none
  * in a handler, while the thread holds a handler-safe lock, in a no-interrupt section, or before
  * gasnet_attach. */
@@ -205,10 +202,6 @@ void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
                          const gasnet_handlerarg_t *args, const struct am_head *head,
                          const void *data, size_t len);
 void gasnetw_on_late(const struct weft_am *am);
-/* Send the deferred replies for which there is room. Not in a handler. Returns how many were sent.
- */
-int gasnetw_reply_flush(void);
-extern _Atomic unsigned gasnetw_replies_waiting;
 /* Called before any request is sent, after gasnetw_credit_open. */
 void gasnetw_reply_open(void);
 

@@ -56,4 +56,5 @@ void gasnetw_early_run(void)
         gasnetw_am_run(&e->am);
         free(e);
     }
+    (void)weft_ep_poll(gasnetw_binding.ep); /* sends the handlers' replies */
 }

@@ -12,8 +12,8 @@
  * - If none of the TRIALS is answered, later requests to the handler reserve nothing.
  *
  * A reply for which its request reserved room leaves in the call that makes it. Any other reply is
- * kept here until the handler has returned, and then sent as a message, from which the requester
- * learns.
+ * kept here until the handler has returned, and then sent as a message (weft_ep_defer), from which
+ * the requester learns.
  *
  * Kept replies are sent in the order in which handlers made them. Their number is bounded: a node
  * learns which handlers reply when it polls, so replies are kept only for requests that the node
@@ -52,22 +52,19 @@ struct late {
 /* Replies kept for one node. Each node has its own queue, so that a node that does not poll does
  * not delay replies to other nodes. */
 struct queue {
-    struct queue *next; /* next queue that has replies */
+    struct weft_deferred send; /* sends them, outside of handlers */
     gasnet_node_t dest;
-    bool listed;
     struct late *first, **last;
 };
 
-/* All deferred replies. Handlers append, and the thread that polls removes. [lock] protects both,
- * and is never held over a call of Weft. */
+/* All deferred replies. Handlers append, and a deferred call removes. [lock] protects both, and is
+ * never held over a call of Weft. */
 static struct {
     pthread_mutex_t lock;
-    struct queue **of;  /* [nodes]; a queue is created with the first reply to its node */
-    struct queue *busy; /* the queues that have replies */
-    bool flushing;
-} late = {PTHREAD_MUTEX_INITIALIZER, NULL, NULL, false};
+    struct queue **of; /* [nodes]; a queue is created with the first reply to its node */
+} late = {PTHREAD_MUTEX_INITIALIZER, NULL};
 
-_Atomic unsigned gasnetw_replies_waiting;
+static void send_all(struct weft_deferred *send);
 
 static struct queue *queue_of(gasnet_node_t dest)
 {
@@ -78,11 +75,21 @@ static struct queue *queue_of(gasnet_node_t dest)
         return NULL;
     q = late.of[dest];
     if (!q && (q = calloc(1, sizeof *q))) {
+        q->send.fn = send_all;
+        q->send.arg = q;
         q->dest = dest;
         q->last = &q->first;
         late.of[dest] = q;
     }
     return q;
+}
+
+/* Let the next poll send the replies of [q], unless it does so already. */
+static void send_later(struct queue *q)
+{
+    enum weft_status s = weft_ep_defer(gasnetw_binding.ep, &q->send);
+    if (s != WEFT_OK && s != WEFT_EBUSY)
+        gasnetw_fatal("replies to node %u cannot be sent: %s", q->dest, weft_status_text(s));
 }
 
 static bool append(struct late *l)
@@ -94,14 +101,10 @@ static bool append(struct late *l)
     if (q) {
         *q->last = l;
         q->last = &l->next;
-        if (!q->listed) {
-            q->listed = true;
-            q->next = late.busy;
-            late.busy = q;
-        }
-        atomic_fetch_add_explicit(&gasnetw_replies_waiting, 1, memory_order_relaxed);
     }
     pthread_mutex_unlock(&late.lock);
+    if (q)
+        send_later(q);
     return q != NULL;
 }
 
@@ -154,19 +157,6 @@ void gasnetw_reply_later(uint32_t to, unsigned kind, uint32_t origin, int nargs,
         no_memory(to >> 8, len);
 }
 
-/* Begin to send, if no other thread sends. One thread at a time sends, which keeps the order of
- * each node's replies. */
-static bool flush_begin(void)
-{
-    bool mine;
-    pthread_mutex_lock(&late.lock);
-    mine = !late.flushing && late.busy;
-    if (mine)
-        late.flushing = true;
-    pthread_mutex_unlock(&late.lock);
-    return mine;
-}
-
 /* Remove the first reply of [q]. Returns the reply, or NULL. */
 static struct late *take(struct queue *q)
 {
@@ -177,7 +167,6 @@ static struct late *take(struct queue *q)
         q->first = l->next;
         if (!q->first)
             q->last = &q->first;
-        atomic_fetch_sub_explicit(&gasnetw_replies_waiting, 1, memory_order_relaxed);
     }
     pthread_mutex_unlock(&late.lock);
     return l;
@@ -191,7 +180,6 @@ static void give_back(struct queue *q, struct late *l)
     if (!l->next)
         q->last = &l->next;
     q->first = l;
-    atomic_fetch_add_explicit(&gasnetw_replies_waiting, 1, memory_order_relaxed);
     pthread_mutex_unlock(&late.lock);
 }
 
@@ -251,55 +239,19 @@ static enum weft_status send_one(struct late *l)
     return WEFT_OK;
 }
 
-/* Send as many replies of [q] as there is room for. Returns how many. */
-static int send_some(struct queue *q)
+/* Send as many replies of a queue as there is room for. Weft runs one such call at a time, which
+ * keeps their order. When the endpoint closes, drop them. */
+static void send_all(struct weft_deferred *send)
 {
-    int sent = 0;
-    for (struct late *l; (l = take(q)); sent++)
-        if (send_one(l) == WEFT_AGAIN) {
+    struct queue *q = send->arg;
+    for (struct late *l; (l = take(q));)
+        if (send->status != WEFT_OK) {
+            free(l);
+        } else if (send_one(l) == WEFT_AGAIN) {
             give_back(q, l);
-            break;
+            send_later(q);
+            return;
         }
-    return sent;
-}
-
-/* Returns the first queue that has replies. The lock is not needed for the rest of the list: only
- * the thread that sends removes queues, and handlers add queues at the front. */
-static struct queue *busy_first(void)
-{
-    struct queue *q;
-    pthread_mutex_lock(&late.lock);
-    q = late.busy;
-    pthread_mutex_unlock(&late.lock);
-    return q;
-}
-
-static void flush_end(void)
-{
-    struct queue **at;
-    pthread_mutex_lock(&late.lock);
-    for (at = &late.busy; *at;) {
-        struct queue *q = *at;
-        if (q->first) {
-            at = &q->next;
-        } else {
-            q->listed = false;
-            *at = q->next;
-        }
-    }
-    late.flushing = false;
-    pthread_mutex_unlock(&late.lock);
-}
-
-int gasnetw_reply_flush(void)
-{
-    int sent = 0;
-    if (!flush_begin())
-        return 0;
-    for (struct queue *q = busy_first(); q; q = q->next)
-        sent += send_some(q);
-    flush_end();
-    return sent;
 }
 
 enum weft_status gasnetw_reply_trial(const struct weft_am *am, uint32_t to, unsigned kind,

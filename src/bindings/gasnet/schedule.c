@@ -275,11 +275,12 @@ static void wait_turn(unsigned *turns)
     } else if (gasnetw_sched_threads && *turns < YIELDS) {
         ++*turns;
         sched_yield();
-    } else if (!atomic_load_explicit(&gasnetw_replies_waiting, memory_order_relaxed)) {
+    } else {
         int events = weft_ep_wait(gasnetw_binding.ep, NAP_NS);
         if (events < 0)
             gasnetw_fatal("polling failed: %s", weft_status_text((enum weft_status)events));
-        if (events + gasnetw_after_poll())
+        gasnetw_after_poll();
+        if (events)
             *turns = 0;
     }
 }

@@ -12,21 +12,17 @@
 __thread struct gasnetw_thread gasnetw_thread_ = {.budget = GASNETW_BUDGET - 1};
 void (*_Atomic gasnetw_progress)(void);
 
-inline int gasnetw_after_poll(void)
+inline void gasnetw_after_poll(void)
 {
     void (*step)(void) = atomic_load_explicit(&gasnetw_progress, memory_order_relaxed);
-    int events = 0;
     if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_leaving, memory_order_relaxed)))
         gasnetw_heed_leaving();
     if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_early, memory_order_relaxed)))
         gasnetw_early_run();
-    if (WEFT_UNLIKELY(atomic_load_explicit(&gasnetw_replies_waiting, memory_order_relaxed)))
-        events = gasnetw_reply_flush();
     if (WEFT_UNLIKELY(step != NULL))
         step();
     if (WEFT_UNLIKELY(gasnetw_binding.across))
         gasnetw_barrier_pass_on();
-    return events;
 }
 
 static int poll_ep(struct weft_ep *ep)
@@ -49,7 +45,8 @@ __attribute__((noinline)) static int poll_domains(void)
 int gasnetw_turn(void)
 {
     int events = WEFT_UNLIKELY(gasnetw_domains > 1) ? poll_domains() : poll_ep(gasnetw_binding.ep);
-    return events + gasnetw_after_poll();
+    gasnetw_after_poll();
+    return events;
 }
 
 void gasnetw_ask(void)
@@ -80,7 +77,8 @@ static int doze(void)
         events = weft_ep_wait(ep ? ep : gasnetw_binding.ep, WAIT_NS);
     if (events < 0)
         gasnetw_fatal("polling failed: %s", weft_status_text((enum weft_status)events));
-    return events + gasnetw_after_poll();
+    gasnetw_after_poll();
+    return events;
 }
 
 void gasnetw_wait_turn(struct gasnetw_wait *w)
@@ -93,6 +91,6 @@ void gasnetw_wait_turn(struct gasnetw_wait *w)
     }
     if (w->turns < (gasnetw_binding.crowded ? 1 : TURNS))
         w->turns++;
-    else if (!atomic_load_explicit(&gasnetw_replies_waiting, memory_order_relaxed) && doze())
+    else if (doze())
         w->turns = 0;
 }
