@@ -436,8 +436,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_arm(struct weft_ep *ep);
 /* A deferred call. The caller provides the memory, zeroes it before its first use, and sets fn.
  * Weft uses the memory from weft_ep_defer until it calls fn. */
 struct weft_deferred {
-    /* Called once for each weft_ep_defer that returned OK. It may free [item], or defer it
-     * again. */
+    /* Called once for each weft_ep_defer that returned OK. It may free [item], or defer it again.
+     * From the call on, other threads may defer the item again, too. If they do so at another
+     * endpoint, whose functions run at the same time, fn must not use the item any more. */
     void (*fn)(struct weft_deferred *item);
     void *arg; /* for the caller; Weft never uses it */
     /* Both set before fn is called. */

@@ -216,15 +216,18 @@ static void idle(uint64_t r)
     pthread_mutex_unlock(&lock);
 }
 
+/* A thread defers its own item at one endpoint only: this function, which runs at that endpoint,
+ * uses the item. */
 static void *run(void *arg)
 {
     struct weft_deferred *own = arg;
+    int at = (int)((uintptr_t)own->arg % (unsigned)nends);
     uint64_t rand = test_mix((uintptr_t)arg);
     while (!atomic_load(&finished)) {
         uint64_t r = test_rand(&rand);
         int i = (int)(r % (unsigned)nends);
         if (!(r >> 20 & (OWN_EVERY - 1)))
-            defer_own(own, i);
+            defer_own(own, at);
         if (!send_one(i) || !(r >> 32 & 3))
             idle(r);
     }
@@ -310,6 +313,7 @@ int main(int argc, char **argv)
         connect_to(&ends[i], &ends[nends - 1 - i]);
     for (int i = 0; i < THREADS; i++) {
         own[i].fn = own_call;
+        own[i].arg = (void *)(uintptr_t)i;
         CHECK(!pthread_create(&threads[i], NULL, run, &own[i]));
     }
     for (int i = 0; i < THREADS; i++)
