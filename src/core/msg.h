@@ -18,7 +18,7 @@
  * DONE, of a FETCH, and of a PIECE. */
 enum {
     WF_CREDIT_ARGS = 3,
-    WF_OFFER_ARGS = 6, /* and one more, 1, if the payload follows */
+    WF_OFFER_ARGS = 6,        /* and one more, 1, if the payload follows */
     WF_OFFER_ANSWER_ARGS = 4, /* and one more within a node: what is measured (msg_cost.h) */
     WF_OFFER_END_ARGS = 3,    /* likewise */
     WF_FETCH_ARGS = 6,

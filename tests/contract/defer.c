@@ -450,9 +450,9 @@ void test_defer_beside_calls(void **state)
     UNTIL(p, two.t.answers == 1);
     for (unsigned i = 1; i < 4; i++)
         OK(defer(&two.t, i));
-    assert_int_equal(weft_ep_poll(p->ep[0]), 0);
+    assert_true(weft_ep_poll(p->ep[0]) >= 0); /* a network may still bring acknowledgements */
     assert_int_equal(two.t.n, 1);
-    OK(weft_peer_close(p->peer[0]));
+    UNTIL(p, weft_peer_close(p->peer[0]) == WEFT_OK); /* over a network EBUSY at first */
     if (p->setup->eps == 1)
         p->peer[1] = NULL;
     GIVES(WEFT_EBUSY, weft_ep_close(p->ep[0]));

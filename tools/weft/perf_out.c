@@ -28,8 +28,7 @@ void wf_perf_usage(void)
           "  --iters N      operations in each run, or --time MS: its length, 50 ms\n"
           "  --pairs N      limit (compare: the other) and test in turn, N times: ratios\n"
           "  --transport T  shm, tcp or rdma and no other; limits and peers are those of T\n"
-          "  --cached       use one place again and again instead of walking 1 MiB\n"
-          "  --fresh        write each tagged message before it is sent, as programs do\n"
+          "  --cached       reuse one place instead of 1 MiB; --fresh: write it first\n"
           "  --plot F.svg   draw a sweep, or the comparison (needs gnuplot)\n"
           "  --json         objects instead of a table\n",
           stdout);

@@ -69,6 +69,10 @@ static void window_init(struct wf_perf *p)
 
 /* ---- put, one after the other, each seen by the target ---- */
 
+/* Puts of put_lat that are not complete: the one under way, and those whose answers ride with the
+ * peer's next puts. Each has memory of its own, which the processor's first cache should hold. */
+#define TURNS 4u
+
 int wf_perf_put_lat_open(struct wf_perf *p)
 {
     if (wf_perf_far(p))
@@ -76,6 +80,7 @@ int wf_perf_put_lat_open(struct wf_perf *p)
     p->stride = (p->len + LINE - 1) / LINE * LINE;
     p->slots = p->o->cached ? 1 : (WF_MACHINE_WALK + p->stride - 1) / p->stride;
     window_init(p);
+    p->window = p->window < TURNS ? p->window : TURNS;
     return region_and_local(p, p->window);
 }
 
