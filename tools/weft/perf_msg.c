@@ -48,7 +48,7 @@ static int msg_layout(struct wf_perf *p, struct wf_perf_msgs *m)
 {
     m->big = p->len >= WF_MACHINE_BIG;
     p->stride = (p->len + 7) / 8 * 8;
-    p->slots = p->o->cached && !m->big ? 1 : (WF_MACHINE_WALK + p->stride - 1) / p->stride;
+    p->slots = p->o->cached ? 1 : (WF_MACHINE_WALK + p->stride - 1) / p->stride;
     m->sends = !m->big ? WINDOW : p->is_net ? FAR_SENDS : BIG_WINDOW;
     /* Each receive in flight has a slot. Big ones share one slot, as the limit's copies do: a
      * second one costs a sixth of the bandwidth here. Across a network the next receive must be
