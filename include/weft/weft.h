@@ -292,8 +292,8 @@ weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct w
  *          s; the log says if something was lost). For peers that do not poll, until 200 ms after
  *          their kernels have received what was sent. Otherwise the call does not block.
  * Returns  OK | EINVAL (NULL, or a job owns [ep]) | EBUSY (peers or remotes are open, operations
- *          are in flight, or another thread runs a deferred call; nothing changed) | ECONTEXT |
- *          EFORKED */
+ *          are in flight, another thread runs a deferred call, or is inside weft_ep_defer;
+ *          nothing changed) | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_ep_close(struct weft_ep *ep);
 
 /* Locks that a message takes on its way to the NIC, and that its completion takes. */
@@ -475,7 +475,7 @@ struct weft_deferred {
  *          weft_ep_arm returns AGAIN while something is queued.
  * Close    weft_ep_close calls the functions of the items that are still queued, with the status
  *          ECANCELED, in their order, when nothing can arrive any more. They may free memory; calls
- *          on [ep] return ECONTEXT.
+ *          on [ep] return ECONTEXT. These functions run with the endpoint's mutex.
  * Fork     a child never runs what its parent has deferred. It may reuse such an item after it has
  *          zeroed it.
  * Blocks   never. Allocates nothing. */
@@ -1196,7 +1196,7 @@ struct weft_path {
 
 /* Report how Weft would perform an operation of [len] bytes to [peer]. The report comes from the
  * function that chooses the path when an operation starts. Of 1,024 tagged messages of a length
- * that is measured, 8 go the other way.
+ * that is measured, 8 go the other way; of the first 1,024, 64.
  *   operation  enum weft_operation
  *   r          the region, for PUT, GET, ATOMIC and AM_LONG; otherwise NULL
  * Returns  OK | EINVAL | EMSGSIZE (AM: [len] is above weft_am_max) | ERANGE ([len] is above

@@ -174,6 +174,7 @@ struct weft_ep {
     /* deferred.c: the queue, and the thread that runs what was queued */
     struct weft_deferred *_Atomic deferred;
     _Atomic uint64_t deferrer;
+    _Atomic unsigned deferring; /* threads inside weft_ep_defer: the endpoint must not close */
     /* Only the thread in [deferrer] uses these: the item whose function runs, and whether the
      * function has deferred that item again. */
     const struct weft_deferred *deferred_now;

@@ -85,16 +85,16 @@ enum weft_status weft_ep_defer(struct weft_ep *ep, struct weft_deferred *item)
         return status;
     if (wf_ep_defers_here(ep) && ep->deferred_now == item)
         ep->deferred_again = true;
+    atomic_fetch_add_explicit(&ep->deferring, 1, memory_order_relaxed);
     status = push(ep, item);
-    if (status != WEFT_OK) {
+    /* After a push, [item] may have run, and its memory may be gone. */
+    if (status != WEFT_OK)
         __atomic_store_n(&item->state_, 0, __ATOMIC_RELAXED);
-        return status;
-    }
-    /* From here on [item] may have run, and its memory may be gone. */
-    if (!(atomic_fetch_or_explicit(&ep->due, WF_EP_DUE_DEFERRED, memory_order_acq_rel) &
-          WF_EP_DUE_DEFERRED)) /* "deferred sleep" */
+    else if (!(atomic_fetch_or_explicit(&ep->due, WF_EP_DUE_DEFERRED, memory_order_acq_rel) &
+               WF_EP_DUE_DEFERRED)) /* "deferred sleep" */
         wake(ep);
-    return WEFT_OK;
+    atomic_fetch_sub_explicit(&ep->deferring, 1, memory_order_release); /* "deferring" */
+    return status;
 }
 
 /* Put the items of a stack in the order in which they were queued. */
@@ -116,14 +116,18 @@ static int call_all(struct weft_ep *ep, struct weft_deferred *item, enum weft_st
 {
     int n = 0;
     for (struct weft_deferred *next; item; item = next) {
+        void (*fn)(struct weft_deferred * call) = item->fn;
         next = item->next_;
         ep->deferred_now = item;
         ep->deferred_again = false;
         item->ep = ep;
         item->status = status;
         __atomic_store_n(&item->state_, 0, __ATOMIC_RELEASE);
-        item->fn(item);
+        /* another thread may queue the item from here on */
+        fn(item);
         n += !ep->deferred_again;
+        if (!wf_fork_gen_is(ep->fork_gen)) /* the function has forked, and this is the child */
+            return n;
     }
     ep->deferred_now = NULL;
     return n;
@@ -173,6 +177,10 @@ int wf_deferred_run(struct weft_ep *ep)
         wf_ep_set_flags(ep, wf_ep_flags(ep) | WF_EP_DEFERS);
     for (int rounds = 1;; rounds++) {
         n += round_do(ep);
+        if (!wf_fork_gen_is(ep->fork_gen))
+            return n;
+        if (rounds == ROUNDS && wf_load_relaxed(&ep->deferrer) & SKIPPED)
+            wake(ep);
         if (!locked)
             wf_ep_set_flags(ep, wf_ep_flags(ep) & ~(uint32_t)WF_EP_DEFERS);
         if (end(ep, self, rounds == ROUNDS))
@@ -182,7 +190,13 @@ int wf_deferred_run(struct weft_ep *ep)
 
 enum weft_status wf_deferred_stop(struct weft_ep *ep)
 {
-    return begin(ep, wf_thread_self()) ? WEFT_OK : WEFT_EBUSY;
+    const uint64_t self = wf_thread_self();
+    if (!begin(ep, self))
+        return WEFT_EBUSY;
+    if (!atomic_load_explicit(&ep->deferring, memory_order_acquire)) /* "deferring" */
+        return WEFT_OK;
+    (void)end(ep, self, true);
+    return WEFT_EBUSY;
 }
 
 void wf_deferred_close(struct weft_ep *ep)

@@ -90,10 +90,11 @@ void wf_cost_pull_end(struct wf_sender *s, uint64_t len, uint64_t began)
         cost_add(&s->costs->of[class].pull, len, wf_now_ns() - began);
 }
 
-void wf_cost_pull_denied(struct wf_sender *s, uint64_t len)
+void wf_cost_pull_denied(struct wf_sender *s)
 {
-    unsigned class = wf_cost_class(len);
-    if (class < WF_COST_CLASSES && is_measured(s) && costs_of(s))
+    if (!is_measured(s) || !costs_of(s))
+        return;
+    for (unsigned class = 0; class < WF_COST_CLASSES; class ++)
         s->costs->of[class].pull = WF_COST_DENIED;
 }
 
@@ -124,7 +125,8 @@ bool wf_choice_take(struct weft_peer *peer, uint64_t len)
     if (class == WF_COST_CLASSES || !peer->ep->measures || !peer->flow)
         return parts;
     c = &peer->flow->choice;
-    n = c->sent[class]++;
+    n = c->sent[class];
+    c->sent[class] = n == UINT16_MAX ? SETTLE : (uint16_t)(n + 1);
     n %= n < SETTLE ? FIRST : TURN;
     if (parts && c->of[class].pull == WF_COST_DENIED)
         return true;

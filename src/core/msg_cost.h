@@ -29,7 +29,7 @@ enum {
     WF_COST_MAX = 262144, /* bytes of the longest message that is measured */
     WF_COST_CLASSES = 5
 };
-#define WF_COST_DENIED UINT16_MAX /* the kernel refuses the copy, or it takes more than 65 ns/B */
+#define WF_COST_DENIED UINT16_MAX /* of [pull]: the kernel refuses the copy */
 
 /* Costs in picoseconds a byte; 0: unknown. */
 struct wf_cost {
@@ -45,7 +45,7 @@ struct wf_costs {
 /* A sender's record of one peer. */
 struct wf_choice {
     struct wf_cost of[WF_COST_CLASSES];
-    uint16_t sent[WF_COST_CLASSES]; /* messages, modulo 2^16 */
+    uint16_t sent[WF_COST_CLASSES]; /* messages; wf_choice_take */
     uint8_t parts;                  /* a bit for each class: parts are cheaper */
     uint8_t known;                  /* a bit for each class: both costs are known */
 };
@@ -68,8 +68,8 @@ void wf_cost_parts_end(struct wf_sender *s, uint64_t len, uint64_t first, uint64
 /* As wf_cost_parts_begin, for a message that is about to be copied once. */
 uint64_t wf_cost_pull_begin(struct wf_sender *s, uint64_t len);
 void wf_cost_pull_end(struct wf_sender *s, uint64_t len, uint64_t began);
-/* The kernel has refused to copy a message of [len] bytes from [s]. */
-void wf_cost_pull_denied(struct wf_sender *s, uint64_t len);
+/* The kernel refuses to copy messages of [s]. */
+void wf_cost_pull_denied(struct wf_sender *s);
 /* Returns the report on messages of [len] bytes from [s]; 0: nothing is known. */
 uint32_t wf_cost_report(const struct wf_sender *s, uint64_t len);
 

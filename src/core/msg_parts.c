@@ -139,7 +139,7 @@ static void recv_end(struct wf_req *req, enum weft_status status)
     struct weft_ep *ep = req->ep;
     struct weft_op *op = req->op;
     struct wf_sender *sender = req->u.parts.sender;
-    if (status == WEFT_OK && req->u.parts.began)
+    if (status == WEFT_OK && req->u.parts.began && req->len == req->u.parts.full)
         wf_cost_parts_end(sender, req->u.parts.full, req->u.parts.first, req->u.parts.began);
     if (status == WEFT_OK && req->u.parts.full > req->len)
         status = WEFT_ETRUNC;

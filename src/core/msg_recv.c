@@ -80,7 +80,7 @@ static enum weft_status copy_step(struct wf_req *req)
             req->peer->transport->pull(wf_peer_tpeer(req->peer), to, (uint64_t)(uintptr_t)from, m);
         if (status == WEFT_EUNREACH) {
             req->peer->flow->no_pull = true;
-            wf_cost_pull_denied(req->u.copy.sender, req->u.copy.full);
+            wf_cost_pull_denied(req->u.copy.sender);
             req->path = WF_PATH_PIECES;
             req->copied = 0;
             break;
@@ -108,7 +108,10 @@ static enum weft_status copy_first(struct wf_req *req)
     struct wf_sender *sender = req->u.copy.sender;
     bool whole = req->path == WF_PATH_PULL && req->len == req->u.copy.full;
     uint64_t began = whole ? wf_cost_pull_begin(sender, req->len) : 0;
-    enum weft_status status = copy_step(req);
+    enum weft_status status;
+    if (req->path == WF_PATH_PIECES && req->peer->flow->no_pull)
+        wf_cost_pull_denied(sender);
+    status = copy_step(req);
     if (began && status == WEFT_OK)
         wf_cost_pull_end(sender, req->len, began);
     return status;

@@ -242,13 +242,16 @@ static void show_text(const char *text, int indent)
 
 static void show_costs(const struct weft_path *path)
 {
-    char text[128], copy[64] = "the kernel denies it";
+    char text[128], parts[64] = "not measured", copy[64] = "the kernel denies it";
     if (!path->parts_ps && !path->pull_ps)
         return;
-    if (path->pull_ps != UINT16_MAX)
+    if (path->pull_ps == 0)
+        snprintf(copy, sizeof copy, "not measured");
+    else if (path->pull_ps != UINT16_MAX)
         snprintf(copy, sizeof copy, "%.3f ns a byte", path->pull_ps / 1e3);
-    snprintf(text, sizeof text, "measured: in parts %.3f ns a byte, one copy %s",
-             path->parts_ps / 1e3, copy);
+    if (path->parts_ps)
+        snprintf(parts, sizeof parts, "%.3f ns a byte", path->parts_ps / 1e3);
+    snprintf(text, sizeof text, "measured: in parts: %s; one copy: %s", parts, copy);
     show_text(text, 4);
 }
 
