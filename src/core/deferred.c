@@ -93,7 +93,8 @@ enum weft_status weft_ep_defer(struct weft_ep *ep, struct weft_deferred *item)
     else if (!(atomic_fetch_or_explicit(&ep->due, WF_EP_DUE_DEFERRED, memory_order_acq_rel) &
                WF_EP_DUE_DEFERRED)) /* "deferred sleep" */
         wake(ep);
-    atomic_fetch_sub_explicit(&ep->deferring, 1, memory_order_release); /* "deferring" */
+    atomic_fetch_sub_explicit(&ep->deferring, 1,
+                              memory_order_release); /* wf_deferred_stop loads it */
     return status;
 }
 
@@ -193,7 +194,7 @@ enum weft_status wf_deferred_stop(struct weft_ep *ep)
     const uint64_t self = wf_thread_self();
     if (!begin(ep, self))
         return WEFT_EBUSY;
-    if (!atomic_load_explicit(&ep->deferring, memory_order_acquire)) /* "deferring" */
+    if (!atomic_load_explicit(&ep->deferring, memory_order_acquire)) /* weft_ep_defer subtracts */
         return WEFT_OK;
     (void)end(ep, self, true);
     return WEFT_EBUSY;
