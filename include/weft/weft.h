@@ -215,7 +215,8 @@ enum weft_ep_flags {
  *   all other calls that return a       AGAIN, nothing was begun: call again. Also those that never
  *   status and use the endpoint         return AGAIN at other endpoints, such as weft_peer_open,
  *                                       weft_am_register, and weft_am_reply_later outside of
- *                                       handlers. From weft_msg_probe AGAIN may mean this, too
+ *                                       handlers. From weft_msg_probe, weft_msg_claim,
+ *                                       weft_peer_sent and weft_ep_arm AGAIN may mean this, too
  *   weft_ep_defer, weft_ep_address, weft_ep_fd, weft_peer_status, weft_am_max, and calls of a
  *   handler: they need no mutex, or their thread has it
  * No event follows such an AGAIN. A thread that holds a lock of the program's releases the lock
@@ -437,8 +438,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_arm(struct weft_ep *ep);
  * Weft uses the memory from weft_ep_defer until it calls fn. */
 struct weft_deferred {
     /* Called once for each weft_ep_defer that returned OK. It may free [item], or defer it again.
-     * From the call on, other threads may defer the item again, too. If they do so at another
-     * endpoint, whose functions run at the same time, fn must not use the item any more. */
+     * From just before the call on, other threads may defer the item again, too. If they do so at
+     * another endpoint, whose functions run at the same time, fn must not use the item any more. */
     void (*fn)(struct weft_deferred *item);
     void *arg; /* for the caller; Weft never uses it */
     /* Both set before fn is called. */
@@ -468,7 +469,8 @@ struct weft_deferred {
  * Order    in the order of the calls of weft_ep_defer, one at a time at an endpoint. The functions
  *          run without the endpoint's mutex. So a function may take a lock that another thread
  *          holds while it calls Weft on this endpoint, and another thread may poll and run handlers
- *          meanwhile. If two threads poll, the functions run in one of the two polls.
+ *          meanwhile. If two threads poll, the functions run in one of the two polls,
+ *          or in a later one.
  * Rounds   a poll runs what was queued when its handlers had returned. What these functions defer
  *          runs in the next poll, or, if another thread polled meanwhile, in up to three more
  *          rounds of this one. So a poll ends although a function defers itself again each time.
@@ -1187,9 +1189,9 @@ struct weft_path {
     uint32_t copies;
     /* 1: performed by inlined code in the program, and counted only with WEFT_COUNT_INLINE. */
     uint32_t inlined;
-    /* MSG of 8 to 256 KiB within a node: what the receiver has measured, in picoseconds a byte, of
-     * messages of about this length that came in parts, and that it copied once. 0: not measured.
-     * 65535: it may not copy. */
+    /* MSG of 8 to 256 KiB within a node: the costs that the receiver has measured, in picoseconds a
+     * byte, of messages of about this length that came in parts, and that it copied once. 0: not
+     * measured. 65535: the kernel denies the copy. */
     uint32_t parts_ps, pull_ps;
     uint64_t reserved[3];
 };

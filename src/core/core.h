@@ -171,7 +171,7 @@ struct weft_ep {
     _Atomic bool refused;
     /* The thread that is inside a poll's handlers; 0: none. Only used if WF_EP_LOCKED is set. */
     _Atomic uint64_t poller;
-    /* deferred.c: the queue, and the thread that runs what was queued */
+    /* deferred.c: the queue, and the thread that runs its items */
     struct weft_deferred *_Atomic deferred;
     _Atomic uint64_t deferrer;
     _Atomic unsigned deferring; /* threads inside weft_ep_defer: the endpoint must not close */
@@ -187,7 +187,7 @@ struct weft_ep {
     /* charges of the tagged messages that no receive has matched yet (msg_credit.h) */
     uint64_t kept_bytes;
     uint32_t parts_max;    /* constant: bytes of the longest tagged message that is sent in parts */
-    bool measures;         /* constant: or else what is measured decides (msg_cost.h) */
+    bool measures;         /* constant: measured costs decide instead (msg_cost.h) */
     uint32_t credit_start; /* where the credit of the peer opened last began to count */
     unsigned parts_kept;   /* messages that no receive has matched, and whose parts are arriving */
 };

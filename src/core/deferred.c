@@ -134,7 +134,7 @@ static int call_all(struct weft_ep *ep, struct weft_deferred *item, enum weft_st
     return n;
 }
 
-/* Run what is queued now. What the functions queue stays for the next round. */
+/* Run the items that are queued now. Items that their functions queue stay for the next round. */
 static int round_do(struct weft_ep *ep)
 {
     (void)atomic_fetch_and_explicit(&ep->due, ~(uint32_t)WF_EP_DUE_DEFERRED, memory_order_acq_rel);

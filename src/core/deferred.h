@@ -28,7 +28,7 @@ int wf_deferred_run(struct weft_ep *ep);
 
 /* Called when [ep] closes; the caller holds its lock. From wf_deferred_stop on, no deferred call
  * runs, until wf_deferred_close has ended all of them with ECANCELED. Returns OK, or EBUSY if
- * another thread is running deferred calls. */
+ * another thread is running deferred calls, or is inside weft_ep_defer. */
 enum weft_status wf_deferred_stop(struct weft_ep *ep);
 void wf_deferred_close(struct weft_ep *ep);
 

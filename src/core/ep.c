@@ -223,7 +223,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->am_max = (uint32_t)wf_config()->am_max;
     ep->eager_max = (uint32_t)WF_MIN(wf_config()->msg_eager, ep->am_max);
     ep->parts_max = (uint32_t)wf_config()->msg_eager;
-    /* what is longer than eager_max must be longer than one part */
+    /* a message that is longer than eager_max must be longer than one part */
     ep->measures = wf_config()->msg_measure && ep->parts_max >= WF_MAX(WF_COST_MIN, ep->am_max);
     ep->flags = ctx->domain.mode & WEFT_MR_LOCAL ? WF_EP_LOCAL : 0;
     ep->counted = params && params->flags & WEFT_EP_RMA_EVENT;

@@ -19,7 +19,7 @@
 enum {
     WF_CREDIT_ARGS = 3,
     WF_OFFER_ARGS = 6,        /* and one more, 1, if the payload follows */
-    WF_OFFER_ANSWER_ARGS = 4, /* and one more within a node: what is measured (msg_cost.h) */
+    WF_OFFER_ANSWER_ARGS = 4, /* and one more within a node: measured costs (msg_cost.h) */
     WF_OFFER_END_ARGS = 3,    /* likewise */
     WF_FETCH_ARGS = 6,
     WF_PIECE_ARGS = 4
@@ -40,7 +40,7 @@ enum weft_status wf_msg_recv_push(struct wf_req *req);
 enum weft_status wf_msg_send_later(struct weft_peer *peer, uint64_t tag, const struct iovec *iov,
                                    unsigned count, size_t len, struct weft_op *op);
 
-/* Reply to an OFFER or its payload. [id]: the sender's request. [report]: what is measured
+/* Reply to an OFFER or its payload. [id]: the sender's request. [report]: measured costs
  * (msg_cost.h), or 0. */
 void wf_msg_answer(const struct weft_am *am, uint64_t id, const struct wf_sender *sender,
                    enum weft_status status, uint32_t report);

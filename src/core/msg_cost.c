@@ -56,46 +56,42 @@ static void cost_add(uint16_t *c, uint64_t len, uint64_t ns)
     *c = (uint16_t)is;
 }
 
+static struct wf_costs *costs_for(struct wf_sender *s, uint64_t len)
+{
+    return wf_cost_class(len) < WF_COST_CLASSES && is_measured(s) ? costs_of(s) : NULL;
+}
+
 uint64_t wf_cost_parts_begin(struct wf_sender *s, uint64_t len)
 {
-    unsigned class = wf_cost_class(len);
-    if (class == WF_COST_CLASSES || !is_measured(s) || !costs_of(s))
-        return 0;
-    return is_due(&s->costs->parts[class]) ? wf_now_ns() : 0;
+    struct wf_costs *costs = costs_for(s, len);
+    return costs && is_due(&costs->parts[wf_cost_class(len)]) ? wf_now_ns() : 0;
 }
 
 void wf_cost_parts_end(struct wf_sender *s, uint64_t len, uint64_t first, uint64_t began)
 {
-    unsigned class = wf_cost_class(len);
     uint64_t ns = wf_now_ns() - began;
-    if (class == WF_COST_CLASSES || !s->costs)
-        return;
     /* the sender has copied the first part before the time began, as fast as the others went */
     ns += ns * first / len;
-    cost_add(&s->costs->of[class].parts, len, ns);
+    cost_add(&s->costs->of[wf_cost_class(len)].parts, len, ns);
 }
 
 uint64_t wf_cost_pull_begin(struct wf_sender *s, uint64_t len)
 {
-    unsigned class = wf_cost_class(len);
-    if (class == WF_COST_CLASSES || !is_measured(s) || !costs_of(s))
-        return 0;
-    return is_due(&s->costs->pulls[class]) ? wf_now_ns() : 0;
+    struct wf_costs *costs = costs_for(s, len);
+    return costs && is_due(&costs->pulls[wf_cost_class(len)]) ? wf_now_ns() : 0;
 }
 
 void wf_cost_pull_end(struct wf_sender *s, uint64_t len, uint64_t began)
 {
-    unsigned class = wf_cost_class(len);
-    if (class < WF_COST_CLASSES && s->costs)
-        cost_add(&s->costs->of[class].pull, len, wf_now_ns() - began);
+    cost_add(&s->costs->of[wf_cost_class(len)].pull, len, wf_now_ns() - began);
 }
 
 void wf_cost_pull_denied(struct wf_sender *s)
 {
     if (!is_measured(s) || !costs_of(s))
         return;
-    for (unsigned class = 0; class < WF_COST_CLASSES; class ++)
-        s->costs->of[class].pull = WF_COST_DENIED;
+    for (unsigned i = 0; i < WF_COST_CLASSES; i++)
+        s->costs->of[i].pull = WF_COST_DENIED;
 }
 
 uint32_t wf_cost_report(const struct wf_sender *s, uint64_t len)
@@ -117,20 +113,19 @@ bool wf_choice_is_parts(const struct weft_peer *peer, uint64_t len)
     return len <= peer->ep->parts_max;
 }
 
-bool wf_choice_take(struct weft_peer *peer, uint64_t len)
+bool wf_choice_is_turned(struct weft_peer *peer, uint64_t len, bool parts)
 {
     unsigned class = wf_cost_class(len), n;
-    bool parts = wf_choice_is_parts(peer, len);
     struct wf_choice *c;
     if (class == WF_COST_CLASSES || !peer->ep->measures || !peer->flow)
-        return parts;
+        return false;
     c = &peer->flow->choice;
     n = c->sent[class];
     c->sent[class] = n == UINT16_MAX ? SETTLE : (uint16_t)(n + 1);
     n %= n < SETTLE ? FIRST : TURN;
     if (parts && c->of[class].pull == WF_COST_DENIED)
-        return true;
-    return n >= BURST && n < 2 * BURST ? !parts : parts;
+        return false;
+    return n >= BURST && n < 2 * BURST;
 }
 
 void wf_choice_learn(struct weft_peer *peer, uint64_t len, uint32_t report)

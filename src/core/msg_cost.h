@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What tagged messages within a node cost, and the choice that follows.
+/* The costs of tagged messages within a node, and the choice that follows from them.
  *
  * A message of 8 to 256 KiB can go in parts (msg_parts.c): the sender copies it into the ring while
  * the receiver copies it out. Or the receiver copies it once, through the kernel. Which is faster
@@ -45,7 +45,7 @@ struct wf_costs {
 /* A sender's record of one peer. */
 struct wf_choice {
     struct wf_cost of[WF_COST_CLASSES];
-    uint16_t sent[WF_COST_CLASSES]; /* messages; wf_choice_take */
+    uint16_t sent[WF_COST_CLASSES]; /* messages; wf_choice_is_turned */
     uint8_t parts;                  /* a bit for each class: parts are cheaper */
     uint8_t known;                  /* a bit for each class: both costs are known */
 };
@@ -78,11 +78,12 @@ uint32_t wf_cost_report(const struct wf_sender *s, uint64_t len);
 /* Returns true if a message of [len] bytes goes to [peer] in parts. The peer's process can be read
  * from here, so the choice is free. */
 bool wf_choice_is_parts(const struct weft_peer *peer, uint64_t len);
-/* The same for a message that is sent now: some go the other way. */
-bool wf_choice_take(struct weft_peer *peer, uint64_t len);
+/* Count a message that is sent now. [parts]: what wf_choice_is_parts returned. Returns true if the
+ * message is to go the other way, so that both costs stay known. */
+bool wf_choice_is_turned(struct weft_peer *peer, uint64_t len, bool parts);
 /* [peer] has sent [report] in its answer to an offer of [len] bytes. */
 void wf_choice_learn(struct weft_peer *peer, uint64_t len, uint32_t report);
-/* Returns what is known of messages of [len] bytes to [peer]. */
+/* Returns the known costs of messages of [len] bytes to [peer]. */
 struct wf_cost wf_choice_cost(const struct weft_peer *peer, uint64_t len);
 
 #endif

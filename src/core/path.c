@@ -28,10 +28,12 @@ enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len)
 
 enum wf_path wf_path_msg_take(struct weft_peer *peer, size_t len)
 {
-    if (len <= WF_MAX(WF_COST_MIN, peer->ep->eager_max) || len > WF_COST_MAX ||
-        !wf_path_can_pull(peer))
-        return wf_path_msg(peer, len);
-    return wf_choice_take(peer, len) ? WF_PATH_PARTS : WF_PATH_PULL;
+    enum wf_path path = wf_path_msg(peer, len);
+    bool parts = path == WF_PATH_PARTS;
+    if ((!parts && path != WF_PATH_PULL) || !wf_path_can_pull(peer) ||
+        !wf_choice_is_turned(peer, len, parts))
+        return path;
+    return parts ? WF_PATH_PULL : WF_PATH_PARTS;
 }
 
 static bool is_here(const struct wf_remote *r)

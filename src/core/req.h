@@ -140,7 +140,7 @@ struct wf_req {
         struct {
             uint64_t id; /* of the sender's request */
             int32_t status;
-            uint32_t report; /* what is measured (msg_cost.h), or 0 */
+            uint32_t report; /* measured costs (msg_cost.h), or 0 */
         } done;
         struct {
             uint64_t puts_begun; /* the value of wf_put_ring.begun when the flush began */

@@ -333,6 +333,40 @@ void test_defer_forked(void **state)
     assert_int_equal(t.n, 1);
 }
 
+static pid_t forked;
+
+static void fork_here(struct item *item)
+{
+    (void)item;
+    forked = fork();
+}
+
+/* Fails when: a child that a deferred function forks runs the functions that its parent has
+ * deferred behind it. */
+void test_defer_forks(void **state)
+{
+    static struct defer t;
+    struct pair *p = *state;
+    if (TEST_FORKS_ARE_BARE)
+        return;
+    for (unsigned round = 0; round < 2; round++) {
+        int status = -1, events;
+        if (round)
+            pair_reopen(p, NULL, WEFT_EP_LOCKED);
+        begin(&t, p);
+        t.items[0].also = fork_here;
+        OK(defer(&t, 0));
+        OK(defer(&t, 1));
+        events = weft_ep_poll(p->ep[0]);
+        if (!forked)
+            _exit(t.n == 1 ? 0 : 1);
+        assert_true(forked > 0 && waitpid(forked, &status, 0) == forked);
+        assert_int_equal(status, 0);
+        assert_true(events >= 2);
+        expect_order(&t, 2);
+    }
+}
+
 /* ---- threads ---- */
 
 static void *defer_two(void *arg)

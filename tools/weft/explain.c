@@ -203,6 +203,8 @@ static enum weft_status exchange(struct explain *x, unsigned char *data)
             s = weft_msg_recv(ep, peer, 0, WEFT_TAG_FULL, data, x->r->size, &op);
         if (s == WEFT_PENDING)
             s = weft_op_wait(ep, &op, PATIENCE_S * INT64_C(1000000000));
+        if (s == WEFT_PENDING)
+            s = WEFT_ETIMEDOUT;
     }
     return s;
 }

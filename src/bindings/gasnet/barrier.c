@@ -66,8 +66,8 @@ static void notify(int id, int flags)
 
 #define LAST_POLLS 16 /* most polls at a barrier's end across a network */
 
-/* Run handlers that gasnet_attach has kept. Across a network, handle what has arrived; nothing is
- * promised. */
+/* Run handlers that gasnet_attach has kept. Across a network, handle the messages that have
+ * arrived; nothing is promised. */
 static void finish_handlers(void)
 {
     gasnetw_after_poll();

@@ -164,7 +164,7 @@ static enum weft_status null_describe(struct wf_hca_pd *pd, struct wf_hca_share 
 
 /* ---- adopting ---- */
 
-/* Maps the table of the memfd. Returns NULL, or what is wrong. */
+/* Maps the table of the memfd. Returns NULL, or the reason of a failure. */
 static const char *objects_map(const struct wf_hca_share *share, int fd, struct null_objects **out)
 {
     const char *wrong = wf_hca_share_wrong(share);

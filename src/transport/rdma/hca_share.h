@@ -125,7 +125,7 @@ unsigned wf_hca_drop_within(struct wf_hca_registrar *r, uint64_t at, uint64_t le
 /* ---- for implementations ---- */
 
 /* Checks the fields of a description that do not depend on the implementation. Returns NULL, or
- * what is wrong. */
+ * a sentence about the wrong field. */
 const char *wf_hca_share_wrong(const struct wf_hca_share *share);
 /* Returns whether a registrar can register [len] bytes at [at], whose first byte has the offset
  * [offset] (an address, or an offset within a dma-buf). */

@@ -171,8 +171,8 @@ static struct uverbs_registrar *registrar_of(struct wf_hca_registrar *r)
 
 static const char not_rdma[] = "the descriptor is not that of an RDMA device";
 
-/* Returns NULL if a character device is of the class infiniband_verbs, else what is wrong. The link
- * in /sys is .../infiniband_verbs/uverbsN, also in a container that lacks /dev/infiniband. */
+/* Returns NULL if a character device is of the class infiniband_verbs, else the reason. The link in
+ * /sys is .../infiniband_verbs/uverbsN, also in a container that lacks /dev/infiniband. */
 static const char *class_wrong(dev_t device)
 {
     static const char class[] = "/infiniband_verbs/uverbs";
@@ -188,8 +188,8 @@ static const char *class_wrong(dev_t device)
     return at && !strchr(at + sizeof class - 1, '/') ? NULL : not_rdma;
 }
 
-/* Returns NULL, or what is wrong with the descriptor. Sends nothing to a file that is not a uverbs
- * file. Sets *err to the kernel's errno. */
+/* Returns NULL, or the reason to refuse the descriptor. Sends nothing to a file that is not a
+ * uverbs file. Sets *err to the kernel's errno. */
 static const char *descriptor_wrong(const struct wf_hca_share *share, int fd, int *err)
 {
     const char *wrong;
