@@ -16,12 +16,14 @@ static struct weft_path path_now(const struct pair *p, size_t len)
     return path;
 }
 
+/* Are messages of [len] bytes measured? Not if the receiver can never copy: messages that are too
+ * long to be measured show it. */
 static bool is_measured(const struct pair *p, size_t len)
 {
-    const char *protocol = path_now(p, len).protocol;
     size_t eager = config_value("WEFT_MSG_EAGER");
     return eager >= 8192 && eager >= weft_am_max(p->ep[0]) &&
-           (!strcmp(protocol, "pull") || !strcmp(protocol, "parts"));
+           !strcmp(path_now(p, 1 << 20).protocol, "pull") &&
+           strcmp(path_now(p, len).protocol, "eager") != 0;
 }
 
 /* Send message [i] to a receive that is posted before it, or, if [late], after it has come. */
