@@ -9,12 +9,14 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/seqpacket.h"
 #include "transport/address.h"
 #include "transport/shm/ring.h"
 
 #define WF_PACKET_MAGIC 0x54464557u /* "WEFT" */
 #define WF_PACKET_VERSION 7
 #define WF_PACKET_FDS 3
+_Static_assert(WF_PACKET_FDS <= WF_SEQPACKET_FDS, "room for descriptors");
 
 enum wf_packet_type {
     WF_PACKET_HELLO = 1, /* from the client: identifies the client's process */
@@ -106,7 +108,7 @@ int wf_packet_send(int sock, struct wf_packet *packet, enum wf_packet_type type,
  * Returns 0 at the end of the connection.
  * Returns -1 with errno: EAGAIN if there is no packet, EPROTO if the message is not a valid
  * packet. */
-#define WF_PACKET_LOST (-1)
+#define WF_PACKET_LOST WF_SEQPACKET_LOST
 int wf_packet_recv(int sock, struct wf_packet *packet, int fds[WF_PACKET_FDS], int *nfds);
 
 #endif
