@@ -14,12 +14,10 @@
 #include "base/fd.h"
 #include "base/log.h"
 
-#define LABEL 16
-
-static const uint8_t label_challenge[LABEL] = "weft1 challenge";
-static const uint8_t label_proof[LABEL] = "weft1 proof";
-static const uint8_t label_by_dialler[LABEL] = "weft1 key dial";
-static const uint8_t label_by_accepter[LABEL] = "weft1 key accept";
+static const uint8_t label_challenge[WF_NET_LABEL] = "weft1 challenge";
+static const uint8_t label_proof[WF_NET_LABEL] = "weft1 proof";
+static const uint8_t label_by_dialler[WF_NET_LABEL] = "weft1 key dial";
+static const uint8_t label_by_accepter[WF_NET_LABEL] = "weft1 key accept";
 
 _Static_assert(WF_NET_KEY >= crypto_generichash_KEYBYTES_MIN &&
                    WF_NET_KEY <= crypto_generichash_KEYBYTES_MAX,
@@ -87,33 +85,47 @@ enum weft_status wf_net_key_read(const char *path, uint8_t key[WF_NET_KEY])
     return status;
 }
 
-/* Compute the keyed BLAKE2b of the label, the hello, and the part of the challenge before its
- * MAC. */
-static void transcript_mac(const uint8_t key[WF_NET_KEY], const uint8_t label[LABEL],
-                           const struct wf_net_hello *hello,
-                           const struct wf_net_challenge *challenge, uint8_t mac[WF_NET_MAC])
+void wf_net_mac(const uint8_t key[WF_NET_KEY], const uint8_t label[WF_NET_LABEL],
+                const struct wf_net_part *parts, size_t count, uint8_t mac[WF_NET_MAC])
 {
     crypto_generichash_state s;
     crypto_generichash_init(&s, key, WF_NET_KEY, WF_NET_MAC);
-    crypto_generichash_update(&s, label, LABEL);
-    crypto_generichash_update(&s, (const uint8_t *)hello, sizeof *hello);
-    crypto_generichash_update(&s, (const uint8_t *)challenge,
-                              offsetof(struct wf_net_challenge, mac));
+    crypto_generichash_update(&s, label, WF_NET_LABEL);
+    for (size_t i = 0; i < count; i++)
+        crypto_generichash_update(&s, parts[i].bytes, parts[i].len);
     crypto_generichash_final(&s, mac, WF_NET_MAC);
     sodium_memzero(&s, sizeof s);
 }
 
-static bool transcript_verify(const uint8_t key[WF_NET_KEY], const uint8_t label[LABEL],
+bool wf_net_mac_verify(const uint8_t key[WF_NET_KEY], const uint8_t label[WF_NET_LABEL],
+                       const struct wf_net_part *parts, size_t count, const uint8_t mac[WF_NET_MAC])
+{
+    uint8_t want[WF_NET_MAC];
+    bool same;
+    wf_net_mac(key, label, parts, count, want);
+    same = !crypto_verify_32(want, mac); /* in constant time */
+    sodium_memzero(want, sizeof want);
+    return same;
+}
+
+/* Each MAC covers the hello, and the part of the challenge before its MAC. */
+static void transcript_mac(const uint8_t key[WF_NET_KEY], const uint8_t label[WF_NET_LABEL],
+                           const struct wf_net_hello *hello,
+                           const struct wf_net_challenge *challenge, uint8_t mac[WF_NET_MAC])
+{
+    const struct wf_net_part parts[] = {{hello, sizeof *hello},
+                                        {challenge, offsetof(struct wf_net_challenge, mac)}};
+    wf_net_mac(key, label, parts, 2, mac);
+}
+
+static bool transcript_verify(const uint8_t key[WF_NET_KEY], const uint8_t label[WF_NET_LABEL],
                               const struct wf_net_hello *hello,
                               const struct wf_net_challenge *challenge,
                               const uint8_t mac[WF_NET_MAC])
 {
-    uint8_t want[WF_NET_MAC];
-    bool same;
-    transcript_mac(key, label, hello, challenge, want);
-    same = !crypto_verify_32(want, mac); /* in constant time */
-    sodium_memzero(want, sizeof want);
-    return same;
+    const struct wf_net_part parts[] = {{hello, sizeof *hello},
+                                        {challenge, offsetof(struct wf_net_challenge, mac)}};
+    return wf_net_mac_verify(key, label, parts, 2, mac);
 }
 
 void wf_net_challenge_sign(const uint8_t key[WF_NET_KEY], const struct wf_net_hello *hello,

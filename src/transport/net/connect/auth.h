@@ -17,6 +17,20 @@ enum weft_status wf_net_auth_init(void);
  * Returns OK | EINVAL (the log says what to change) | ESYSTEM */
 enum weft_status wf_net_key_read(const char *path, uint8_t key[WF_NET_KEY]);
 
+/* Compute or check the MAC of a message under the job's key: the keyed BLAKE2b of [label] and then
+ * of the bytes of all parts. All messages for one label have the same length, and no two kinds of
+ * message have the same label. The check takes the same time for every wrong MAC. */
+#define WF_NET_LABEL 16
+struct wf_net_part {
+    const void *bytes;
+    size_t len;
+};
+void wf_net_mac(const uint8_t key[WF_NET_KEY], const uint8_t label[WF_NET_LABEL],
+                const struct wf_net_part *parts, size_t count, uint8_t mac[WF_NET_MAC]);
+bool wf_net_mac_verify(const uint8_t key[WF_NET_KEY], const uint8_t label[WF_NET_LABEL],
+                       const struct wf_net_part *parts, size_t count,
+                       const uint8_t mac[WF_NET_MAC]);
+
 /* Set or check the MAC of a message. The caller has set all other fields of the messages. */
 void wf_net_challenge_sign(const uint8_t key[WF_NET_KEY], const struct wf_net_hello *hello,
                            struct wf_net_challenge *challenge);
