@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
 #include "config/config.h"
 
 #include <inttypes.h>
@@ -200,6 +201,8 @@ static void round_values(struct wf_config *c)
     c->shm_payload = WF_MAX(c->shm_payload, 4 * c->am_max);
     while (c->shm_payload & (c->shm_payload - 1))
         c->shm_payload += c->shm_payload & -c->shm_payload;
+    while (c->node_ring & (c->node_ring - 1))
+        c->node_ring += c->node_ring & -c->node_ring;
     c->slab = wf_align_up(c->slab, 65536);
 }
 
@@ -335,6 +338,40 @@ const struct wf_config *wf_config(void)
 const char *wf_config_launcher(const char *name)
 {
     return getenv(name);
+}
+
+/* Is this an entry of the environment that the node's service needs? Others may be a launcher's,
+ * for one process only (PMIx), or the program's (LD_PRELOAD). */
+static int is_for_service(const char *entry)
+{
+    return (!strncmp(entry, "WEFT_", 5) && strncmp(entry, "WEFT_NODE_NAME=", 15) != 0) ||
+           !strncmp(entry, "LD_LIBRARY_PATH=", 16);
+}
+
+char **wf_config_service_environment(const char *node_name)
+{
+    static const char name[] = "WEFT_NODE_NAME=";
+    size_t count = 1, bytes = sizeof name + strlen(node_name);
+    char **list, *text;
+    for (char **e = environ; e && *e; e++)
+        if (is_for_service(*e)) {
+            count++;
+            bytes += strlen(*e) + 1;
+        }
+    list = malloc((count + 1) * sizeof *list + bytes);
+    if (!list)
+        return NULL;
+    text = (char *)(list + count + 1);
+    list[0] = text;
+    text += sprintf(text, "%s%s", name, node_name) + 1;
+    count = 1;
+    for (char **e = environ; e && *e; e++)
+        if (is_for_service(*e)) {
+            list[count++] = text;
+            text = stpcpy(text, *e) + 1;
+        }
+    list[count] = NULL;
+    return list;
 }
 
 /* Returns the value [field] of the variable [p] as text. The result is the buffer [text], or a

@@ -48,6 +48,12 @@ enum weft_status wf_config_init(void);
  * default is returned. */
 const struct wf_config *wf_config(void);
 
+/* Returns the environment in which a node's service starts: Weft's variables and LD_LIBRARY_PATH as
+ * they are here, and WEFT_NODE_NAME=[node_name]. One block of memory, which the caller frees; NULL
+ * if there is no memory. As with getenv(3), no other thread may change the environment meanwhile.
+ */
+char **wf_config_service_environment(const char *node_name);
+
 /* Returns the value of a variable that the launcher of the job sets, or NULL if it is not set. */
 const char *wf_config_launcher(const char *name);
 
