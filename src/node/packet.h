@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The packets between a node's service and its clients, over an abstract SOCK_SEQPACKET socket.
+ * docs/protocol.md "The node's service" describes each packet.
+ *
+ * Attaching takes four packets, in this order:
+ *
+ *     client                           service
+ *       HELLO (attach)           -->
+ *                                <--   CHALLENGE (MAC), or REFUSED
+ *       PROOF (MAC, parameters)  -->
+ *                                <--   WELCOME, or REFUSED, or the end: the MAC is wrong
+ *
+ * Both MACs cover HELLO, and CHALLENGE up to its MAC; that of PROOF also covers the parameters. So
+ * each side proves that it has the job's key, over a nonce that the other side drew. Each side
+ * looks at SO_PEERCRED before it reads or writes a byte. */
+#ifndef WF_NODE_PACKET_H
+#define WF_NODE_PACKET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/seqpacket.h"
+#include "transport/address.h"
+
+#define WF_NODE_MAGIC 0x444e4657u /* "WFND" */
+#define WF_NODE_VERSION 1         /* of the packets; part of the socket's name, too */
+#define WF_NODE_SHARED_VERSION 1  /* of the memory that client and service share */
+#define WF_NODE_KEY 32            /* bytes of the job's key */
+#define WF_NODE_NONCE 32
+#define WF_NODE_MAC 32
+#define WF_NODE_FDS 3 /* the most descriptors of a packet */
+_Static_assert(WF_NODE_FDS <= WF_SEQPACKET_FDS, "room for descriptors");
+
+#define WF_NODE_INDEX_BITS_MAX 12
+#define WF_NODE_NODES 4096 /* words of a service's page: other services that it may know */
+#define WF_NODE_RING_MIN 131072u
+#define WF_NODE_RING_MAX 16777216u
+/* The row of a list that describes the service itself. */
+#define WF_NODE_NO_INDEX UINT32_MAX
+
+enum wf_node_type {
+    WF_NODE_HELLO = 1, /* from the client: its role, and its process */
+    WF_NODE_CHALLENGE, /* from the service */
+    WF_NODE_PROOF,     /* from the client */
+    WF_NODE_WELCOME,   /* from the service: the client is attached */
+    WF_NODE_REFUSED,   /* from the service: it closes this connection */
+    /* From the client: opens the rings of an endpoint. fds: submit segment, event segment, the
+     * endpoint's event descriptor. */
+    WF_NODE_RING,
+    WF_NODE_RING_OK,   /* from the service; fd: its doorbell */
+    WF_NODE_RING_NO,   /* from the service: refuses the rings */
+    WF_NODE_UNRING,    /* from the client: closes the rings of an endpoint */
+    WF_NODE_UNRING_OK, /* from the service: it no longer reads or writes them */
+    WF_NODE_NODE,      /* from the client: names another service */
+    WF_NODE_NODE_OK,   /* from the service: the word of that service in its page, or a status */
+    WF_NODE_LOG,       /* from the service: a line that the client logs */
+    WF_NODE_ROW,       /* from the service: a line of its answer to a client that lists */
+    WF_NODE_BYE,       /* from either: it closes this connection and has not died */
+    WF_NODE_TYPES
+};
+
+/* In [flags]: the process that sends the packet has registered for membarrier(2). */
+#define WF_NODE_MEMBARRIER 1
+
+enum wf_node_role { WF_NODE_ATTACH = 1, WF_NODE_LIST, WF_NODE_STOP, WF_NODE_ROLES };
+
+enum wf_node_reason {
+    WF_NODE_REFUSED_VERSION = 1, /* the service has another version of these packets */
+    WF_NODE_REFUSED_BUSY,        /* other parameters: those of the service are in the packet */
+    WF_NODE_REFUSED_FULL,        /* every index has a client */
+    WF_NODE_REFUSED_LIMIT,       /* no descriptor or memory is free now */
+    WF_NODE_REFUSED_ENDING,      /* the service ends: wait for the end of the socket */
+    WF_NODE_REFUSED_INDEX,       /* the index that the client held is not free */
+    WF_NODE_REASONS
+};
+
+enum wf_node_transport { WF_NODE_TCP = 1, WF_NODE_RDMA };
+
+/* What all clients of a service have alike. */
+struct wf_node_parameters {
+    uint32_t connections;    /* to each other service */
+    uint32_t index_bits;     /* at most 1 << index_bits clients */
+    uint32_t am_max;         /* bytes */
+    uint32_t ring;           /* bytes of each segment of an endpoint */
+    uint32_t receives;       /* buffers of the service */
+    uint32_t encrypt;        /* 1: what crosses the network is encrypted */
+    uint32_t transport;      /* enum wf_node_transport */
+    uint32_t shared_version; /* WF_NODE_SHARED_VERSION */
+    uint32_t zero[4];
+};
+_Static_assert(sizeof(struct wf_node_parameters) == 48, "wire structure");
+
+struct wf_node_hello {
+    uint32_t role; /* enum wf_node_role */
+    uint32_t held; /* index that the client had from an earlier service, plus 1; 0: none */
+    uint32_t last; /* incarnation of that service */
+    uint32_t zero;
+    uint8_t nonce[WF_NODE_NONCE];
+    struct wf_process_id self;
+};
+_Static_assert(sizeof(struct wf_node_hello) == 104, "wire structure");
+
+struct wf_node_challenge {
+    uint8_t nonce[WF_NODE_NONCE];
+    uint8_t mac[WF_NODE_MAC];
+};
+
+struct wf_node_proof {
+    uint8_t mac[WF_NODE_MAC];
+    struct wf_node_parameters parameters;
+};
+_Static_assert(sizeof(struct wf_node_proof) == 80, "wire structure");
+
+struct wf_node_welcome {
+    uint32_t index;
+    uint32_t incarnation; /* of the service, never 0 */
+};
+
+struct wf_node_refused {
+    uint32_t reason; /* enum wf_node_reason */
+    struct wf_node_parameters parameters;
+    uint32_t ends; /* 1: the service ends by itself */
+};
+_Static_assert(sizeof(struct wf_node_refused) == 56, "wire structure");
+
+struct wf_node_ring {
+    struct wf_address from;
+    uint32_t bytes; /* of each segment */
+    uint32_t am_max;
+};
+_Static_assert(sizeof(struct wf_node_ring) == 72, "wire structure");
+
+struct wf_node_unring {
+    uint16_t ep;
+    uint16_t zero;
+    uint32_t ep_gen;
+};
+
+struct wf_node_other {
+    struct wf_contact contact;
+    uint64_t node, netns, pidns;
+    uint32_t uid;
+    uint32_t zero;
+};
+_Static_assert(sizeof(struct wf_node_other) == 72, "wire structure");
+
+struct wf_node_other_ok {
+    uint32_t index;
+    int32_t status; /* below 0: there is no such word, and index is 0 */
+};
+
+struct wf_node_line {
+    uint32_t level; /* enum wf_log_level */
+    char text[200]; /* printable, ends with a NUL */
+};
+
+struct wf_node_row {
+    uint32_t index; /* WF_NODE_NO_INDEX: the service itself */
+    uint32_t pid;
+    uint64_t age_ms; /* since the client attached, or the service started */
+};
+
+struct wf_node_packet {
+    uint32_t magic;
+    uint8_t version;
+    uint8_t type;
+    uint16_t size; /* of the whole packet */
+    uint32_t flags;
+    uint32_t cookie; /* of the client's choice in RING, UNRING and NODE; the answer repeats it */
+    union {
+        struct wf_node_hello hello;
+        struct wf_node_challenge challenge;
+        struct wf_node_proof proof;
+        struct wf_node_welcome welcome;
+        struct wf_node_refused refused;
+        struct wf_node_ring ring;
+        struct {
+            int32_t status;
+        } ring_no;
+        struct wf_node_unring unring; /* and UNRING_OK */
+        struct wf_node_other node;
+        struct wf_node_other_ok node_ok;
+        struct wf_node_line log;
+        struct wf_node_row row;
+        uint8_t room[240];
+    } u;
+};
+_Static_assert(sizeof(struct wf_node_packet) == 256, "wire structure");
+_Static_assert(offsetof(struct wf_node_packet, u) == 16, "wire structure");
+
+/* Begin a packet: all 0 but for its head. */
+void wf_node_packet_init(struct wf_node_packet *packet, enum wf_node_type type);
+
+/* Parse a packet of [len] bytes that came with [nfds] descriptors. This is the only parser of these
+ * packets.
+ *
+ * Returns  OK        *out is set, and each field of its type is in range; bytes that its type does
+ *                    not use are 0. nfds is the number that its type needs, or WF_SEQPACKET_LOST
+ *          EVERSION  of another version: only the first 8 bytes of *out are set
+ *          EPROTO    any other bytes; *out is unchanged */
+enum weft_status wf_node_packet_parse(const void *buf, size_t len, int nfds,
+                                      struct wf_node_packet *out);
+
+/* Send a packet without blocking. The descriptors stay the caller's. Returns 0, or -1 with errno.
+ */
+int wf_node_packet_send(int sock, const struct wf_node_packet *packet, const int *fds, int nfds);
+
+/* Receive a packet without blocking.
+ *
+ * Returns  OK        *packet is set, and the caller owns the *nfds descriptors in [fds]; *nfds is
+ *                    WF_SEQPACKET_LOST if this process had too few free descriptors
+ *          AGAIN     there is none
+ *          ECLOSED   the other side closed the connection, or has ended
+ *          EVERSION  as wf_node_packet_parse
+ *          EPROTO    no valid packet */
+enum weft_status wf_node_packet_recv(int sock, struct wf_node_packet *packet, int fds[WF_NODE_FDS],
+                                     int *nfds);
+
+/* Fill in this process's parameters, from its configuration. */
+void wf_node_parameters_here(struct wf_node_parameters *p);
+
+/* Returns what the first parameter that differs is called, for a message, and sets *mine and
+ * *theirs to the two values. Returns NULL if none differs. */
+const char *wf_node_parameters_differ(const struct wf_node_parameters *a,
+                                      const struct wf_node_parameters *b, uint32_t *mine,
+                                      uint32_t *theirs);
+
+/* Initialise the source of nonces and MACs. Returns OK | ESYSTEM (logged) */
+enum weft_status wf_node_mac_init(void);
+void wf_node_nonce(uint8_t nonce[WF_NODE_NONCE]);
+
+/* Set or check the MAC of CHALLENGE or PROOF. All other bytes of the packets are set. */
+void wf_node_challenge_sign(const uint8_t key[WF_NODE_KEY], const struct wf_node_packet *hello,
+                            struct wf_node_packet *challenge);
+bool wf_node_challenge_verify(const uint8_t key[WF_NODE_KEY], const struct wf_node_packet *hello,
+                              const struct wf_node_packet *challenge);
+void wf_node_proof_sign(const uint8_t key[WF_NODE_KEY], const struct wf_node_packet *hello,
+                        const struct wf_node_packet *challenge, struct wf_node_packet *proof);
+bool wf_node_proof_verify(const uint8_t key[WF_NODE_KEY], const struct wf_node_packet *hello,
+                          const struct wf_node_packet *challenge,
+                          const struct wf_node_packet *proof);
+
+#endif
