@@ -32,6 +32,7 @@ static const struct command commands[] = {
     {"perf", wf_tool_perf, "measure latency, rate, bandwidth and memory; compare with others"},
     {"explain", wf_tool_explain, "which way an operation takes, and why"},
     {"plan", wf_tool_plan, "what threads should share of a NIC: pages, memory, rates"},
+    {"node", wf_tool_node, "list and stop the node services of this user"},
 };
 #define COMMANDS (sizeof commands / sizeof commands[0])
 

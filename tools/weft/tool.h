@@ -14,6 +14,7 @@ int wf_tool_info(int argc, char **argv);
 int wf_tool_perf(int argc, char **argv);
 int wf_tool_explain(int argc, char **argv);
 int wf_tool_plan(int argc, char **argv);
+int wf_tool_node(int argc, char **argv);
 
 /* The name in the null-terminated [names] that [word] is probably a misspelling of, or null. */
 const char *wf_tool_nearest(const char *word, const char *const *names);

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What clients send, up to the index that they are given. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "node/node.h"
+
+void wf_node_refuse(const struct node_desk *desk, int sock, enum wf_node_reason reason)
+{
+    struct wf_node_packet p;
+    wf_node_packet_init(&p, WF_NODE_REFUSED);
+    p.u.refused.reason = (uint32_t)reason;
+    p.u.refused.parameters = desk->parameters;
+    p.u.refused.ends = reason == WF_NODE_REFUSED_ENDING;
+    (void)wf_node_packet_send(sock, &p, NULL, 0); /* it is closed next in any case */
+}
+
+static void refuse(struct node_desk *desk, struct desk_client *client, enum wf_node_reason reason)
+{
+    wf_node_refuse(desk, client->sock, reason);
+    wf_node_client_end(desk, client);
+}
+
+/* ---- indexes ---- */
+
+/* An index that the client had from an earlier service is still its own while no other client has
+ * it, and while the others may not know yet that it was gone. */
+static bool index_claim(struct node_desk *desk, const struct wf_node_hello *hello, uint32_t *index)
+{
+    uint32_t held = hello->held - 1;
+    if (held >= node_indexes(desk) || desk->by_index[held] || hello->last == desk->incarnation ||
+        wf_now_ns() >= desk->claims_until_ns)
+        return false;
+    *index = held;
+    return true;
+}
+
+/* Round robin: an index that was given back is given again as late as can be, so that what is under
+ * way for its last owner meets nobody. */
+static bool index_find(struct node_desk *desk, uint32_t *index)
+{
+    uint32_t n = node_indexes(desk);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t at = (desk->next_index + i) & (n - 1);
+        if (desk->by_index[at])
+            continue;
+        desk->next_index = (at + 1) & (n - 1);
+        *index = at;
+        return true;
+    }
+    return false;
+}
+
+static void welcome(struct node_desk *desk, struct desk_client *client, uint32_t index)
+{
+    struct wf_node_packet p;
+    wf_node_packet_init(&p, WF_NODE_WELCOME);
+    p.u.welcome.index = index;
+    p.u.welcome.incarnation = desk->incarnation;
+    if (wf_node_packet_send(client->sock, &p, NULL, 0)) {
+        wf_node_client_end(desk, client);
+        return;
+    }
+    wf_list_remove(&client->item);
+    wf_list_append(&desk->attached, &client->item);
+    desk->unproved_count--;
+    desk->attached_count++;
+    desk->idle_since_ns = 0;
+    desk->idle_limit_ns = WF_NODE_IDLE_MS * 1000000u;
+    desk->by_index[index] = client;
+    client->index = index;
+    client->state = NODE_ATTACHED;
+    client->since_ns = wf_now_ns();
+}
+
+static void proof_read(struct node_desk *desk, struct desk_client *client,
+                       const struct wf_node_packet *p)
+{
+    const struct wf_node_hello *hello = &client->hello.u.hello;
+    uint32_t index, mine, theirs;
+    if (!wf_node_proof_verify(desk->key, &client->hello, &client->challenge, p)) {
+        wf_node_client_end(desk, client); /* without a word to one that has not the key */
+        return;
+    }
+    if (desk->stop)
+        refuse(desk, client, WF_NODE_REFUSED_ENDING);
+    else if (wf_node_parameters_differ(&desk->parameters, &p->u.proof.parameters, &mine, &theirs))
+        refuse(desk, client, WF_NODE_REFUSED_BUSY);
+    else if (hello->held && !index_claim(desk, hello, &index))
+        refuse(desk, client, WF_NODE_REFUSED_INDEX);
+    else if (!hello->held && !index_find(desk, &index))
+        refuse(desk, client, WF_NODE_REFUSED_FULL);
+    else
+        welcome(desk, client, index);
+}
+
+/* ---- hello ---- */
+
+/* Is the process in HELLO the one that the kernel names, in the place that the service's name
+ * stands for? */
+static bool self_ok(const struct node_desk *desk, const struct desk_client *client,
+                    const struct wf_process_id *self)
+{
+    return self->pid == (uint32_t)client->pid && self->uid == desk->place.uid &&
+           self->node == desk->place.node && self->netns == desk->place.netns &&
+           self->pidns == desk->place.pidns;
+}
+
+static void challenge_send(struct node_desk *desk, struct desk_client *client)
+{
+    wf_node_packet_init(&client->challenge, WF_NODE_CHALLENGE);
+    wf_node_nonce(client->challenge.u.challenge.nonce);
+    wf_node_challenge_sign(desk->key, &client->hello, &client->challenge);
+    client->state = NODE_ASKED;
+    if (wf_node_packet_send(client->sock, &client->challenge, NULL, 0))
+        wf_node_client_end(desk, client);
+}
+
+static void hello_read(struct node_desk *desk, struct desk_client *client,
+                       const struct wf_node_packet *p)
+{
+    struct wf_node_packet bye;
+    switch (p->u.hello.role) {
+    case WF_NODE_ATTACH:
+        if (!self_ok(desk, client, &p->u.hello.self)) {
+            wf_node_client_fail(desk, client,
+                                "HELLO names another process than the one that sent it");
+            return;
+        }
+        client->hello = *p;
+        challenge_send(desk, client);
+        return;
+    case WF_NODE_LIST:
+        client->state = NODE_LISTS;
+        client->next_row = WF_NODE_NO_INDEX;
+        wf_node_rows_send(desk, client);
+        return;
+    default: /* STOP: its socket ends with the service */
+        client->state = NODE_STOPS;
+        wf_node_packet_init(&bye, WF_NODE_BYE);
+        (void)wf_node_packet_send(client->sock, &bye, NULL, 0);
+        desk->stop = true;
+    }
+}
+
+/* ---- listing ---- */
+
+static int row_send(struct node_desk *desk, int sock, uint32_t index, pid_t pid, uint64_t since_ns)
+{
+    struct wf_node_packet p;
+    (void)desk;
+    wf_node_packet_init(&p, WF_NODE_ROW);
+    p.u.row.index = index;
+    p.u.row.pid = (uint32_t)pid;
+    p.u.row.age_ms = (wf_now_ns() - since_ns) / 1000000;
+    return wf_node_packet_send(sock, &p, NULL, 0);
+}
+
+static bool row_next(struct node_desk *desk, struct desk_client *client)
+{
+    struct desk_client *of;
+    if (client->next_row == WF_NODE_NO_INDEX) {
+        if (row_send(desk, client->sock, WF_NODE_NO_INDEX, getpid(), desk->born_ns))
+            return false;
+        client->next_row = 0;
+        return true;
+    }
+    of = desk->by_index[client->next_row];
+    if (of && row_send(desk, client->sock, of->index, of->pid, of->since_ns))
+        return false;
+    client->next_row++;
+    return true;
+}
+
+static void rows_watch(struct node_desk *desk, struct desk_client *client)
+{
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT, .data.ptr = client};
+    if (epoll_ctl(desk->epoll_fd, EPOLL_CTL_MOD, client->sock, &ev))
+        wf_node_client_end(desk, client);
+}
+
+void wf_node_rows_send(struct node_desk *desk, struct desk_client *client)
+{
+    struct wf_node_packet bye;
+    while (client->next_row == WF_NODE_NO_INDEX || client->next_row < node_indexes(desk))
+        if (!row_next(desk, client))
+            goto wait;
+    wf_node_packet_init(&bye, WF_NODE_BYE);
+    if (!wf_node_packet_send(client->sock, &bye, NULL, 0)) {
+        wf_node_client_end(desk, client);
+        return;
+    }
+wait:
+    if (errno == EAGAIN)
+        rows_watch(desk, client);
+    else
+        wf_node_client_end(desk, client);
+}
+
+/* ---- packets ---- */
+
+void wf_node_client_packet(struct node_desk *desk, struct desk_client *client,
+                           enum weft_status received, const struct wf_node_packet *packet)
+{
+    unsigned type = received == WEFT_OK ? packet->type : 0;
+    if (received == WEFT_ECLOSED)
+        wf_node_client_end(desk, client);
+    else if (received == WEFT_EVERSION && client->state == NODE_KNOWN)
+        refuse(desk, client, WF_NODE_REFUSED_VERSION);
+    else if (!type)
+        wf_node_client_fail(desk, client, "this process sent what is no packet of version %u",
+                            WF_NODE_VERSION);
+    else if (type == WF_NODE_BYE)
+        wf_node_client_end(desk, client);
+    else if (type == WF_NODE_HELLO && client->state == NODE_KNOWN)
+        hello_read(desk, client, packet);
+    else if (type == WF_NODE_PROOF && client->state == NODE_ASKED)
+        proof_read(desk, client, packet);
+    else
+        wf_node_client_fail(
+            desk, client,
+            "this process sent a packet of type %u, which the service does not take %s", type,
+            client->state == NODE_ATTACHED ? "from a client" : "now");
+}

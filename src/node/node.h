@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The service of a node: a process that accepts clients of one job and user, the contexts of that
+ * job's processes. One thread, the desk, accepts them, checks them, gives them indexes, and notices
+ * their deaths. It carries no messages yet.
+ *
+ * States of a client, by the last thing that happened:
+ *
+ * | state   | event                              | action                              | next     |
+ * | ------- | ---------------------------------- | ----------------------------------- | -------- |
+ * | -       | connects; another user             | close                               | -        |
+ * | -       | connects                           | limit of WF_NODE_UNPROVED_MS begins | KNOWN    |
+ * | KNOWN   | HELLO (attach)                     | CHALLENGE                           | ASKED    |
+ * | KNOWN   | HELLO (list)                       | ROWs, as fast as it reads, then BYE | LISTS    |
+ * | KNOWN   | HELLO (stop)                       | BYE; the service ends               | STOPS    |
+ * | KNOWN   | HELLO of another version           | REFUSED VERSION                     | -        |
+ * | ASKED   | PROOF, its MAC is wrong            | close                               | -        |
+ * | ASKED   | PROOF; a reason against it         | REFUSED                             | -        |
+ * | ASKED   | PROOF                              | index, WELCOME                      | ATTACHED |
+ * | KNOWN, ASKED, LISTS | the limit is over      | close                               | -        |
+ * | ATTACHED | BYE, or its socket or process ended | its index is free                 | -        |
+ * | any     | any other packet, or no packet     | LOG, close                          | -        |
+ *
+ * Objects are freed after the events of a round, since later events of the round may point to them.
+ */
+#ifndef WF_NODE_NODE_H
+#define WF_NODE_NODE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/log.h"
+#include "base/util.h"
+#include "node/name.h"
+#include "node/packet.h"
+
+#define WF_NODE_UNPROVED 64                /* clients that have not proved themselves, at a time */
+#define WF_NODE_UNPROVED_MS UINT64_C(5000) /* how long each of them may take */
+#define WF_NODE_IDLE_MS UINT64_C(1000)     /* the service ends so long after its last client */
+#define WF_NODE_TURN 32                    /* packets read from one client in a turn */
+
+enum desk_client_state { NODE_KNOWN, NODE_ASKED, NODE_LISTS, NODE_STOPS, NODE_ATTACHED };
+
+struct desk_client {
+    struct wf_list item; /* in desk->unproved, ->attached or ->ended */
+    enum desk_client_state state;
+    bool ended; /* closed; freed at the end of the round */
+    int sock;
+    int pidfd; /* readable when the process has ended */
+    pid_t pid;
+    uint64_t since_ns; /* of connecting, then of attaching */
+    uint32_t index;    /* ATTACHED */
+    uint32_t next_row; /* LISTS: the next index to look at; WF_NODE_NO_INDEX: the service's row */
+    /* KNOWN and ASKED: what the proof has to cover. */
+    struct wf_node_packet hello, challenge;
+};
+
+struct node_desk {
+    uint8_t key[WF_NODE_KEY];
+    struct wf_node_parameters parameters;
+    struct wf_node_scope place;
+    char name[WF_NODE_SOCKET_ROOM];
+    uint32_t incarnation;
+    uint64_t born_ns;
+    uint64_t claims_until_ns; /* until then clients of an earlier service may claim their indexes */
+    uint64_t idle_since_ns;   /* 0: it has clients */
+    uint64_t idle_limit_ns;   /* how long it stays without clients */
+    int epoll_fd, listen_fd;
+    int spare_fd; /* closed to accept, and refuse, a client when no descriptor is left; or -1 */
+    uint64_t retry_ns; /* when to accept again; 0: now */
+    bool paused;       /* connections are not looked at */
+    bool stop;
+    unsigned unproved_count, attached_count;
+    struct wf_list unproved, attached, ended;
+    struct desk_client **by_index; /* 1 << index_bits */
+    uint32_t next_index;           /* where the search for a free index begins */
+};
+
+static inline uint32_t node_indexes(const struct node_desk *desk)
+{
+    return 1u << desk->parameters.index_bits;
+}
+
+/* desk.c */
+
+/* Take over a listening socket. On failure the caller still owns it.
+ * Returns  OK | ENOMEM | ESYSTEM (errno) */
+enum weft_status wf_node_desk_init(struct node_desk *desk, int listen_fd);
+/* Serve clients. Returns when the service is to end: all its sockets are closed then. */
+void wf_node_desk_run(struct node_desk *desk);
+void wf_node_desk_fini(struct node_desk *desk);
+/* Accept a connection. Returns false if there is none, or if no descriptor is left. */
+bool wf_node_accept(struct node_desk *desk);
+
+/* attach.c */
+
+/* Handle a packet of a client, or the fact that it sent none (as wf_node_packet_recv returns it).
+ */
+void wf_node_client_packet(struct node_desk *desk, struct desk_client *client,
+                           enum weft_status received, const struct wf_node_packet *packet);
+/* Send the rows that [client] has still to get, as far as its socket has room. */
+void wf_node_rows_send(struct node_desk *desk, struct desk_client *client);
+/* Send REFUSED to a socket. */
+void wf_node_refuse(const struct node_desk *desk, int sock, enum wf_node_reason reason);
+
+/* leave.c */
+
+/* Close a client's connection. It is freed after the round. */
+void wf_node_client_end(struct node_desk *desk, struct desk_client *client);
+/* The same, after a line that the client's library logs: it says what the client did wrong. */
+__attribute__((format(printf, 3, 4))) void
+wf_node_client_fail(struct node_desk *desk, struct desk_client *client, const char *fmt, ...);
+/* Free the clients of desk->ended. */
+void wf_node_reap(struct node_desk *desk);
+/* Refuse those that wait, take leave of clients, and close all sockets, the listening one last. */
+void wf_node_leave(struct node_desk *desk);
+
+/* start.c */
+
+/* What `weft node` does without an option: become the service of the key that can be read from
+ * descriptor 0. Returns the exit code, in the process that called and in the service. */
+int wf_node_start(void);
+
+/* ask.c */
+
+/* What `weft node --list` and `--stop` do. Return the exit code. */
+int wf_node_list(bool json);
+int wf_node_stop(const char *job);
+
+#endif

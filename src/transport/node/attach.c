@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "transport/node/attach.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/process.h"
+
+#define STARTS 8            /* services that one attempt starts, one after the other */
+#define LIMIT_NS 500000000u /* for a service without descriptors or memory */
+#define PAUSE_MIN_MS 1u     /* between two attempts to connect */
+#define PAUSE_MAX_MS 64u
+
+/* An attempt to attach. */
+struct node_attempt {
+    const struct wf_node_attach_params *params;
+    struct wf_node_link *link;
+    char name[WF_NODE_SOCKET_ROOM];
+    uint32_t held, last;
+    unsigned starts, pause_ms;
+    uint64_t limit_ns;       /* when the service first had no descriptor or memory; 0: never */
+    enum weft_status status; /* FAILED: the result */
+    char why[512];           /* and why there is no service, and what to change */
+};
+
+/* What became of one connection. */
+enum outcome {
+    ATTACHED,
+    NOBODY, /* nothing listens */
+    AGAIN,  /* connect again */
+    FAILED, /* a->why says why */
+};
+
+static __attribute__((format(printf, 3, 4))) enum outcome
+fail(struct node_attempt *a, enum weft_status status, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(a->why, sizeof a->why, fmt, ap);
+    va_end(ap);
+    a->status = status;
+    return FAILED;
+}
+
+/* ---- waiting ---- */
+
+static int ms_left(const struct node_attempt *a)
+{
+    uint64_t now = wf_now_ns(), until = a->params->until_ns;
+    return now >= until ? 0 : (int)WF_MIN((until - now + 999999) / 1000000, 3600000);
+}
+
+/* Wait until the socket has something to read, or ends. Returns false if the time is over. */
+static bool sock_wait(const struct node_attempt *a, int sock)
+{
+    struct pollfd p = {.fd = sock, .events = POLLIN};
+    int ready;
+    do
+        ready = poll(&p, 1, ms_left(a));
+    while (ready < 0 && errno == EINTR);
+    return ready == 1;
+}
+
+/* Nothing reports that a bound name begins to listen, or that a queue has room again. */
+static void pause_for_service(struct node_attempt *a)
+{
+    (void)poll(NULL, 0, WF_MIN((int)a->pause_ms, ms_left(a)));
+    a->pause_ms = WF_MIN(2 * a->pause_ms, PAUSE_MAX_MS);
+}
+
+/* Receive the next packet. Returns as wf_node_packet_recv, but AGAIN if the time is over. */
+static enum weft_status receive(const struct node_attempt *a, int sock, struct wf_node_packet *p)
+{
+    int fds[WF_NODE_FDS], nfds = 0;
+    enum weft_status status = WEFT_AGAIN;
+    while (status == WEFT_AGAIN && sock_wait(a, sock))
+        status = wf_node_packet_recv(sock, p, fds, &nfds);
+    if (status == WEFT_OK)
+        wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
+    return status;
+}
+
+/* ---- one connection ---- */
+
+static enum outcome index_outcome(struct node_attempt *a)
+{
+    a->held = a->last = 0; /* peers with the old address lose this process */
+    return AGAIN;
+}
+
+static enum outcome limit_outcome(struct node_attempt *a)
+{
+    uint64_t now = wf_now_ns();
+    if (!a->limit_ns)
+        a->limit_ns = now;
+    if (now - a->limit_ns < LIMIT_NS) {
+        pause_for_service(a);
+        return AGAIN;
+    }
+    return fail(a, WEFT_ELIMIT,
+                "the service, process %d, has no descriptor or memory left: raise the "
+                "hard limits under which the first process of the job starts "
+                "(ulimit -Hn)",
+                (int)a->link->pid);
+}
+
+static enum outcome refused(struct node_attempt *a, int sock, const struct wf_node_refused *r)
+{
+    uint32_t mine = 0, theirs = 0;
+    const char *what;
+    char byte;
+    switch (r->reason) {
+    case WF_NODE_REFUSED_INDEX: return index_outcome(a);
+    case WF_NODE_REFUSED_LIMIT: return limit_outcome(a);
+    case WF_NODE_REFUSED_ENDING:
+        while (sock_wait(a, sock) && recv(sock, &byte, 1, MSG_DONTWAIT) > 0)
+            ;
+        return AGAIN;
+    case WF_NODE_REFUSED_FULL:
+        return fail(a, WEFT_ELIMIT,
+                    "all %u indexes of the service, process %d, are taken: raise "
+                    "WEFT_NODE_INDEX_BITS (%u, at most %d) for all processes of the job",
+                    1u << a->params->parameters.index_bits, (int)a->link->pid,
+                    a->params->parameters.index_bits, WF_NODE_INDEX_BITS_MAX);
+    case WF_NODE_REFUSED_BUSY:
+        what = wf_node_parameters_differ(&a->params->parameters, &r->parameters, &mine, &theirs);
+        return fail(a, WEFT_EBUSY,
+                    "%s is %u here, but %u in the service, process %d, that another process of the "
+                    "job started: give all the same value",
+                    what ? what : "a parameter", mine, theirs, (int)a->link->pid);
+    default: return fail(a, WEFT_EPROTO, "the service refuses without a reason that is known here");
+    }
+}
+
+/* Receive an answer of type [want]. Returns ATTACHED if *p is one. */
+static enum outcome answered(struct node_attempt *a, int sock, unsigned want,
+                             struct wf_node_packet *p)
+{
+    int pid = (int)a->link->pid;
+    switch (receive(a, sock, p)) {
+    case WEFT_OK: break;
+    case WEFT_AGAIN:
+        return fail(a, WEFT_ETIMEDOUT,
+                    "process %d has the service's name, but does not answer: is it stopped? (kill "
+                    "-CONT, or WEFT_CONNECT_TIMEOUT)",
+                    pid);
+    case WEFT_ECLOSED: pause_for_service(a); return AGAIN; /* it has just ended */
+    case WEFT_EVERSION:
+        return fail(
+            a, WEFT_EVERSION,
+            "the service, process %d, has version %u, this library %d: let all processes of "
+            "the job use one version of Weft",
+            pid, p->version, WF_NODE_VERSION);
+    default: return fail(a, WEFT_EPROTO, "process %d has the service's name, but is none", pid);
+    }
+    if (p->type == WF_NODE_REFUSED)
+        return refused(a, sock, &p->u.refused);
+    if (p->type == WF_NODE_LOG) /* it says what is wrong, and closes the connection */
+        return fail(a, WEFT_EPROTO, "the service, process %d, reports: %s", pid, p->u.log.text);
+    if (p->type != want)
+        return fail(a, WEFT_EPROTO,
+                    "process %d, the service, sent a packet of type %u for one of "
+                    "type %u",
+                    pid, p->type, want);
+    return ATTACHED;
+}
+
+static enum outcome greet(struct node_attempt *a, int sock)
+{
+    struct wf_node_packet hello, challenge, proof, welcome;
+    enum outcome o;
+    wf_node_packet_init(&hello, WF_NODE_HELLO);
+    hello.u.hello = (struct wf_node_hello){
+        .role = WF_NODE_ATTACH, .held = a->held, .last = a->last, .self = a->params->self};
+    wf_node_nonce(hello.u.hello.nonce);
+    if (wf_node_packet_send(sock, &hello, NULL, 0) && errno != EPIPE && errno != ECONNRESET)
+        return fail(a, WEFT_ESYSTEM, "cannot send to the service: %s", strerror(errno));
+    o = answered(a, sock, WF_NODE_CHALLENGE, &challenge);
+    if (o != ATTACHED)
+        return o;
+    if (!wf_node_challenge_verify(a->params->key, &hello, &challenge))
+        return fail(a, WEFT_EACCESS,
+                    "process %d has the service's name, but another key than this process: end it",
+                    (int)a->link->pid);
+    wf_node_packet_init(&proof, WF_NODE_PROOF);
+    proof.u.proof.parameters = a->params->parameters;
+    wf_node_proof_sign(a->params->key, &hello, &challenge, &proof);
+    if (wf_node_packet_send(sock, &proof, NULL, 0) && errno != EPIPE && errno != ECONNRESET)
+        return fail(a, WEFT_ESYSTEM, "cannot send to the service: %s", strerror(errno));
+    o = answered(a, sock, WF_NODE_WELCOME, &welcome);
+    if (o == ATTACHED) {
+        a->link->index = welcome.u.welcome.index;
+        a->link->incarnation = welcome.u.welcome.incarnation;
+    }
+    return o;
+}
+
+/* Look at the process that listens before anything is sent. Its pidfd is opened before HELLO goes
+ * out: a process that answers it has lived since, so its number was not another one's. */
+static enum outcome listener_check(struct node_attempt *a, int sock)
+{
+    struct ucred who;
+    socklen_t len = sizeof who;
+    if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &len))
+        return fail(a, WEFT_ESYSTEM, "SO_PEERCRED: %s", strerror(errno));
+    a->link->pid = who.pid;
+    if (who.uid != geteuid())
+        return fail(a, WEFT_EACCESS,
+                    "another user, %u, has taken the name of this job's service (process %d): end "
+                    "that process, or give the job another WEFT_NODE_NAME",
+                    (unsigned)who.uid, (int)who.pid);
+    a->link->pidfd = wf_pidfd_open(who.pid);
+    if (a->link->pidfd < 0 && errno == ESRCH)
+        return AGAIN;
+    if (a->link->pidfd < 0)
+        return fail(a, WEFT_ESYSTEM, "pidfd_open: %s (ulimit -n)", strerror(errno));
+    return ATTACHED;
+}
+
+static enum outcome connect_once(struct node_attempt *a)
+{
+    struct sockaddr_un sa;
+    socklen_t len = wf_node_sockaddr(a->name, &sa);
+    int sock = wf_fd_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    enum outcome o = NOBODY;
+    a->link->pidfd = -1;
+    if (sock < 0)
+        return fail(a, WEFT_ESYSTEM, "no socket: %s (ulimit -n)", strerror(errno));
+    if (!connect(sock, (struct sockaddr *)&sa, len)) {
+        o = listener_check(a, sock);
+        if (o == ATTACHED)
+            o = greet(a, sock);
+    } else if (errno == EAGAIN) { /* its queue is full */
+        pause_for_service(a);
+        o = AGAIN;
+    } else if (errno != ECONNREFUSED) {
+        o = fail(a, WEFT_ESYSTEM, "cannot connect to the service: %s", strerror(errno));
+    }
+    if (o == ATTACHED) {
+        a->link->sock = sock;
+        return o;
+    }
+    close(sock);
+    if (a->link->pidfd >= 0)
+        close(a->link->pidfd);
+    return o;
+}
+
+/* Nobody listens. A name that is bound, and listened at only afterwards, looks the same for a
+ * moment. */
+static enum outcome start(struct node_attempt *a)
+{
+    if (a->starts)
+        pause_for_service(a);
+    if (a->starts++ == STARTS)
+        return fail(a, WEFT_ETIMEDOUT,
+                    "a process has taken the name %s of this job's service, and does not listen: "
+                    "end it, or give the job another WEFT_NODE_NAME",
+                    a->name);
+    a->status = wf_node_spawn(a->params, a->why);
+    return a->status == WEFT_OK ? AGAIN : FAILED;
+}
+
+/* ---- the link ---- */
+
+static void link_close(struct wf_node_link *link)
+{
+    close(link->sock);
+    close(link->pidfd);
+    link->sock = link->pidfd = -1;
+}
+
+static void link_in_child(struct wf_fork_item *item)
+{
+    link_close(wf_container_of(item, struct wf_node_link, fork));
+}
+
+static const struct wf_fork_ops fork_ops = {.level = WF_FORK_TRANSPORT, .child = link_in_child};
+
+enum weft_status wf_node_attach(const struct wf_node_attach_params *params,
+                                struct wf_node_link *link)
+{
+    struct node_attempt a = {.params = params,
+                             .link = link,
+                             .held = params->held,
+                             .last = params->last,
+                             .pause_ms = PAUSE_MIN_MS};
+    struct wf_node_scope place;
+    enum outcome o = AGAIN;
+    a.status = wf_node_mac_init();
+    if (a.status != WEFT_OK)
+        return a.status;
+    *link = (struct wf_node_link){.sock = -1, .pidfd = -1};
+    wf_node_scope_here(&place);
+    wf_node_socket_name(params->key, &place, params->name, a.name);
+    while (o == AGAIN || o == NOBODY) {
+        o = o == NOBODY ? start(&a) : connect_once(&a);
+        if ((o == AGAIN || o == NOBODY) && !ms_left(&a)) {
+            o = fail(&a, WEFT_ETIMEDOUT, "none could be reached in time (WEFT_CONNECT_TIMEOUT)");
+        }
+    }
+    if (o == ATTACHED) {
+        wf_fork_join(&link->fork, &fork_ops);
+        return WEFT_OK;
+    }
+    wf_warn("this process has no node service: %s", a.why);
+    return a.status;
+}
+
+void wf_node_detach(struct wf_node_link *link)
+{
+    struct wf_node_packet bye;
+    wf_fork_leave(&link->fork);
+    wf_node_packet_init(&bye, WF_NODE_BYE);
+    (void)wf_node_packet_send(link->sock, &bye, NULL, 0); /* the end of the socket says it, too */
+    link_close(link);
+}
+
+enum weft_status wf_node_hear(struct wf_node_link *link)
+{
+    struct wf_node_packet p;
+    int fds[WF_NODE_FDS], nfds = 0;
+    for (;;) {
+        enum weft_status status = wf_node_packet_recv(link->sock, &p, fds, &nfds);
+        if (status == WEFT_AGAIN)
+            return wf_pidfd_ended(link->pidfd) ? WEFT_EPEER : WEFT_OK;
+        if (status == WEFT_ECLOSED) /* killed, or it closed this connection only */
+            return wf_process_exiting(link->pid) || wf_pidfd_ended(link->pidfd) ? WEFT_EPEER
+                                                                                : WEFT_EPROTO;
+        if (status != WEFT_OK)
+            return WEFT_EPROTO;
+        wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
+        if (p.type == WF_NODE_BYE)
+            return WEFT_ECLOSED;
+        if (p.type != WF_NODE_LOG)
+            return WEFT_EPROTO;
+        wf_log((enum wf_log_level)p.u.log.level, "the node's service: %s", p.u.log.text);
+    }
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A context's connection to the service of its node: found or started, authenticated, and given an
+ * index. */
+#ifndef WF_TRANSPORT_NODE_ATTACH_H
+#define WF_TRANSPORT_NODE_ATTACH_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/fork.h"
+#include "node/name.h"
+
+struct wf_node_attach_params {
+    const uint8_t *key;        /* WF_NODE_KEY bytes */
+    const char *name;          /* WEFT_NODE_NAME, expanded (wf_node_name_expand) */
+    const char *program;       /* the service's; NULL: the one that was built with this library */
+    struct wf_process_id self; /* of the context */
+    struct wf_node_parameters parameters;
+    uint32_t held;     /* index that the context had from an earlier service, plus 1; 0: none */
+    uint32_t last;     /* incarnation of that service; 0: none */
+    uint64_t until_ns; /* wf_now_ns() at which the attempt ends */
+};
+
+struct wf_node_link {
+    struct wf_fork_item fork; /* a forked child closes its copies */
+    int sock;
+    int pidfd; /* of the service: readable when it has ended */
+    pid_t pid;
+    uint32_t index;
+    uint32_t incarnation;
+};
+
+/* Attach to the service of the job on this node, and start it if there is none. [link] is the
+ * caller's, and stays where it is until wf_node_detach; params and what it points to are read
+ * during the call only. The index may be another one than the held one. Blocks, at most until
+ * params->until_ns.
+ *
+ * Returns  OK         [link] is attached
+ *          EACCESS    another user has the name, or it has another key
+ *          EBUSY      the service has other parameters
+ *          ELIMIT     all indexes are taken, or the service had no descriptor or memory for 500 ms
+ *          EVERSION   the service is of another version
+ *          EPROTO     what has the name breaks the protocol
+ *          ETIMEDOUT  no service answered in time
+ *          ESYSTEM    a service cannot be started, or a system call failed
+ * All but OK are logged, as one warning that says what to change. */
+enum weft_status wf_node_attach(const struct wf_node_attach_params *params,
+                                struct wf_node_link *link);
+
+/* Take leave of the service, and close the link's descriptors. Never blocks. A link that
+ * wf_node_attach did not attach must not be given. */
+void wf_node_detach(struct wf_node_link *link);
+
+/* Read what the service has sent since, and log its lines. Never blocks. To be called when
+ * link->sock or link->pidfd is readable.
+ *
+ * Returns  OK       the service serves
+ *          ECLOSED  the service was stopped, and has closed the connection
+ *          EPEER    the service's process has ended
+ *          EPROTO   the service broke the protocol, or ended the connection for an error of this
+ *                   process, which was logged */
+enum weft_status wf_node_hear(struct wf_node_link *link);
+
+/* spawn.c: start the service, and wait until clients can connect to it, or another process has its
+ * name, which is a success, too. Blocks, at most until [until_ns].
+ * Returns  OK | ESYSTEM | ETIMEDOUT: [why] has a sentence */
+enum weft_status wf_node_spawn(const struct wf_node_attach_params *params, char why[512]);
+
+#endif

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Starting the service of a node. The key is in the pipe before the program starts, so that nothing
+ * waits for it; the program's line comes by another pipe (src/node/start.c). */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/process.h"
+#include "base/util.h"
+#include "config/config.h"
+#include "node/start.h"
+#include "transport/node/attach.h"
+
+#define END_MS 1000 /* for a process that was killed */
+
+/* ---- the program ---- */
+
+/* Where the program is, seen from the library's folder: installed; in a build folder. */
+static const char *const beside[] = {WF_NODE_BESIDE, "../tools/weft/weft-node"};
+
+static void program_find(char *path, size_t room)
+{
+    Dl_info info;
+    const char *own = "", *slash;
+    if (dladdr((void *)(uintptr_t)wf_node_spawn, &info) && info.dli_fname)
+        own = info.dli_fname;
+    slash = strrchr(own, '/');
+    for (size_t i = 0; slash && i < WF_ARRAY_LEN(beside); i++) {
+        snprintf(path, room, "%.*s/%s", (int)(slash - own), own, beside[i]);
+        if (!access(path, X_OK))
+            return;
+    }
+    snprintf(path, room, "%s", WF_NODE_PROGRAM);
+}
+
+/* ---- pipes ---- */
+
+static int pipe_open(int ends[2])
+{
+    int raw[2];
+    if (pipe2(raw, O_CLOEXEC)) /* each end goes through wf_fd_high() next */
+        return -1;
+    ends[0] = wf_fd_high(raw[0]);
+    ends[1] = wf_fd_high(raw[1]);
+    if (ends[0] >= 0 && ends[1] >= 0)
+        return 0;
+    for (int i = 0; i < 2; i++)
+        if (ends[i] >= 0)
+            close(ends[i]);
+    return -1;
+}
+
+/* Returns a pipe from which the key can be read, and nothing after it; or -1 with errno. */
+static int key_pipe(const uint8_t key[WF_NODE_KEY])
+{
+    int ends[2];
+    ssize_t n;
+    if (pipe_open(ends))
+        return -1;
+    n = write(ends[1], key, WF_NODE_KEY); /* less than PIPE_BUF, so it does not wait */
+    close(ends[1]);
+    if (n == WF_NODE_KEY)
+        return ends[0];
+    close(ends[0]);
+    return -1;
+}
+
+/* ---- the process ---- */
+
+static int attributes_set(posix_spawnattr_t *attr)
+{
+    sigset_t set;
+    int err;
+    sigfillset(&set);
+    err = posix_spawnattr_setsigdefault(attr, &set);
+    sigemptyset(&set);
+    err = err ? err : posix_spawnattr_setsigmask(attr, &set);
+    return err ? err
+               : posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+}
+
+static int actions_set(posix_spawn_file_actions_t *actions, int key_fd, int line_fd)
+{
+    int err = posix_spawn_file_actions_adddup2(actions, key_fd, STDIN_FILENO);
+    err = err ? err : posix_spawn_file_actions_adddup2(actions, line_fd, STDOUT_FILENO);
+    return err ? err
+               : posix_spawn_file_actions_addopen(actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+}
+
+/* Returns 0 or an error number. */
+static int process_start(const char *path, const char *name, int key_fd, int line_fd, pid_t *pid)
+{
+    char *argv[] = {(char[]){"weft-node"}, NULL};
+    char **env = wf_config_service_environment(name);
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    int err = env ? posix_spawnattr_init(&attr) : ENOMEM;
+    if (err)
+        goto free_env;
+    err = posix_spawn_file_actions_init(&actions);
+    if (err)
+        goto destroy_attr;
+    err = attributes_set(&attr);
+    err = err ? err : actions_set(&actions, key_fd, line_fd);
+    err = err ? err : posix_spawn(pid, path, &actions, &attr, argv, env);
+    posix_spawn_file_actions_destroy(&actions);
+destroy_attr:
+    posix_spawnattr_destroy(&attr);
+free_env:
+    free(env);
+    return err;
+}
+
+static int ms_until(uint64_t until_ns)
+{
+    uint64_t now = wf_now_ns();
+    return now >= until_ns ? 0 : (int)WF_MIN((until_ns - now + 999999) / 1000000, 3600000);
+}
+
+/* The process forks and ends before the line comes, so there is nearly nothing to wait for. The
+ * program may have reaped it itself (waitpid(2) for any child), or have the kernel do it. */
+static void process_reap(pid_t pid, int pidfd, uint64_t until_ns)
+{
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+    if (pidfd >= 0 && poll(&p, 1, ms_until(until_ns)) != 1) {
+        kill(pid, SIGKILL);
+        (void)poll(&p, 1, END_MS);
+    }
+    (void)waitpid(pid, NULL, WNOHANG);
+}
+
+/* Read up to the first newline. Returns false if the time is over. */
+static bool line_read(int fd, uint64_t until_ns, char *line, size_t room)
+{
+    size_t len = 0;
+    bool in_time = true;
+    line[0] = 0;
+    while (len < room - 1 && !strchr(line, '\n')) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int ready = poll(&p, 1, ms_until(until_ns));
+        ssize_t n;
+        if (ready < 0 && errno == EINTR)
+            continue;
+        in_time = ready == 1;
+        n = in_time ? read(fd, line + len, room - 1 - len) : 0;
+        if (n <= 0)
+            break;
+        len += (size_t)n;
+        line[len] = 0;
+    }
+    line[strcspn(line, "\n")] = 0;
+    return in_time;
+}
+
+static enum weft_status started(const char *path, int line_fd, uint64_t until_ns, char why[512])
+{
+    char line[512];
+    if (!line_read(line_fd, until_ns, line, sizeof line)) {
+        snprintf(why, 512, "%.256s does not start: is the machine overloaded?", path);
+        return WEFT_ETIMEDOUT;
+    }
+    if (!strcmp(line, WF_NODE_STARTED) || !strcmp(line, WF_NODE_TAKEN))
+        return WEFT_OK;
+    if (line[0])
+        snprintf(why, 512, "%s", line);
+    else
+        snprintf(why, 512, "%.256s ended without a word: it cannot be run as it is", path);
+    return WEFT_ESYSTEM;
+}
+
+enum weft_status wf_node_spawn(const struct wf_node_attach_params *params, char why[512])
+{
+    int key_fd = key_pipe(params->key), line[2] = {-1, -1}, pidfd, err;
+    enum weft_status status = WEFT_ESYSTEM;
+    char path[4096];
+    pid_t pid = -1;
+    if (params->program)
+        snprintf(path, sizeof path, "%s", params->program);
+    else
+        program_find(path, sizeof path);
+    if (key_fd < 0 || pipe_open(line)) {
+        snprintf(why, 512, "no pipe for the service's key: %s (ulimit -n)", strerror(errno));
+        goto close_key;
+    }
+    err = process_start(path, params->name, key_fd, line[1], &pid);
+    close(line[1]);
+    if (err) {
+        snprintf(why, 512, "cannot start %.256s: %s: install it, or give it execute permission",
+                 path, strerror(err));
+    } else {
+        pidfd = wf_pidfd_open(pid);
+        status = started(path, line[0], params->until_ns, why);
+        process_reap(pid, pidfd, params->until_ns);
+        if (pidfd >= 0)
+            close(pidfd);
+    }
+    close(line[0]);
+close_key:
+    if (key_fd >= 0)
+        close(key_fd);
+    return status;
+}

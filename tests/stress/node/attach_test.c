@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The node's service, its clients, and the ends of both: attach_test WEFT_NODE WEFT
+ *
+ * Each case's comment says what makes it fail. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/process.h"
+#include "contract/support.h"
+#include "near.h"
+
+#define RACERS 16
+
+static const uint8_t key[WF_NODE_KEY] = "attach_test", other_key[WF_NODE_KEY] = "attach_test 2";
+static const char *tool;
+
+/* A client in a process of its own: it reports its link, and leaves when it is told to. */
+static void client_main(int sock, void *arg)
+{
+    struct wf_node_link link;
+    char byte;
+    (void)arg;
+    CHECK(proc_hear(sock, &byte, 1) == 1);
+    near_attach(key, &link);
+    proc_say(sock, &link, sizeof link);
+    if (proc_hear(sock, &byte, 1) == 1)
+        wf_node_detach(&link);
+}
+
+static struct wf_node_link client_start(struct proc *p)
+{
+    struct wf_node_link link;
+    *p = proc_start(client_main, NULL);
+    proc_say(p->sock, "", 1);
+    CHECK(proc_hear(p->sock, &link, sizeof link) == sizeof link);
+    return link;
+}
+
+static void client_leave(struct proc *p)
+{
+    proc_say(p->sock, "", 1);
+    proc_join(p);
+}
+
+static void await_clients(unsigned count)
+{
+    uint64_t until = wf_now_ns() + PROC_WAIT_MS * 1000000ull;
+    while (near_clients(key) != count) /* each look takes the service's turn: no sleep is needed */
+        CHECK(wf_now_ns() < until);
+}
+
+/* Wait until the process has ended, and it is seconds since [since_ns]. */
+static double ended_after(pid_t pid, uint64_t since_ns)
+{
+    CHECK(near_reap(pid) == 0);
+    return (double)(wf_now_ns() - since_ns) / 1e9;
+}
+
+/* Fails when: the name is no lock, so that two services start; a starter that loses the race says
+ * so to its client as an error; two clients get one index. */
+static void race(void)
+{
+    struct proc p[RACERS];
+    struct wf_node_link links[RACERS];
+    uint64_t begin;
+    near_begin();
+    for (int i = 0; i < RACERS; i++)
+        p[i] = proc_start(client_main, NULL);
+    begin = wf_now_ns();
+    for (int i = 0; i < RACERS; i++)
+        proc_say(p[i].sock, "", 1);
+    for (int i = 0; i < RACERS; i++) {
+        CHECK(proc_hear(p[i].sock, &links[i], sizeof links[i]) == sizeof links[i]);
+        CHECK(links[i].pid == links[0].pid && links[i].incarnation == links[0].incarnation);
+        CHECK(links[i].index < 512);
+        for (int j = 0; j < i; j++)
+            CHECK(links[j].index != links[i].index);
+    }
+    dprintf(STDOUT_FILENO, "  %d clients attached at once in %.1f ms\n", RACERS,
+            (double)(wf_now_ns() - begin) / 1e6);
+    CHECK(near_clients(key) == RACERS);
+    for (int i = 0; i < RACERS; i++)
+        client_leave(&p[i]);
+    near_end(key);
+}
+
+/* Fails when: the service ends with its last client, or does not, or takes longer; the descriptors
+ * of a link or of starting are left open. */
+static void last_client(void)
+{
+    struct wf_node_link link;
+    uint64_t begin = wf_now_ns();
+    double after;
+    int next = dup(0);
+    near_begin();
+    close(next);
+    near_attach(key, &link);
+    dprintf(STDOUT_FILENO, "  attached %.1f ms after the start\n",
+            (double)(wf_now_ns() - begin) / 1e6);
+    begin = wf_now_ns();
+    wf_node_detach(&link);
+    after = ended_after(link.pid, begin);
+    dprintf(STDOUT_FILENO, "  the service ended %.2f s after its last client\n", after);
+    CHECK(after >= 0.99 && after < 4);
+    CHECK(dup(0) == next);
+    near_end(key);
+}
+
+/* Fails when: a client that comes within the second finds no service, or another one. */
+static void comes_back(void)
+{
+    struct wf_node_link first, second;
+    near_begin();
+    near_attach(key, &first);
+    wf_node_detach(&first);
+    near_attach(key, &second);
+    CHECK(second.pid == first.pid && second.incarnation == first.incarnation);
+    CHECK(second.index != first.index); /* round robin */
+    wf_node_detach(&second);
+    near_end(key);
+}
+
+/* Fails when: the index of a killed client is not free again, or its death ends others. */
+static void killed_client(void)
+{
+    struct wf_node_link link;
+    struct proc p;
+    near_begin();
+    near_attach(key, &link);
+    (void)client_start(&p);
+    await_clients(2);
+    CHECK(WTERMSIG(proc_kill(&p, SIGKILL)) == SIGKILL);
+    await_clients(1);
+    CHECK_STATUS(wf_node_hear(&link), WEFT_OK);
+    wf_node_detach(&link);
+    near_end(key);
+}
+
+/* Its child lives on, and has a copy of the socket. */
+static void parent_main(int sock, void *arg)
+{
+    struct wf_node_link link;
+    char byte;
+    int copy;
+    pid_t pid;
+    (void)arg;
+    near_attach(key, &link);
+    copy = dup(link.sock);
+    CHECK(copy >= 0);
+    pid = fork();
+    if (!pid) {
+        alarm(PROC_ALARM_S);
+        pause();
+    }
+    proc_say(sock, &pid, sizeof pid);
+    (void)proc_hear(sock, &byte, 1);
+}
+
+/* Fails when: only the end of its socket shows a client's death, which a forked child hides. */
+static void killed_parent(void)
+{
+    struct wf_node_link link;
+    struct proc p;
+    pid_t child;
+    near_begin();
+    near_attach(key, &link);
+    p = proc_start(parent_main, NULL);
+    CHECK(proc_hear(p.sock, &child, sizeof child) == sizeof child);
+    await_clients(2);
+    CHECK(WTERMSIG(proc_kill(&p, SIGKILL)) == SIGKILL);
+    await_clients(1);
+    (void)kill(child, SIGKILL);
+    CHECK(WTERMSIG(near_reap(child)) == SIGKILL);
+    wf_node_detach(&link);
+    near_end(key);
+}
+
+/* Fails when: a forked child keeps the socket or the pidfd of its parent's link. */
+static void forked_child(void)
+{
+    struct wf_node_attach_params params;
+    struct wf_node_link link;
+    int status, sock, pidfd;
+    pid_t pid;
+    near_begin();
+    params = near_client(key);
+    CHECK_STATUS(wf_node_attach(&params, &link), WEFT_OK);
+    sock = link.sock;
+    pidfd = link.pidfd;
+    pid = fork();
+    if (!pid)
+        _exit(fcntl(sock, F_GETFD) < 0 && fcntl(pidfd, F_GETFD) < 0 && link.sock < 0 ? 0 : 1);
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    CHECK_STATUS(wf_node_hear(&link), WEFT_OK);
+    wf_node_detach(&link);
+    near_end(key);
+}
+
+/* Fails when: a client does not notice that its service was killed, or takes it for its own error;
+ * its successor has not a greater incarnation, or does not give a held index back. */
+static void killed_service(void)
+{
+    struct wf_node_attach_params params;
+    struct wf_node_link first, second;
+    near_begin();
+    params = near_client(key);
+    near_attach(key, &first);
+    CHECK(!kill(first.pid, SIGKILL));
+    CHECK_STATUS(near_hear(&first), WEFT_EPEER);
+    CHECK(WTERMSIG(near_reap(first.pid)) == SIGKILL);
+    params.held = first.index + 1;
+    params.last = first.incarnation;
+    CHECK_STATUS(wf_node_attach(&params, &second), WEFT_OK);
+    CHECK(second.index == first.index && second.pid != first.pid);
+    CHECK((int32_t)(second.incarnation - first.incarnation) > 0);
+    wf_node_detach(&first);
+    wf_node_detach(&second);
+    near_end(key);
+}
+
+/* Fails when: two clients hold one index; a claim to an index of the same service is granted. */
+static void claimed_twice(void)
+{
+    struct wf_node_attach_params params;
+    struct wf_node_link first, second, third;
+    near_begin();
+    params = near_client(key);
+    near_attach(key, &first);
+    params.held = first.index + 1;
+    params.last = first.incarnation - 1;
+    CHECK_STATUS(wf_node_attach(&params, &second), WEFT_OK);
+    CHECK(second.index != first.index);
+    wf_node_detach(&second);
+    params.held = second.index + 1;
+    params.last = first.incarnation;
+    CHECK_STATUS(wf_node_attach(&params, &third), WEFT_OK);
+    CHECK(third.index != second.index && third.index != first.index);
+    wf_node_detach(&third);
+    wf_node_detach(&first);
+    near_end(key);
+}
+
+/* Fails when: processes with other keys, or other values of WEFT_NODE_NAME, share a service. */
+static void another_job(void)
+{
+    struct wf_node_attach_params params;
+    struct wf_node_link a, b, c;
+    near_begin();
+    params = near_client(key);
+    near_attach(key, &a);
+    near_attach(other_key, &b);
+    params.name = "near 2";
+    CHECK_STATUS(wf_node_attach(&params, &c), WEFT_OK);
+    CHECK(a.pid != b.pid && a.pid != c.pid && b.pid != c.pid);
+    wf_node_detach(&a);
+    wf_node_detach(&b);
+    wf_node_detach(&c);
+    near_end(key);
+}
+
+/* Fails when: a parameter is not compared, or the warning does not name it and both values. */
+static void other_parameters(void)
+{
+    static const char *const names[] = {
+        "WEFT_NODE_CONNECTIONS", "WEFT_NODE_INDEX_BITS", "WEFT_AM_MAX", "WEFT_NODE_RING",
+        "WEFT_NODE_RECEIVES",    "WEFT_TCP_ENCRYPT",     "transport",   "version of the memory"};
+    struct wf_node_link link, refused;
+    near_begin();
+    near_attach(key, &link);
+    for (size_t i = 0; i < 8; i++) {
+        struct wf_node_attach_params params = near_client(key);
+        uint32_t values[8];
+        char mine[32], theirs[32];
+        const char *text;
+        memcpy(values, &params.parameters, sizeof values);
+        snprintf(theirs, sizeof theirs, "%u in the service", values[i]);
+        snprintf(mine, sizeof mine, "is %u here", ++values[i]);
+        memcpy(&params.parameters, values, sizeof values);
+        near_stderr_begin();
+        CHECK_STATUS(wf_node_attach(&params, &refused), WEFT_EBUSY);
+        text = near_stderr_end();
+        if (!strstr(text, names[i]) || !strstr(text, mine) || !strstr(text, theirs))
+            proc_fail(__FILE__, __LINE__, "%s: %s", names[i], text);
+        CHECK(strchr(text, '\n') == text + strlen(text) - 1); /* one line */
+    }
+    CHECK(near_clients(key) == 1);
+    wf_node_detach(&link);
+    near_end(key);
+}
+
+/* Fails when: more clients than indexes are taken, or the warning does not say what to change; an
+ * index that was given back is not given again. */
+static void full(void)
+{
+    struct wf_node_attach_params params;
+    struct wf_node_link a, b, c;
+    const char *text;
+    near_begin();
+    CHECK(!setenv("WEFT_NODE_INDEX_BITS", "1", 1));
+    params = near_client(key);
+    near_attach(key, &a);
+    near_attach(key, &b);
+    CHECK(a.index + b.index == 1);
+    near_stderr_begin();
+    CHECK_STATUS(wf_node_attach(&params, &c), WEFT_ELIMIT);
+    text = near_stderr_end();
+    CHECK(strstr(text, "WEFT_NODE_INDEX_BITS"));
+    wf_node_detach(&b);
+    near_attach(key, &c); /* the service reads BYE before it accepts this connection */
+    CHECK(c.index == b.index);
+    wf_node_detach(&a);
+    wf_node_detach(&c);
+    near_end(key);
+}
+
+/* A client that gives its service few descriptors. */
+static void poor_main(int sock, void *arg)
+{
+    struct rlimit few = {20, 20};
+    CHECK(!setrlimit(RLIMIT_NOFILE, &few));
+    client_main(sock, arg);
+}
+
+/* Fails when: a client waits for a service that has no descriptor left, or gives up at once; or
+ * that service does not serve the others. */
+static void out_of_descriptors(void)
+{
+    struct wf_node_attach_params params;
+    struct wf_node_link link, some[16];
+    struct proc poor;
+    enum weft_status status = WEFT_OK;
+    unsigned count = 0;
+    uint64_t begin = 0;
+    const char *text;
+    near_begin();
+    poor = proc_start(poor_main, NULL);
+    proc_say(poor.sock, "", 1);
+    CHECK(proc_hear(poor.sock, &link, sizeof link) == sizeof link);
+    near_stderr_begin();
+    while (count < 16) {
+        params = near_client(key);
+        begin = wf_now_ns();
+        status = wf_node_attach(&params, &some[count]);
+        if (status != WEFT_OK)
+            break;
+        count++;
+    }
+    text = near_stderr_end();
+    CHECK_STATUS(status, WEFT_ELIMIT);
+    CHECK(wf_now_ns() - begin >= 400000000u && wf_now_ns() - begin < 5000000000u);
+    CHECK(strstr(text, "ulimit") && count >= 4);
+    wf_node_detach(&some[--count]);
+    near_attach(key, &some[count]);
+    count++;
+    while (count--)
+        wf_node_detach(&some[count]);
+    client_leave(&poor);
+    near_end(key);
+}
+
+/* Run a command; returns its exit code and what it wrote. */
+static int run(const char *command, char *out, size_t room)
+{
+    char line[1024];
+    FILE *f;
+    int status;
+    snprintf(line, sizeof line, "%s node %s 2>&1", tool, command);
+    f = popen(line, "re");
+    CHECK(f != NULL);
+    out[fread(out, 1, room - 1, f)] = 0;
+    status = pclose(f);
+    CHECK(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* Fails when: the list lacks a service or a client, or is no JSON; a stop does not end the service
+ * at once, or its clients take it for a death. */
+static void list_and_stop(void)
+{
+    char out[4096], want[128], job[17], command[64], *at;
+    struct wf_node_link link;
+    uint64_t begin;
+    near_begin();
+    if (near_alone) {
+        CHECK(run("--list", out, sizeof out) == 0 && strstr(out, "no service"));
+        CHECK(run("--list --json", out, sizeof out) == 0 && !strcmp(out, "[]\n"));
+    }
+    CHECK(run("</dev/null", out, sizeof out) == 2 && strstr(out, "usage"));
+    CHECK(run("--stop 0", out, sizeof out) == 1 && strstr(out, "no job is 0"));
+    CHECK(run("--stop ../x", out, sizeof out) == 2);
+    near_attach(key, &link);
+    CHECK(run("--list", out, sizeof out) == 0);
+    snprintf(want, sizeof want, "client %4u  process %d ", link.index, (int)getpid());
+    CHECK(strstr(out, want));
+    CHECK(run("--list --json", out, sizeof out) == 0);
+    snprintf(want, sizeof want, "\"clients\":[{\"index\":%u,\"pid\":%d,", link.index,
+             (int)getpid());
+    CHECK(strstr(out, want));
+    snprintf(want, sizeof want, "\",\"pid\":%d,", (int)link.pid);
+    at = strstr(out, want);
+    CHECK(at && at - out >= 16);
+    snprintf(job, sizeof job, "%.16s", at - 16);
+    CHECK(strspn(job, "0123456789abcdef") == 16);
+    snprintf(command, sizeof command, "--stop %.9s", job);
+    begin = wf_now_ns();
+    CHECK(run(command, out, sizeof out) == 0 && !out[0]);
+    CHECK(ended_after(link.pid, begin) < 0.9);
+    CHECK_STATUS(near_hear(&link), WEFT_ECLOSED);
+    wf_node_detach(&link);
+    CHECK(run("--list --json", out, sizeof out) == 0 && !strstr(out, job));
+    near_end(key);
+}
+
+/* Their rows need more room than a socket has: 212,992 bytes by default, 768 for each packet. */
+#define MANY 400
+
+/* Fails when: a list ends, or waits for ever, where its reader's socket is full. */
+static void long_list(void)
+{
+    static struct wf_node_link links[MANY];
+    struct wf_node_packet p;
+    unsigned clients = 0;
+    int sock;
+    near_begin();
+    for (int i = 0; i < MANY; i++)
+        near_attach(key, &links[i]);
+    p = near_hello(WF_NODE_LIST);
+    sock = near_connect(key);
+    CHECK(!wf_node_packet_send(sock, &p, NULL, 0));
+    CHECK(near_clients(key) ==
+          MANY); /* the other list is full by now, and its reader holds nobody up */
+    CHECK(near_receive(sock, &p) == WF_NODE_ROW);
+    while (near_receive(sock, &p) == WF_NODE_ROW)
+        clients++;
+    CHECK(p.type == WF_NODE_BYE && clients == MANY);
+    close(sock);
+    for (int i = 0; i < MANY; i++)
+        wf_node_detach(&links[i]);
+    near_end(key);
+}
+
+/* A program of a launcher: it attaches, and ends. */
+static void rank_main(int out)
+{
+    struct wf_node_link link;
+    if (dup2(out, STDOUT_FILENO) != STDOUT_FILENO || dup2(out, 100) != 100) /* not close-on-exec */
+        _exit(1);
+    near_attach(key, &link);
+    if (write(STDOUT_FILENO, &link, sizeof link) != sizeof link)
+        _exit(1);
+    _exit(0);
+}
+
+/* Fails when: the service keeps the standard output, or another descriptor, of the process that
+ * started it, whose launcher waits for the end of it. */
+static void launcher(void)
+{
+    struct wf_node_link link;
+    struct pollfd p = {.events = POLLIN};
+    int pipes[2], status;
+    char byte;
+    pid_t pid;
+    near_begin();
+    CHECK(!pipe(pipes));
+    pid = fork();
+    if (!pid)
+        rank_main(pipes[1]);
+    close(pipes[1]);
+    p.fd = pipes[0];
+    CHECK(poll(&p, 1, PROC_WAIT_MS) == 1 && read(pipes[0], &link, sizeof link) == sizeof link);
+    CHECK(poll(&p, 1, PROC_WAIT_MS) == 1 && read(pipes[0], &byte, 1) == 0);
+    CHECK(!kill(link.pid, 0)); /* it is there for a second yet */
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    CHECK(waitpid(link.pid, &status, WNOHANG) == 0);
+    close(pipes[0]);
+    near_end(key);
+}
+
+static void read_of(pid_t pid, const char *what, char *out, size_t room)
+{
+    char path[64];
+    int fd;
+    ssize_t n;
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, what);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? -1 : read(fd, out, room - 1);
+    CHECK(n >= 0);
+    for (ssize_t i = 0; i < n; i++)
+        if (!out[i])
+            out[i] = '\n';
+    out[n] = 0;
+    close(fd);
+}
+
+/* Fails when: the service inherits a working directory, session, environment, mask or disposition
+ * of signals, or processor of the process that started it, or keeps its low limits. */
+static void inherits_nothing(void)
+{
+    char text[8192], cwd[64] = {0}, path[64];
+    struct rlimit limit, soft;
+    struct wf_node_link link;
+    sigset_t usr;
+    cpu_set_t one, all;
+    int cpu;
+    near_begin();
+    CHECK(!sched_getaffinity(0, sizeof all, &all));
+    for (cpu = 0; !CPU_ISSET(cpu, &all); cpu++)
+        ;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    CHECK(!sched_setaffinity(0, sizeof one, &one) && !chdir("/tmp"));
+    signal(SIGUSR1, SIG_IGN);
+    sigemptyset(&usr);
+    sigaddset(&usr, SIGUSR2);
+    CHECK(!sigprocmask(SIG_BLOCK, &usr, NULL));
+    CHECK(!setenv("PMIX_RANK", "0", 1) && !setenv("LD_BIND_NOW", "1", 1) &&
+          !setenv("WEFT_SPIN", "7", 1));
+    CHECK(!getrlimit(RLIMIT_NOFILE, &limit));
+    soft = (struct rlimit){limit.rlim_max / 2, limit.rlim_max};
+    CHECK(!setrlimit(RLIMIT_NOFILE, &soft));
+    near_attach(key, &link);
+    read_of(link.pid, "environ", text, sizeof text);
+    CHECK(!strstr(text, "PMIX_RANK") && !strstr(text, "LD_BIND_NOW") && !strstr(text, "\nPATH="));
+    CHECK(strstr(text, "WEFT_SPIN=7\n") && strstr(text, "WEFT_NODE_NAME=near\n"));
+    read_of(link.pid, "status", text, sizeof text);
+    CHECK(strstr(text, "SigBlk:\t0000000000000000") && !strstr(text, "SigIgn:\t0000000000000200"));
+    for (int fd = 0; fd < 3; fd++) {
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)link.pid, fd);
+        CHECK(readlink(path, cwd, sizeof cwd - 1) == 9 && !memcmp(cwd, "/dev/null", 9));
+    }
+    snprintf(path, sizeof path, "/proc/%d/cwd", (int)link.pid);
+    CHECK(readlink(path, cwd, sizeof cwd - 1) == 1 && getsid(link.pid) == link.pid);
+    CHECK(!sched_getaffinity(link.pid, sizeof one, &one) && CPU_EQUAL(&one, &all));
+    CHECK(!prlimit(link.pid, RLIMIT_NOFILE, NULL, &soft) && soft.rlim_cur == limit.rlim_max);
+    read_of(link.pid, "cmdline", text, sizeof text);
+    CHECK(!strstr(text, (const char *)key));
+    wf_node_detach(&link);
+    near_end(key);
+}
+
+/* Fails when: a service that cannot be started makes the client wait, or the warning does not say
+ * what is wrong. */
+static void no_program(void)
+{
+    struct wf_node_attach_params params;
+    struct wf_node_link link;
+    near_begin();
+    params = near_client(key);
+    params.program = "/nowhere/weft-node";
+    near_stderr_begin();
+    CHECK_STATUS(wf_node_attach(&params, &link), WEFT_ESYSTEM);
+    CHECK(strstr(near_stderr_end(), "/nowhere/weft-node: No such file"));
+    params.program = "/dev/null";
+    near_stderr_begin();
+    CHECK_STATUS(wf_node_attach(&params, &link), WEFT_ESYSTEM);
+    CHECK(strstr(near_stderr_end(), "execute permission"));
+    params.program = "/bin/true";
+    near_stderr_begin();
+    CHECK_STATUS(wf_node_attach(&params, &link), WEFT_ESYSTEM);
+    CHECK(strstr(near_stderr_end(), "ended without a word"));
+    near_end(key);
+}
+
+int main(int argc, char **argv)
+{
+    int failed = 0;
+    CHECK(argc == 3);
+    near_program = realpath(argv[1], NULL); /* a case changes the working directory */
+    tool = realpath(argv[2], NULL);
+    CHECK(near_program && tool);
+    failed += proc_case("race", race);
+    failed += proc_case("last_client", last_client);
+    failed += proc_case("comes_back", comes_back);
+    failed += proc_case("killed_client", killed_client);
+    failed += proc_case("killed_parent", killed_parent);
+    failed += proc_case("forked_child", forked_child);
+    failed += proc_case("killed_service", killed_service);
+    failed += proc_case("claimed_twice", claimed_twice);
+    failed += proc_case("another_job", another_job);
+    failed += proc_case("other_parameters", other_parameters);
+    failed += proc_case("full", full);
+    if (!TEST_SANITIZED) /* its runtime needs descriptors */
+        failed += proc_case("out_of_descriptors", out_of_descriptors);
+    failed += proc_case("list_and_stop", list_and_stop);
+    failed += proc_case("long_list", long_list);
+    failed += proc_case("launcher", launcher);
+    failed += proc_case("inherits_nothing", inherits_nothing);
+    failed += proc_case("no_program", no_program);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#define _GNU_SOURCE
+#include "near.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/process.h"
+
+const char *near_program;
+
+bool near_alone;
+static uid_t service_uid; /* this process may become another user */
+
+void near_begin(void)
+{
+    service_uid = geteuid();
+    near_alone = !unshare(CLONE_NEWNET);
+    CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0));
+}
+
+int near_reap(pid_t pid)
+{
+    int pidfd = wf_pidfd_open(pid), status = -1;
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+    CHECK(pidfd >= 0 && poll(&p, 1, PROC_WAIT_MS) == 1);
+    close(pidfd);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    return status;
+}
+
+static socklen_t service_address(const uint8_t key[WF_NODE_KEY], struct sockaddr_un *sa)
+{
+    struct wf_node_scope place;
+    char name[WF_NODE_SOCKET_ROOM];
+    wf_node_scope_here(&place);
+    place.uid = service_uid;
+    wf_node_socket_name(key, &place, "near", name);
+    return wf_node_sockaddr(name, sa);
+}
+
+void near_end(const uint8_t key[WF_NODE_KEY])
+{
+    struct sockaddr_un sa;
+    socklen_t len = service_address(key, &sa);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), status;
+    while (waitpid(-1, &status, 0) > 0) /* an alarm ends this process if a child does not end */
+        CHECK(status == 0);
+    CHECK(errno == ECHILD);
+    CHECK(connect(fd, (struct sockaddr *)&sa, len) && errno == ECONNREFUSED);
+    close(fd);
+}
+
+struct wf_node_attach_params near_client(const uint8_t key[WF_NODE_KEY])
+{
+    struct wf_node_attach_params p = {.key = key, .name = "near", .program = near_program};
+    struct wf_node_scope place;
+    wf_node_scope_here(&place);
+    p.self = (struct wf_process_id){.node = place.node,
+                                    .netns = place.netns,
+                                    .pidns = place.pidns,
+                                    .uid = place.uid,
+                                    .pid = (uint32_t)getpid(),
+                                    .token = {1, 2}};
+    wf_node_parameters_here(&p.parameters);
+    p.until_ns = wf_now_ns() + PROC_WAIT_MS * 1000000ull;
+    return p;
+}
+
+void near_attach(const uint8_t key[WF_NODE_KEY], struct wf_node_link *link)
+{
+    struct wf_node_attach_params p = near_client(key);
+    CHECK_STATUS(wf_node_attach(&p, link), WEFT_OK);
+}
+
+enum weft_status near_hear(struct wf_node_link *link)
+{
+    struct pollfd p[] = {{.fd = link->sock, .events = POLLIN},
+                         {.fd = link->pidfd, .events = POLLIN}};
+    CHECK(poll(p, 2, PROC_WAIT_MS) > 0);
+    return wf_node_hear(link);
+}
+
+/* ---- without the library ---- */
+
+int near_connect(const uint8_t key[WF_NODE_KEY])
+{
+    struct sockaddr_un sa;
+    socklen_t len = service_address(key, &sa);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    CHECK(fd >= 0 && !connect(fd, (struct sockaddr *)&sa, len));
+    return fd;
+}
+
+int near_bind(const uint8_t key[WF_NODE_KEY])
+{
+    struct sockaddr_un sa;
+    socklen_t len = service_address(key, &sa);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    CHECK(fd >= 0 && !bind(fd, (struct sockaddr *)&sa, len));
+    return fd;
+}
+
+unsigned near_receive(int sock, struct wf_node_packet *p)
+{
+    struct pollfd ready = {.fd = sock, .events = POLLIN};
+    int fds[WF_NODE_FDS], nfds = 0;
+    enum weft_status status;
+    CHECK(poll(&ready, 1, PROC_WAIT_MS) == 1);
+    status = wf_node_packet_recv(sock, p, fds, &nfds);
+    if (status == WEFT_ECLOSED)
+        return 0;
+    CHECK_STATUS(status, WEFT_OK);
+    return p->type;
+}
+
+struct wf_node_packet near_hello(enum wf_node_role role)
+{
+    static const uint8_t none[WF_NODE_KEY];
+    struct wf_node_packet p;
+    wf_node_packet_init(&p, WF_NODE_HELLO);
+    p.u.hello.role = role;
+    p.u.hello.self = near_client(none).self;
+    return p;
+}
+
+unsigned near_clients(const uint8_t key[WF_NODE_KEY])
+{
+    struct wf_node_packet p = near_hello(WF_NODE_LIST);
+    int sock = near_connect(key);
+    unsigned clients = 0;
+    CHECK(!wf_node_packet_send(sock, &p, NULL, 0));
+    CHECK(near_receive(sock, &p) == WF_NODE_ROW && p.u.row.index == WF_NODE_NO_INDEX);
+    while (near_receive(sock, &p) == WF_NODE_ROW)
+        clients++;
+    CHECK(p.type == WF_NODE_BYE);
+    close(sock);
+    return clients;
+}
+
+/* ---- standard error ---- */
+
+static int saved = -1, collected = -1;
+
+void near_stderr_begin(void)
+{
+    saved = dup(STDERR_FILENO);
+    collected = memfd_create("stderr", MFD_CLOEXEC);
+    CHECK(saved >= 0 && collected >= 0 && dup2(collected, STDERR_FILENO) == STDERR_FILENO);
+    wf_log_note();
+}
+
+const char *near_stderr_end(void)
+{
+    static char text[8192];
+    ssize_t n = pread(collected, text, sizeof text - 1, 0);
+    CHECK(n >= 0 && dup2(saved, STDERR_FILENO) == STDERR_FILENO);
+    text[n] = 0;
+    close(saved);
+    close(collected);
+    wf_log_note();
+    return text;
+}
