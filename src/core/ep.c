@@ -443,7 +443,7 @@ int weft_ep_fd(struct weft_ep *ep)
 }
 
 /* Drain the eventfd, then announce the sleep to the peers, then look for events once more
- * (transport/shm/sleep.h). A peer writes to the eventfd only once per sleep. A drain after the
+ * (transport/ring/sleep.h). A peer writes to the eventfd only once per sleep. A drain after the
  * announcement could consume that write, and the owner would not wake (tests/model). For the same
  * reason an endpoint that is already armed is disarmed first, so that a new sleep begins. */
 enum weft_status weft_ep_arm(struct weft_ep *ep)

@@ -21,7 +21,7 @@
 #include "base/rand.h"
 #include "config/config.h"
 #include "transport/shm/service.h"
-#include "transport/shm/sleep.h"
+#include "transport/ring/sleep.h"
 
 /* While at most this many connections are polled (hot), none becomes cold. */
 #define HOT_KEEP 4

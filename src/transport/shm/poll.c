@@ -1,32 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An endpoint's poll: delivers messages, detects lost peers, arms and disarms the endpoint. */
 #define _GNU_SOURCE
-#include <linux/membarrier.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/rand.h"
 #include "transport/shm/service.h"
-#include "transport/shm/sleep.h"
+#include "transport/ring/sleep.h"
 
 /* A poll sweeps if the low bits of t->turn are 0: every 1,024th poll. A sweep does the work that
  * is not needed in every poll. */
 #define SWEEP_MASK 1023
-
-bool wf_sleep_register(void)
-{
-    /* membarrier(2): both calls fail if the kernel or a sandbox does not allow them. */
-    return !syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) &&
-           !syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
-}
-
-bool wf_sleep_barrier(bool membarrier)
-{
-    atomic_thread_fence(memory_order_seq_cst);
-    return !membarrier || !syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
-}
 
 /* Close a receiving connection. The callers walk t->rx from its end, so the connection that moves
  * to the index of [rx] was already visited. */

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "transport/shm/shm.h"
-#include "transport/shm/sleep.h"
+#include "transport/ring/sleep.h"
 
 /* How many lines ahead of the current line are prefetched for reading. Lines are prefetched only
  * while the receiver lags behind the sender. Otherwise the sender is still writing those lines, and

@@ -13,7 +13,7 @@
 #include "base/process.h"
 #include "config/config.h"
 #include "transport/shm/service.h"
-#include "transport/shm/sleep.h"
+#include "transport/ring/sleep.h"
 
 /* ---- fork: a child drops its view of other processes' memory ---- */
 

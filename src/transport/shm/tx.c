@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "transport/shm/shm.h"
-#include "transport/shm/sleep.h"
+#include "transport/ring/sleep.h"
 
 /* How many lines ahead of tail are prefetched for writing. Measured: bench/results. */
 #define AHEAD 24

@@ -13,7 +13,7 @@
 #include "base/probe.h"
 #include "config/config.h"
 #include "transport/shm/service.h"
-#include "transport/shm/sleep.h"
+#include "transport/ring/sleep.h"
 
 void wf_shm_tx_fail(struct shm_tx *tx, enum weft_status why)
 {

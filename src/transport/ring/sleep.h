@@ -14,8 +14,8 @@
  * The sleep word counts epochs. It is odd while its side sleeps. The publisher remembers the epoch
  * for which it sent a wake. So the publisher wakes the sleeper once per sleep, and need not write
  * to the sleeper's memory. */
-#ifndef WF_SHM_SLEEP_H
-#define WF_SHM_SLEEP_H
+#ifndef WF_RING_SLEEP_H
+#define WF_RING_SLEEP_H
 
 #include <stdbool.h>
 
