@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Answers: acknowledgements, refusals and room, to other services and from them. */
+#include "node/mover.h"
+
+#include <stdlib.h>
+
+#define FREE_WORD 0xffff /* word of a waiter that is not in use */
+
+/* ---- sending ---- */
+
+static enum weft_status answers_send(struct node_mover *m, uint16_t word, unsigned lane,
+                                     const struct node_answer *answers, unsigned n)
+{
+    uint32_t args[3 * WF_NODE_ANSWERS];
+    struct node_session *s = m->sessions[word];
+    for (unsigned i = 0; i < n; i++) {
+        const struct node_answer *a = &answers[i];
+        args[3 * i] = a->index | (uint32_t)a->slot << 12 | (uint32_t)a->state << 20 |
+                      (uint32_t)a->has_upto << 28;
+        args[3 * i + 1] = a->ep | (uint32_t)a->attempt << 16;
+        args[3 * i + 2] = a->upto;
+    }
+    if (!s || s->state != WF_NODE_UP)
+        return WEFT_AGAIN;
+    return m->ops->send(m->ops->owner, word, lane, WF_NODE_FRAME_ANSWER, args, 3 * n, NULL, 0);
+}
+
+static struct node_answer ack_of(const struct node_row *row)
+{
+    return (struct node_answer){.index = row->index,
+                                .ep = row->ep,
+                                .slot = row->slot,
+                                .has_upto = true,
+                                .attempt = row->attempt,
+                                .upto = row->expect};
+}
+
+/* Send one frame of acknowledgements to the oldest dirty row's session and lane, from the list
+ * [*next]. Rows that were not sent stay dirty. Returns how many were sent. */
+static int acks_frame(struct node_mover *m, uint32_t *next)
+{
+    struct node_answer answers[WF_NODE_ANSWERS];
+    struct node_row *sent[WF_NODE_ANSWERS];
+    uint16_t word = m->rows[*next].word;
+    uint8_t lane = m->rows[*next].lane;
+    unsigned n = 0;
+    bool ok;
+    while (*next != WF_NODE_NIL && n < WF_NODE_ANSWERS && m->rows[*next].word == word &&
+           m->rows[*next].lane == lane) {
+        sent[n] = &m->rows[*next];
+        *next = sent[n]->next_dirty;
+        answers[n] = ack_of(sent[n]);
+        n++;
+    }
+    ok = answers_send(m, word, lane, answers, n) == WEFT_OK;
+    for (unsigned i = 0; i < n; i++) {
+        sent[i]->dirty = false;
+        if (ok)
+            sent[i]->told = sent[i]->expect;
+        else
+            wf_node_row_dirty(m, sent[i]);
+    }
+    return ok ? (int)n : 0;
+}
+
+int wf_node_acks_send(struct node_mover *m)
+{
+    uint32_t next = m->dirty;
+    int n = 0;
+    m->dirty = m->dirty_last = WF_NODE_NIL;
+    m->ndirty = 0;
+    m->unacked = 0;
+    while (next != WF_NODE_NIL)
+        n += acks_frame(m, &next);
+    return n;
+}
+
+/* ---- flows that were refused ---- */
+
+enum weft_status wf_node_waiters_open(struct node_mover *m, uint32_t waiters)
+{
+    m->waiters = calloc(waiters, sizeof *m->waiters);
+    m->waiter_hash = malloc(waiters * sizeof *m->waiter_hash);
+    m->nwaiters = waiters;
+    m->strays = m->strays_last = m->waiters_free = WF_NODE_NIL;
+    if (!m->waiters || !m->waiter_hash)
+        return WEFT_ENOMEM;
+    for (uint32_t i = 0; i < waiters; i++) {
+        m->waiter_hash[i] = WF_NODE_NIL;
+        m->waiters[i].word = FREE_WORD;
+        m->waiters[i].next = m->waiters_free;
+        m->waiters_free = i;
+    }
+    return WEFT_OK;
+}
+
+static uint32_t *bucket_of(struct node_mover *m, uint16_t word, uint16_t index, uint16_t ep,
+                           uint8_t slot)
+{
+    uint32_t hash = ((word * 4096u + index) * 67u + ep) * 256u + slot;
+    return &m->waiter_hash[(hash ^ hash >> 11) & (m->nwaiters - 1)];
+}
+
+static struct node_waiter *waiter_find(struct node_mover *m, const struct node_data *d,
+                                       uint16_t word)
+{
+    uint32_t i = *bucket_of(m, word, d->index, d->ep, d->slot);
+    for (; i != WF_NODE_NIL; i = m->waiters[i].next_hash) {
+        struct node_waiter *w = &m->waiters[i];
+        if (w->word == word && w->index == d->index && w->ep == d->ep && w->slot == d->slot &&
+            w->to_index == d->to_index && w->to_tag == d->to_tag)
+            return w;
+    }
+    return NULL;
+}
+
+/* Add [i] at the end of a list. */
+static void list_append(struct node_mover *m, uint32_t *first, uint32_t *last, uint32_t i)
+{
+    m->waiters[i].next = WF_NODE_NIL;
+    if (*first == WF_NODE_NIL)
+        *first = i;
+    else
+        m->waiters[*last].next = i;
+    *last = i;
+}
+
+/* Returns NULL if all are in use. */
+static struct node_waiter *waiter_new(struct node_mover *m, struct node_port *port,
+                                      const struct node_data *d, uint16_t word)
+{
+    uint32_t i = m->waiters_free, *bucket = bucket_of(m, word, d->index, d->ep, d->slot);
+    struct node_waiter *w = &m->waiters[i];
+    if (i == WF_NODE_NIL)
+        return NULL;
+    m->waiters_free = w->next;
+    *w = (struct node_waiter){.next_hash = *bucket,
+                              .to_tag = d->to_tag,
+                              .to_index = d->to_index,
+                              .word = word,
+                              .index = d->index,
+                              .ep = d->ep,
+                              .slot = d->slot};
+    *bucket = i;
+    if (port)
+        list_append(m, &port->waiting, &port->waiting_last, i);
+    else
+        list_append(m, &m->strays, &m->strays_last, i);
+    return w;
+}
+
+/* [w] is in no list any more. */
+static void waiter_free(struct node_mover *m, struct node_waiter *w)
+{
+    uint32_t i = (uint32_t)(w - m->waiters);
+    uint32_t *at = bucket_of(m, w->word, w->index, w->ep, w->slot);
+    while (*at != i)
+        at = &m->waiters[*at].next_hash;
+    *at = w->next_hash;
+    m->refusals_due -= w->refusal_due;
+    w->refusal_due = false;
+    w->word = FREE_WORD;
+    w->next = m->waiters_free;
+    m->waiters_free = i;
+}
+
+static bool waiter_answer(struct node_mover *m, const struct node_waiter *w,
+                          enum wf_node_state state)
+{
+    const struct node_answer a = {.index = w->index,
+                                  .ep = w->ep,
+                                  .slot = w->slot,
+                                  .state = (uint8_t)state,
+                                  .attempt = w->attempt};
+    return answers_send(m, w->word, w->lane, &a, 1) == WEFT_OK;
+}
+
+void wf_node_refuse(struct node_mover *m, struct node_port *port, const struct node_data *d,
+                    uint16_t word, unsigned lane, uint32_t blocks)
+{
+    struct node_waiter *w = waiter_find(m, d, word);
+    if (w && w->attempt == d->attempt)
+        return; /* answered, or to be answered */
+    if (!w)
+        w = waiter_new(m, port, d, word);
+    if (!w) {
+        m->strays_lost = m->strays_lost || !port;
+        if (port) {
+            port->room_all[word / 64] |= UINT64_C(1) << word % 64;
+            port->room_all_any = true;
+        }
+        return;
+    }
+    w->attempt = d->attempt;
+    w->lane = (uint8_t)lane;
+    w->blocks = blocks;
+    if (!port && !m->young) {
+        m->refusals_due += !w->refusal_due;
+        w->refusal_due = true; /* strays_turn answers that it is gone */
+        return;
+    }
+    m->refusals_due -= w->refusal_due;
+    w->refusal_due = !waiter_answer(m, w, WF_NODE_REFUSED);
+    m->refusals_due += w->refusal_due;
+}
+
+/* Is there room for [blocks] blocks, and is half of the entries free? */
+static bool port_has_room(struct node_port *port, uint32_t blocks)
+{
+    uint64_t at;
+    return port->tail - port->taken <= port->lines / 2 &&
+           wf_node_payload_find(port, blocks * WF_NODE_BLOCK, &at);
+}
+
+static int room_all_send(struct node_mover *m, struct node_port *port)
+{
+    const uint32_t args[2] = {(uint32_t)port->tag, (uint32_t)(port->tag >> 32)};
+    int n = 0;
+    port->room_all_any = false;
+    for (uint32_t w = 0; w < m->nsessions; w++) {
+        uint64_t bit = UINT64_C(1) << w % 64;
+        bool sent = true;
+        if (!(port->room_all[w / 64] & bit))
+            continue;
+        for (unsigned lane = 0; lane < m->lanes && sent; lane++)
+            sent = m->sessions[w] && m->sessions[w]->state == WF_NODE_UP &&
+                   m->ops->send(m->ops->owner, (uint16_t)w, lane, WF_NODE_FRAME_ROOM_ALL, args, 2,
+                                NULL, 0) == WEFT_OK;
+        if (sent)
+            port->room_all[w / 64] &= ~bit;
+        port->room_all_any = port->room_all_any || !sent;
+        n += sent;
+    }
+    return n;
+}
+
+/* Give room to flows that wait for [port], in the order of refusal: in a turn, as many as may each
+ * send what is in flight at most of a flow. */
+static int port_turn(struct node_mover *m, struct node_port *port)
+{
+    uint32_t most;
+    int n = 0;
+    if ((port->waiting == WF_NODE_NIL && !port->room_all_any) || !wf_node_port_refresh(port))
+        return 0;
+    most = WF_MAX((port->lines - (port->tail - port->taken)) / 64, 1u);
+    while (port->waiting != WF_NODE_NIL && (uint32_t)n < most) {
+        struct node_waiter *w = &m->waiters[port->waiting];
+        if (w->refusal_due || !port_has_room(port, w->blocks) || !waiter_answer(m, w, WF_NODE_ROOM))
+            break;
+        port->waiting = w->next;
+        waiter_free(m, w);
+        n++;
+    }
+    if (port->waiting == WF_NODE_NIL && port->room_all_any &&
+        port_has_room(port, wf_node_longest(port->am_max) / WF_NODE_BLOCK))
+        n += room_all_send(m, port);
+    return n;
+}
+
+static int refusals_send(struct node_mover *m)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < m->nwaiters && m->refusals_due; i++) {
+        struct node_waiter *w = &m->waiters[i];
+        if (w->word == FREE_WORD || !w->refusal_due ||
+            (!m->young && !wf_node_port_find(m, w->to_index, w->to_tag)) ||
+            !waiter_answer(m, w, WF_NODE_REFUSED))
+            continue;
+        w->refusal_due = false;
+        m->refusals_due--;
+        n++;
+    }
+    return n;
+}
+
+/* Call [keep] for each stray, and free those for which it returns false. */
+static int strays_filter(struct node_mover *m,
+                         bool (*keep)(struct node_mover *m, struct node_waiter *w))
+{
+    uint32_t i = m->strays;
+    int n = 0;
+    m->strays = m->strays_last = WF_NODE_NIL;
+    while (i != WF_NODE_NIL) {
+        struct node_waiter *w = &m->waiters[i];
+        uint32_t next = w->next;
+        if (keep(m, w))
+            list_append(m, &m->strays, &m->strays_last, i);
+        else
+            waiter_free(m, w), n++;
+        i = next;
+    }
+    return n;
+}
+
+static bool stray_gone(struct node_mover *m, struct node_waiter *w)
+{
+    m->dropped++;
+    return !waiter_answer(m, w, m->by_index[w->to_index] ? WF_NODE_CLOSED : WF_NODE_DEAD);
+}
+
+int wf_node_waiters_turn(struct node_mover *m)
+{
+    int n = m->refusals_due ? refusals_send(m) : 0;
+    if (!m->young && m->strays != WF_NODE_NIL)
+        n += strays_filter(m, stray_gone);
+    for (uint32_t i = 0; i < m->nports; i++)
+        if (m->ports[i] && !m->ports[i]->failed)
+            n += port_turn(m, m->ports[i]);
+    return n;
+}
+
+void wf_node_waiters_claim(struct node_mover *m, struct node_port *port)
+{
+    uint32_t i = m->strays;
+    m->strays = m->strays_last = WF_NODE_NIL;
+    while (i != WF_NODE_NIL) {
+        uint32_t next = m->waiters[i].next;
+        if (m->waiters[i].to_index == port->index && m->waiters[i].to_tag == (uint32_t)port->tag)
+            list_append(m, &port->waiting, &port->waiting_last, i);
+        else
+            list_append(m, &m->strays, &m->strays_last, i);
+        i = next;
+    }
+    for (uint32_t w = 0; m->strays_lost && w < m->nsessions; w++)
+        port->room_all[w / 64] |= UINT64_C(1) << w % 64;
+    port->room_all_any = m->strays_lost;
+}
+
+void wf_node_waiters_forget(struct node_mover *m, struct node_port *port)
+{
+    while (port->waiting != WF_NODE_NIL) {
+        uint32_t i = port->waiting;
+        port->waiting = m->waiters[i].next;
+        list_append(m, &m->strays, &m->strays_last, i);
+    }
+}
+
+static void list_cut(struct node_mover *m, uint32_t *first, uint32_t *last, uint16_t word)
+{
+    uint32_t i = *first;
+    *first = *last = WF_NODE_NIL;
+    while (i != WF_NODE_NIL) {
+        uint32_t next = m->waiters[i].next;
+        if (m->waiters[i].word == word)
+            waiter_free(m, &m->waiters[i]);
+        else
+            list_append(m, first, last, i);
+        i = next;
+    }
+}
+
+void wf_node_waiters_cut(struct node_mover *m, uint16_t word)
+{
+    list_cut(m, &m->strays, &m->strays_last, word);
+    for (uint32_t i = 0; i < m->nports; i++)
+        if (m->ports[i]) {
+            list_cut(m, &m->ports[i]->waiting, &m->ports[i]->waiting_last, word);
+            m->ports[i]->room_all[word / 64] &= ~(UINT64_C(1) << word % 64);
+        }
+}
+
+/* ---- from other services ---- */
+
+/* Is [attempt] the present one of the slot, and does its flow lead to [word]? */
+static bool is_present(const struct node_port *port, uint32_t slot, uint16_t attempt, uint16_t word)
+{
+    const struct wf_node_record *r = &port->submit->records[slot];
+    return attempt && wf_load_acquire(&r->attempt) == attempt && r->word == word; /* "record" */
+}
+
+static void far_store(struct node_port *port, uint32_t slot, uint16_t attempt,
+                      enum wf_node_state state)
+{
+    wf_store_release(&port->event->slots[slot].far, wf_node_word(attempt, state)); /* "slot" */
+    wf_shm_bell_ring(&port->event->bell, slot);
+}
+
+static void answer_pass(struct node_port *port, const struct node_answer *a, uint16_t word)
+{
+    if (!is_present(port, a->slot, a->attempt, word))
+        return;
+    if (a->has_upto) {
+        wf_store_release(&port->event->slots[a->slot].acked, /* "slot" */
+                         a->upto | (uint64_t)a->attempt << 32);
+        wf_shm_bell_ring(&port->event->bell, a->slot);
+    }
+    if (a->state != WF_NODE_NONE)
+        far_store(port, a->slot, a->attempt, (enum wf_node_state)a->state);
+    wf_node_port_wake(port);
+}
+
+enum weft_status wf_node_answers_take(struct node_mover *m, uint16_t word, const uint32_t *args,
+                                      unsigned nargs)
+{
+    if (!nargs || nargs % 3 || nargs > 3 * WF_NODE_ANSWERS)
+        return WEFT_EPROTO;
+    for (unsigned i = 0; i < nargs; i += 3) {
+        const struct node_answer a = {.index = args[i] & 0xfff,
+                                      .slot = (uint8_t)(args[i] >> 12),
+                                      .state = (uint8_t)(args[i] >> 20),
+                                      .has_upto = args[i] >> 28 & 1,
+                                      .ep = (uint16_t)args[i + 1],
+                                      .attempt = (uint16_t)(args[i + 1] >> 16),
+                                      .upto = args[i + 2]};
+        struct node_port *port = m->by_index[a.index];
+        if (args[i] >> 29 || a.state >= WF_NODE_STATES)
+            return WEFT_EPROTO;
+        while (port && port->ep != a.ep)
+            port = port->next_of_index;
+        if (port)
+            answer_pass(port, &a, word);
+    }
+    return WEFT_OK;
+}
+
+enum weft_status wf_node_room_all_take(struct node_mover *m, uint16_t word, unsigned lane,
+                                       const uint32_t *args, unsigned nargs)
+{
+    uint64_t tag;
+    if (nargs != 2)
+        return WEFT_EPROTO;
+    tag = args[0] | (uint64_t)args[1] << 32;
+    for (uint32_t i = 0; i < m->nports; i++) {
+        struct node_port *port = m->ports[i];
+        for (uint32_t slot = 0; port && slot < WF_NODE_SLOTS; slot++) {
+            const struct wf_node_record *r = &port->submit->records[slot];
+            uint16_t attempt = wf_load_acquire(&r->attempt); /* "record" */
+            if (attempt && r->tag == tag && r->word == word &&
+                wf_node_lane_of(m, port->index, r->index) == lane)
+                far_store(port, slot, attempt, WF_NODE_ROOM);
+        }
+        if (port)
+            wf_node_port_wake(port);
+    }
+    return WEFT_OK;
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The moving part of a node service: entries of its clients become frames to other services, and
+ * their frames become entries and replies of its clients. docs/design/node.md "A flow" has the
+ * tables of states. One thread calls all of these functions. None blocks, and none allocates but
+ * the functions that open something.
+ *
+ * The mover keeps nothing that is missed after its death: what a flow expects is a cache
+ * (expect.c), and who waits is found out again when a client attaches to a successor. */
+#ifndef WF_NODE_MOVER_H
+#define WF_NODE_MOVER_H
+
+#include "transport/node/layout.h"
+#include "transport/transport.h"
+
+#define WF_NODE_LANES 16
+#define WF_NODE_WAYS 8 /* rows of expect that may hold a flow */
+#define WF_NODE_TURN_ENTRIES 32
+#define WF_NODE_TURN_BYTES 65536
+#define WF_NODE_ACK_AFTER 32 /* messages */
+#define WF_NODE_ANSWERS 5    /* in a frame */
+#define WF_NODE_NIL UINT32_MAX
+
+struct node_mover;
+struct node_port;
+
+/* ---- frames ---- */
+
+enum wf_node_frame {
+    WF_NODE_FRAME_DATA = 2,
+    WF_NODE_FRAME_ANSWER = 3,
+    WF_NODE_FRAME_ROOM_ALL = 4,
+};
+#define WF_NODE_DATA_ARGS 9
+
+/* DATA, as arguments of a frame. */
+struct node_data {
+    uint16_t to_index, index; /* 12 bits each */
+    uint8_t slot;
+    uint32_t to_tag; /* the low half */
+    uint64_t tag;    /* the sender's */
+    uint32_t number;
+    uint16_t ep, attempt; /* the sender's */
+    uint8_t handler, nargs, place, flags;
+    uint16_t len, reply_max;
+    uint32_t use;
+};
+
+/* ANSWER: three arguments for each flow. */
+struct node_answer {
+    uint16_t index, ep;  /* of the flow's sender */
+    uint8_t slot, state; /* enum wf_node_state */
+    bool has_upto;
+    uint16_t attempt;
+    uint32_t upto;
+};
+
+/* ---- what the mover calls ---- */
+
+struct node_mover_ops {
+    /* Send a frame on lane [lane] of the session with the service of page word [word]. OK, or AGAIN
+     * if the lane has no room. Another status: the session is about to end. */
+    enum weft_status (*send)(void *owner, uint16_t word, unsigned lane, unsigned kind,
+                             const uint32_t *args, unsigned nargs, const void *data, size_t len);
+    /* Is the lane half empty? */
+    bool (*has_room)(void *owner, uint16_t word, unsigned lane);
+    /* The tag of an endpoint, from its address bytes. */
+    uint64_t (*tag)(void *owner, const struct wf_address *address);
+    void (*wake)(void *owner, struct node_port *port); /* its client sleeps */
+    /* The client broke the protocol, and its endpoint's status says so. The desk detaches it. */
+    void (*failed)(void *owner, struct node_port *port);
+    void *owner;
+};
+
+/* ---- objects ---- */
+
+/* What this service remembers of the attempts that it refused itself. */
+struct node_near {
+    uint32_t next;    /* in the lane's list: port id * WF_NODE_SLOTS + slot */
+    uint16_t attempt; /* refused; 0: none */
+    bool queued;
+};
+
+struct node_lane {
+    uint32_t head, tail; /* flows that wait for the lane, in the order of refusal */
+};
+
+struct node_session {
+    uint32_t number;
+    uint32_t state; /* enum wf_node_session_state */
+    struct node_lane lanes[WF_NODE_LANES];
+};
+
+/* An attached endpoint. */
+struct node_port {
+    struct node_mover *mover;
+    struct node_port *next_of_index;
+    struct wf_node_submit *submit;
+    struct wf_node_event *event;
+    uint32_t id, size, lines, am_max;
+    uint16_t index, ep;
+    uint64_t tag;
+    uint8_t sender[WF_NODE_SENDER]; /* what follows BEGIN */
+    bool fence, failed;
+    uint64_t epoch_seen;
+    /* the submit ring */
+    uint32_t head;
+    /* the event ring; positions in the payload area grow for ever */
+    uint32_t tail, taken;
+    uint64_t pay_head, pay_tail;
+    uint64_t *pay_end; /* of each entry's block */
+    uint32_t waiting;  /* first and last of the flows that wait for room here */
+    uint32_t waiting_last;
+    uint64_t room_all[WF_NODE_WORDS / 64]; /* sessions with more flows that wait */
+    bool room_all_any;
+    struct node_near near[WF_NODE_SLOTS];
+    void *user; /* the desk's */
+};
+
+/* A flow of another service's client, as this service expects it. */
+struct node_row {
+    uint64_t tag; /* 0: unused */
+    uint32_t expect, told, used;
+    uint32_t next_dirty;
+    uint16_t port; /* id of the destination */
+    uint16_t word, index, ep, attempt;
+    uint16_t refused; /* attempt that was refused; 0: none */
+    uint8_t slot, lane;
+    bool is_reply, dirty;
+};
+_Static_assert(sizeof(struct node_row) == 40, "40 bytes for each flow (docs/design/node.md)");
+
+/* A flow that was refused here. */
+struct node_waiter {
+    uint32_t next; /* in the port's list, in the list of free ones, or in [strays] */
+    uint32_t next_hash;
+    uint32_t blocks; /* that its message needs */
+    uint32_t to_tag;
+    uint16_t to_index;
+    uint16_t word, index, ep, attempt;
+    uint8_t slot, lane;
+    bool refusal_due; /* REFUSED was not sent yet */
+};
+
+struct node_mover {
+    const struct node_mover_ops *ops;
+    struct wf_node_page *page;
+    uint32_t lanes, nindexes;
+    bool young; /* clients of an earlier service may still attach */
+    struct node_port *by_index[WF_NODE_INDEXES];
+    struct node_port **ports; /* by id; NULL: free */
+    uint32_t nports, port_room;
+    struct node_session *sessions[WF_NODE_WORDS];
+    uint32_t nsessions; /* words in use */
+    /* expect.c */
+    struct node_row *rows;
+    uint32_t row_mask; /* of sets */
+    uint32_t clock;
+    uint32_t dirty, dirty_last, ndirty; /* rows to acknowledge */
+    uint32_t unacked;                   /* messages since the last acknowledgement */
+    /* answer.c */
+    struct node_waiter *waiters;
+    uint32_t nwaiters, waiters_free;
+    uint32_t strays, strays_last; /* those whose destination is not attached */
+    bool strays_lost;             /* there were more than the table holds */
+    uint32_t *waiter_hash;        /* as many buckets as waiters */
+    uint32_t refusals_due;
+    uint64_t
+        dropped; /* frames for endpoints that do not exist, and replies that nobody waits for */
+    uint8_t scratch[WF_NODE_SENDER + 32768 + 64];
+};
+
+struct node_mover_params {
+    const struct node_mover_ops *ops;
+    struct wf_node_page *page; /* zeroed but for the incarnation */
+    uint32_t lanes;            /* 1..WF_NODE_LANES */
+    uint32_t index_bits;       /* 1..12 */
+    uint32_t rows;             /* of expect: a power of two, WF_NODE_WAYS or more */
+    uint32_t waiters;          /* a power of two */
+    bool young;
+};
+
+struct node_port_params {
+    struct wf_node_submit *submit;
+    struct wf_node_event *event;
+    uint32_t size, am_max; /* wf_node_size_ok */
+    uint32_t lines;        /* 0: wf_node_lines(size); or fewer, a power of two, for tests */
+    uint16_t index;
+    struct wf_address address;
+    struct wf_contact contact;
+    bool fence;
+};
+
+/* ---- mover.c ---- */
+
+/* Returns OK | ENOMEM. */
+enum weft_status wf_node_mover_open(const struct node_mover_params *params,
+                                    struct node_mover **out);
+/* All ports are detached. */
+void wf_node_mover_close(struct node_mover *m);
+/* Attach an endpoint. The segments may have been used by an earlier service. Returns OK | ENOMEM |
+ * ELIMIT (32,768 endpoints) | EINVAL (the segments contradict themselves). */
+enum weft_status wf_node_port_attach(struct node_mover *m, const struct node_port_params *params,
+                                     struct node_port **out);
+/* From here on, nothing of the endpoint is read or written. */
+void wf_node_port_detach(struct node_port *port);
+/* The session of page word [word] has a new state. UP counts the session up, which makes all flows
+ * begin again. Returns OK | ENOMEM (only the first time for a word). */
+enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
+                                     enum wf_node_session_state state);
+/* The service is no longer young: what is for endpoints that nobody has is answered with CLOSED or
+ * DEAD. */
+void wf_node_mover_settle(struct node_mover *m);
+/* One turn: read entries of each client, then send answers that are due. Returns how many entries
+ * and answers there were. */
+int wf_node_mover_turn(struct node_mover *m);
+/* End the endpoint with EPROTO; [what] is for the log. */
+void wf_node_port_fail(struct node_port *port, const char *what);
+/* Wake the client if it sleeps. */
+void wf_node_port_wake(struct node_port *port);
+struct node_port *wf_node_port_find(const struct node_mover *m, uint32_t index, uint32_t tag);
+
+/* ---- submit.c ---- */
+
+int wf_node_submit_turn(struct node_port *port);
+/* Give room to flows that wait for a lane that is half empty. */
+int wf_node_lanes_turn(struct node_mover *m);
+/* Nobody waits for the lanes of the session any more. */
+void wf_node_lanes_reset(struct node_mover *m, struct node_session *s);
+
+/* ---- deliver.c ---- */
+
+/* A frame of the session of page word [word] came by lane [lane]. [args] and [data] are the other
+ * service's. Returns OK, or EPROTO: the session is to be ended. */
+enum weft_status wf_node_frame_take(struct node_mover *m, uint16_t word, unsigned lane,
+                                    unsigned kind, const uint32_t *args, unsigned nargs,
+                                    const void *data, size_t len);
+/* Load the client's count of consumed events. Returns false if it is wrong: the port has failed. */
+bool wf_node_port_refresh(struct node_port *port);
+/* Find room for [bytes] bytes in the payload area; *at is their position. */
+bool wf_node_payload_find(struct node_port *port, uint32_t bytes, uint64_t *at);
+
+/* ---- expect.c ---- */
+
+enum weft_status wf_node_expect_open(struct node_mover *m, uint32_t rows);
+/* Returns the flow's row, or NULL. */
+struct node_row *wf_node_row_find(struct node_mover *m, uint64_t tag, uint32_t port, bool is_reply);
+/* Returns a row for a flow that has none, or NULL if no row can be evicted. */
+struct node_row *wf_node_row_new(struct node_mover *m, uint64_t tag, uint32_t port, bool is_reply);
+/* The row has something to acknowledge. */
+void wf_node_row_dirty(struct node_mover *m, struct node_row *row);
+/* Forget all rows of a destination, and what is to be acknowledged to a session. */
+void wf_node_rows_forget(struct node_mover *m, uint32_t port);
+void wf_node_rows_cut(struct node_mover *m, uint16_t word);
+
+/* ---- answer.c ---- */
+
+enum weft_status wf_node_waiters_open(struct node_mover *m, uint32_t waiters);
+/* Acknowledge what is dirty, as far as the lanes have room. */
+int wf_node_acks_send(struct node_mover *m);
+/* Refuse a message that needs [blocks] blocks of the payload area. [port] is NULL if no such
+ * destination is attached: the answer is then CLOSED or DEAD, unless the service is young. */
+void wf_node_refuse(struct node_mover *m, struct node_port *port, const struct node_data *d,
+                    uint16_t word, unsigned lane, uint32_t blocks);
+/* Send refusals and room that are due. */
+int wf_node_waiters_turn(struct node_mover *m);
+/* A destination has attached: flows that wait for it. */
+void wf_node_waiters_claim(struct node_mover *m, struct node_port *port);
+/* A destination has gone, or a session. */
+void wf_node_waiters_forget(struct node_mover *m, struct node_port *port);
+void wf_node_waiters_cut(struct node_mover *m, uint16_t word);
+/* An ANSWER or ROOM ALL for clients of this service. */
+enum weft_status wf_node_answers_take(struct node_mover *m, uint16_t word, const uint32_t *args,
+                                      unsigned nargs);
+enum weft_status wf_node_room_all_take(struct node_mover *m, uint16_t word, unsigned lane,
+                                       const uint32_t *args, unsigned nargs);
+
+static inline unsigned wf_node_lane_of(const struct node_mover *m, unsigned a, unsigned b)
+{
+    return (a + b) % m->lanes;
+}
+
+#endif

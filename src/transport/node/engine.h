@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The client's side of the memory that it shares with a node service: the flows of one endpoint,
+ * their journal, and the messages that arrive. docs/design/node.md "A flow" describes the protocol.
+ * Nothing here opens a descriptor or sends a packet: the transport does, and calls these functions.
+ * All of an endpoint's functions are called by the endpoint's owner, and none blocks.
+ *
+ * A *flow* carries the requests to another endpoint, or the replies to it. Each kind has numbers, a
+ * journal and a slot of its own. A flow belongs to the two endpoints, not to a peer handle: its
+ * numbers go on when the program opens another handle, so a flow lives as long as its endpoint.
+ *
+ *   client->lists    A flow with a slot is in [idle] (all is acknowledged) or in [refused], or in
+ *                    none of them. A flow with messages to post that may try is in [due].
+ *   flow->live       The slot's record is the flow's, and its attempt is flow->attempt.
+ *   low..posted      in this attempt's entries; posted..next are still to be posted. */
+#ifndef WF_NODE_ENGINE_H
+#define WF_NODE_ENGINE_H
+
+#include "transport/node/blocks.h"
+#include "transport/node/layout.h"
+#include "transport/transport.h"
+
+#define WF_NODE_WINDOW 64 /* messages of a flow that are not acknowledged */
+#define WF_NODE_NO_WORD 0xffff
+#define WF_NODE_PROBE_NS                                                                           \
+    1000000u /* a flow without a slot tries again after this, doubled each time */
+#define WF_NODE_PROBE_MAX_NS 100000000u
+
+struct node_client;
+struct node_flow;
+
+/* One message of the journal: a cache line. */
+struct node_record {
+    void *own;      /* its body, if it is in memory of the client's own, else NULL */
+    uint32_t where; /* its first block in the submit segment, or WF_NODE_NO_BLOCK */
+    uint32_t use;
+    uint16_t len, reply_max;
+    uint8_t handler, nargs, place, flags;
+    uint32_t zero[2];
+    uint8_t data[WF_NODE_SUBMIT_DATA]; /* its body, if it is short */
+};
+_Static_assert(sizeof(struct node_record) == 64, "a line for each message");
+
+/* Where a flow leads. */
+struct node_target {
+    uint64_t tag;
+    uint16_t index, ep;
+    uint16_t word; /* of the page, or WF_NODE_NO_WORD */
+};
+
+struct node_flow {
+    struct node_flow *next_flow; /* in the client's table */
+    struct node_target to;
+    bool is_reply;
+    bool live, begins, refused, asked; /* asked: [resolve] was called and has not been answered */
+    uint16_t attempt;
+    int16_t slot; /* -1: none */
+    uint32_t low, posted, next;
+    uint32_t session; /* by which this attempt goes */
+    uint32_t bytes;   /* of the journal's bodies */
+    enum weft_status ended;
+    struct node_record *journal; /* WF_NODE_WINDOW lines, or NULL */
+    struct wf_list slot_item, due_item;
+    uint64_t retry_ns;
+    uint32_t backoff_ns;
+    void *user; /* the transport's */
+};
+
+/* An endpoint that has sent to this one. */
+struct node_sender {
+    struct node_sender *next_sender;
+    uint64_t tag;
+    uint32_t expect; /* the number that is delivered next */
+    struct wf_address address;
+    struct wf_contact contact;
+    struct node_flow *replies; /* the flow to it, once there is one */
+    void *conn;                /* the core's (struct wf_token) */
+};
+
+/* A message that is being delivered. Valid during the call. */
+struct node_am {
+    const uint32_t *args;
+    const void *data; /* at a multiple of 16 bytes */
+    uint32_t len, reply_max;
+    uint8_t handler, nargs, place;
+    uint32_t use;
+    struct node_sender *from; /* request: its sender */
+    struct node_flow *flow;   /* reply: the flow of its request */
+    uint16_t word, index, ep; /* request: of its sender */
+};
+
+/* What the engine calls, inside wf_node_client_poll unless said otherwise. */
+struct node_client_ops {
+    /* A request has arrived. It may call wf_node_client_reply once, if am->reply_max is not 0. */
+    void (*deliver)(void *owner, const struct node_am *am);
+    /* A reply has arrived. */
+    void (*replied)(void *owner, const struct node_am *am);
+    /* The destination was closed (ECLOSED) or has ended (EPEER). What the flow had not
+     * acknowledged is lost, and no reply to its requests will come. */
+    void (*ended)(void *owner, struct node_flow *flow, enum weft_status why);
+    /* Find the word of the flow's service, and call wf_node_flow_resolve. Also called by sends. */
+    void (*resolve)(void *owner, struct node_flow *flow);
+    /* Wake the service. Also called by sends. */
+    void (*wake)(void *owner);
+};
+
+struct node_place_use {
+    struct node_flow *flow; /* of the request that waits, or NULL */
+    uint32_t use, where, blocks;
+    uint32_t room; /* the longest reply */
+};
+
+struct node_client {
+    struct wf_node_submit *submit;
+    struct wf_node_event *event;
+    const struct wf_node_page *page;
+    uint32_t size, lines, am_max;
+    bool fence;
+    enum weft_status failed; /* not OK: the service broke the protocol or ended the endpoint */
+    /* the submit ring */
+    uint32_t tail, taken;
+    struct wf_node_blocks blocks;
+    uint64_t service_seen; /* epoch of the service's sleep word */
+    uint64_t epoch;        /* of this side's */
+    /* flows */
+    struct node_flow **flows; /* hash table */
+    uint32_t flow_mask, nflows;
+    struct node_flow *by_slot[WF_NODE_SLOTS];
+    uint16_t attempts[WF_NODE_SLOTS];
+    uint64_t slots_free[WF_NODE_SLOTS / 64];
+    struct wf_list idle, refused, due;
+    uint32_t changes; /* of the page, seen */
+    bool wants_room;
+    uint64_t now_ns;
+    /* the journal */
+    void *spare_journals; /* a list through their first words */
+    uint64_t own_bytes;   /* bodies in own memory */
+    uint64_t sent_bytes;  /* bodies of all journals */
+    uint32_t replies;     /* in the journals of replies: their number and bytes */
+    uint32_t reply_bytes;
+    void *spare; /* for one reply of any length, if malloc fails later; NULL: not allocated */
+    /* reply places */
+    uint64_t places_free;
+    uint32_t uses;
+    struct wf_node_blocks reply_blocks;
+    struct node_place_use places[WF_NODE_PLACES];
+    /* the event ring */
+    uint32_t head, attached_at; /* entries before attached_at are of an earlier service */
+    struct node_sender **senders;
+    uint32_t sender_mask, nsenders;
+    const struct node_am *replying; /* the request that may be replied to */
+    uint64_t dropped;               /* messages that came twice */
+    const struct node_client_ops *ops;
+    void *owner;
+    uint32_t args[WF_NODE_ARGS];
+    _Alignas(16) uint8_t data[WF_NODE_REPLY_DATA];
+};
+
+struct node_client_params {
+    struct wf_node_submit *submit; /* both segments zeroed, [size] bytes; the caller unmaps them */
+    struct wf_node_event *event;
+    const struct wf_node_page *page;
+    uint32_t size, am_max; /* wf_node_size_ok */
+    uint32_t lines;        /* 0: wf_node_lines(size); or fewer, a power of two, for tests */
+    bool fence;            /* no membarrier (ring/sleep.h) */
+    const struct node_client_ops *ops;
+    void *owner;
+};
+
+/* ---- engine.c ---- */
+
+/* Returns OK | ENOMEM. Later calls on flows allocate at a flow's first message, and for messages
+ * that were refused. */
+enum weft_status wf_node_client_open(const struct node_client_params *params,
+                                     struct node_client **out);
+void wf_node_client_close(struct node_client *c);
+/* The service has died, and nothing writes to the segments any more. Take what it has acknowledged,
+ * and prepare the segments for a successor whose page is [page]. [resolve] is called for each flow
+ * that has something to send. */
+void wf_node_client_reattach(struct node_client *c, const struct wf_node_page *page);
+/* Do what is due at [now_ns] and deliver at most [budget] messages. Returns the number of events;
+ * room after a send that returned AGAIN is an event. */
+int wf_node_client_poll(struct node_client *c, uint64_t now_ns, int budget);
+/* Is there something for poll to do? Called when armed, after wf_sleep_barrier. */
+bool wf_node_client_pending(const struct node_client *c);
+/* The service broke the protocol: [what] for the log. The endpoint works no more. */
+void wf_node_client_fail(struct node_client *c, const char *what);
+
+/* ---- target.c: flows ---- */
+
+/* Returns the flow to [to], which is made if there is none, or NULL without memory. */
+struct node_flow *wf_node_flow_find(struct node_client *c, const struct node_target *to,
+                                    bool is_reply);
+/* The answer to [resolve]. */
+void wf_node_flow_resolve(struct node_client *c, struct node_flow *flow, uint16_t word);
+/* Prepare an attempt: slot, record, session. Returns false if the flow has to wait. */
+bool wf_node_flow_begin(struct node_client *c, struct node_flow *flow);
+/* Look at the words of [slot]. */
+int wf_node_slot_look(struct node_client *c, uint32_t slot);
+/* Look at the session of each flow. */
+int wf_node_sessions_look(struct node_client *c);
+/* Post again from the oldest message on that is not acknowledged, as soon as that is possible. */
+void wf_node_flow_again(struct node_client *c, struct node_flow *flow);
+void wf_node_flow_end(struct node_client *c, struct node_flow *flow, enum weft_status why);
+
+/* ---- journal.c ---- */
+
+static inline struct node_record *wf_node_record_at(const struct node_flow *flow, uint32_t number)
+{
+    return &flow->journal[number % WF_NODE_WINDOW];
+}
+
+/* Give the flow a journal. Returns false if there is no memory. */
+bool wf_node_journal_open(struct node_client *c, struct node_flow *flow);
+/* The flow is idle: keep its journal for another one. */
+void wf_node_journal_keep(struct node_client *c, struct node_flow *flow);
+/* Forget the messages before number [upto]. */
+void wf_node_journal_ack(struct node_client *c, struct node_flow *flow, uint32_t upto);
+/* Move all bodies from blocks to own memory. A body for which there is no memory stays. */
+void wf_node_journal_park(struct node_client *c, struct node_flow *flow);
+
+/* ---- post.c ---- */
+
+/* Send a request. Returns OK, AGAIN (nothing was started; poll counts an event when there may be
+ * room), or why the flow has ended. The flow's order is that of the calls. */
+enum weft_status wf_node_client_send(struct node_client *c, struct node_flow *flow,
+                                     const struct wf_am_out *out);
+/* Reply to the request that is being delivered. Never fails for lack of room. */
+void wf_node_client_reply(struct node_client *c, const struct node_am *am,
+                          const struct wf_am_out *out);
+/* The handler of [am] has not replied. */
+void wf_node_client_no_reply(struct node_client *c, const struct node_am *am);
+/* Prepare all that a reply to [am] needs. Returns false if [am] cannot be delivered yet. */
+bool wf_node_reply_room(struct node_client *c, const struct node_am *am);
+/* Post what the flow has not posted. Returns the number of entries. */
+int wf_node_flow_post(struct node_client *c, struct node_flow *flow);
+/* Post what is due. Returns the number of entries. */
+int wf_node_client_post(struct node_client *c);
+static inline bool wf_node_is_due(const struct node_flow *flow)
+{
+    return !wf_list_empty(&flow->due_item);
+}
+
+/* ---- incoming.c ---- */
+
+int wf_node_events_poll(struct node_client *c, int budget);
+int wf_node_place_look(struct node_client *c, uint32_t place);
+void wf_node_place_free(struct node_client *c, uint32_t place);
+void wf_node_senders_free(struct node_client *c);
+
+#endif
