@@ -158,6 +158,8 @@ static void row_update(struct node_row *row, const struct node_data *d, uint16_t
     row->slot = d->slot;
     row->attempt = d->attempt;
     row->lane = (uint8_t)lane;
+    if (d->flags & WF_NODE_BEGIN)
+        row->refused = 0; /* of another slot, or 65,536 attempts ago */
 }
 
 static bool sender_ok(const struct node_mover *m, const struct node_data *d, const uint8_t *bytes)
@@ -197,7 +199,7 @@ static enum weft_status data_take(struct node_mover *m, uint16_t word, unsigned 
         row->expect++;
         row->refused = 0;
     } else {
-        if (row->refused != d->attempt || d->flags & WF_NODE_BEGIN)
+        if (row->refused != d->attempt)
             wf_node_refuse(m, port, d, word, lane, need);
         row->refused = d->attempt;
         return WEFT_OK;

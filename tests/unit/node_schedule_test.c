@@ -179,6 +179,21 @@ static bool all_delivered(const struct bed *bed)
     return true;
 }
 
+static void report(const struct bed *bed)
+{
+    for (unsigned side = 0; side < 2; side++)
+        for (unsigned i = 0; i < bed->limits.clients; i++)
+            for (unsigned f = 0; f <= bed->clients[side][i].c->flow_mask; f++)
+                for (const struct node_flow *w = bed->clients[side][i].c->flows[f]; w;
+                     w = w->next_flow)
+                    fprintf(stderr,
+                            "client %u.%u, %s to %u: low %u posted %u next %u slot %d attempt %u "
+                            "live %d refused %d due %d word %u\n",
+                            side, i, w->is_reply ? "replies" : "requests", w->to.index, w->low,
+                            w->posted, w->next, w->slot, w->attempt, w->live, w->refused,
+                            wf_node_is_due(w), w->to.word);
+}
+
 /* No more deaths, nobody is stopped, nobody sends: all arrives in a bounded number of rounds. */
 static void finish(struct bed *bed)
 {
@@ -200,7 +215,10 @@ static void finish(struct bed *bed)
             }
         }
     }
-    CHECK(all_delivered(bed));
+    if (!all_delivered(bed)) {
+        report(bed);
+        CHECK(!"all arrives");
+    }
     for (unsigned side = 0; side < 2; side++)
         for (unsigned i = 0; i < bed->limits.clients; i++) {
             const struct node_client *c = bed->clients[side][i].c;
