@@ -1,0 +1,489 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The memory that a node service and its clients share, and what each checks of the other's. */
+#include "unit/unit.h"
+
+#include "base/log.h"
+#include "unit/node_bed.h"
+
+static unsigned received, replied;
+
+static void on_request(struct bed_client *b, const struct node_am *am)
+{
+    (void)am;
+    b->got[0]++;
+    received++;
+}
+
+static void on_reply(struct bed_client *b, const struct node_am *am)
+{
+    (void)b;
+    (void)am;
+    replied++;
+}
+
+static struct bed *bed_new(unsigned clients, unsigned slots)
+{
+    struct bed *bed = calloc(1, sizeof *bed);
+    assert_non_null(bed);
+    bed->on_request = on_request;
+    bed->on_reply = on_reply;
+    bed->limits = (struct bed_limits){.clients = clients,
+                                      .rows = 64,
+                                      .waiters = 64,
+                                      .slots = slots,
+                                      .lane_room = 64,
+                                      .size = WF_NODE_RING_MIN};
+    wf_log_set_level((enum wf_log_level) - 1); /* each failure is logged */
+    bed_open(bed);
+    received = replied = 0;
+    return bed;
+}
+
+static void bed_free(struct bed *bed)
+{
+    bed_close(bed);
+    free(bed);
+}
+
+static enum weft_status send_to(struct bed_client *b, unsigned to, uint32_t len, uint32_t reply_max)
+{
+    static const uint8_t bytes[BED_AM_MAX];
+    const struct wf_am_out out = wf_am_out(1, NULL, 0, bytes, len, reply_max);
+    return wf_node_client_send(b->c, b->to[to], &out);
+}
+
+/* Returns how many frames were carried. */
+static unsigned run(struct bed *bed, int rounds)
+{
+    unsigned frames = 0;
+    while (rounds--) {
+        bed->now += 1000000;
+        for (unsigned side = 0; side < 2; side++) {
+            for (unsigned i = 0; i < bed->limits.clients; i++)
+                if (!bed->clients[side][i].stopped)
+                    (void)wf_node_client_poll(bed->clients[side][i].c, bed->now, 100);
+            (void)wf_node_mover_turn(bed->services[side].mover);
+            for (unsigned lane = 0; lane < BED_LANES; lane++)
+                while (bed_frame(&bed->services[side], lane))
+                    frames++;
+        }
+    }
+    return frames;
+}
+
+/* ---- sizes and blocks ---- */
+
+static void sizes(void **state)
+{
+    (void)state;
+    assert_int_equal(wf_node_lines(256 << 10), 512);
+    assert_int_equal(wf_node_submit_blocks_at(256 << 10), 16512 + 512 * 64);
+    assert_int_equal(wf_node_payload_at(256 << 10), 16576 + 512 * 64);
+    assert_true(wf_node_size_ok(256 << 10, 32768));
+    assert_false(wf_node_size_ok(128 << 10, 32768)); /* two of the longest, and the longest reply */
+    assert_true(wf_node_size_ok(128 << 10, 4096));
+    assert_false(wf_node_size_ok((256 << 10) + 4096, 4096));
+    assert_false(wf_node_size_ok(64 << 10, 512));
+    assert_false(wf_node_size_ok(WF_NODE_RING_MAX * 2u, 512));
+    assert_int_equal(wf_node_size(128 << 10, 32768), 256 << 10);
+    assert_int_equal(wf_node_body(5, 0), 5);
+    assert_int_equal(wf_node_body(5, 2), 16);
+}
+
+static void bodies(void **state)
+{
+    (void)state;
+    assert_true(wf_node_body_ok(32, 0, 9, 4, 32, 0));
+    assert_false(wf_node_body_ok(33, 0, 0, 4, 32, 0));
+    assert_false(wf_node_body_ok(8, WF_NODE_BEGIN, 0, 4, 24, 112)); /* an address needs a block */
+    assert_true(wf_node_body_ok(64, WF_NODE_BESIDE, 3, 4, 32, 0));
+    assert_false(wf_node_body_ok(65, WF_NODE_BESIDE, 3, 4, 32, 0));
+    assert_false(wf_node_body_ok(0, WF_NODE_BESIDE, 4, 4, 32, 0));
+    assert_false(wf_node_body_ok(64, WF_NODE_BESIDE, UINT32_MAX, 4, 32, 0));
+}
+
+/* Against a map of bytes. */
+static void blocks(void **state)
+{
+    enum { COUNT = 203, HELD = 40 };
+    struct wf_node_blocks b;
+    uint8_t map[COUNT] = {0};
+    uint32_t at[HELD], n[HELD] = {0}, used = 0;
+    uint64_t rand = 7;
+    (void)state;
+    assert_true(wf_node_blocks_init(&b, COUNT));
+    for (int i = 0; i < 20000; i++) {
+        uint32_t k = (uint32_t)(wf_rand(&rand) >> 33) % HELD;
+        if (n[k]) {
+            memset(map + at[k], 0, n[k]);
+            wf_node_blocks_give(&b, at[k], n[k]);
+            used -= n[k];
+            n[k] = 0;
+        } else {
+            uint32_t want = 1 + (uint32_t)(wf_rand(&rand) >> 33) % 70, free_run = 0, best = 0;
+            for (uint32_t j = 0; j < COUNT; j++) {
+                free_run = map[j] ? 0 : free_run + 1;
+                best = WF_MAX(best, free_run);
+            }
+            at[k] = wf_node_blocks_take(&b, want);
+            assert_int_equal(at[k] != WF_NODE_NO_BLOCK, best >= want);
+            n[k] = at[k] == WF_NODE_NO_BLOCK ? 0 : want;
+            for (uint32_t j = 0; j < n[k]; j++)
+                assert_int_equal(map[at[k] + j]++, 0);
+            used += n[k];
+        }
+        assert_int_equal(b.nfree, COUNT - used);
+    }
+    wf_node_blocks_fini(&b);
+}
+
+/* ---- what the service checks ---- */
+
+static void e_len(struct wf_node_entry *e)
+{
+    e->ready = wf_shm_ready((uint32_t)e->ready - 1, BED_AM_MAX + 1, 0);
+    e->flags |= WF_NODE_BESIDE;
+}
+static void e_inside(struct wf_node_entry *e)
+{
+    e->ready = wf_shm_ready((uint32_t)e->ready - 1, 33, 0);
+}
+static void e_reply_max(struct wf_node_entry *e)
+{
+    e->ready = wf_shm_ready((uint32_t)e->ready - 1, 8, BED_AM_MAX + 2);
+    e->place = 0;
+}
+static void e_nargs(struct wf_node_entry *e)
+{
+    e->nargs = 17;
+    e->flags |= WF_NODE_BESIDE;
+}
+static void e_slot(struct wf_node_entry *e)
+{
+    e->slot = WF_NODE_SLOTS;
+}
+static void e_flags(struct wf_node_entry *e)
+{
+    e->flags |= 16;
+}
+static void e_place(struct wf_node_entry *e)
+{
+    e->place = 3;
+}
+static void e_place_reply(struct wf_node_entry *e)
+{
+    e->ready = wf_shm_ready((uint32_t)e->ready - 1, 8, 9);
+    e->place = WF_NODE_PLACES;
+}
+static void e_reply_wants(struct wf_node_entry *e)
+{
+    e->ready = wf_shm_ready((uint32_t)e->ready - 1, 8, 9);
+    e->place = 0;
+    e->flags |= WF_NODE_REPLY;
+}
+static void e_no_reply(struct wf_node_entry *e)
+{
+    e->flags |= WF_NODE_NO_REPLY;
+}
+static void e_block(struct wf_node_entry *e)
+{
+    e->flags |= WF_NODE_BESIDE;
+    e->where = wf_node_submit_blocks(WF_NODE_RING_MIN);
+}
+static void r_index(struct wf_node_record *r)
+{
+    r->index = 16;
+}
+static void r_word(struct wf_node_record *r)
+{
+    r->word = BED_WORD + 1;
+}
+static void r_word_unused(struct wf_node_record *r)
+{
+    r->word = BED_WORD - 1;
+}
+static void r_flags(struct wf_node_record *r)
+{
+    r->flags = 1;
+}
+
+/* Client 0 breaks a rule: its endpoint ends, its program is told, and client 1 notices nothing. */
+static void lie(void (*entry)(struct wf_node_entry *), void (*record)(struct wf_node_record *),
+                uint32_t taken)
+{
+    struct bed *bed = bed_new(2, 8);
+    struct bed_client *liar = &bed->clients[0][0], *other = &bed->clients[0][1];
+    OK(send_to(liar, 0, 8, 0));
+    if (entry)
+        entry(&liar->submit->entries[0]);
+    if (record)
+        record(&liar->submit->records[liar->to[0]->slot]);
+    OK(send_to(other, 1, 8, 0));
+    if (taken) {
+        OK(send_to(&bed->clients[1][0], 0, 8, 0));
+        (void)run(bed, 3);
+        liar->submit->taken = taken;
+        (void)wf_node_port_refresh(liar->port);
+    }
+    (void)run(bed, 4);
+    assert_int_equal(bed->services[0].failed, 1);
+    assert_int_equal(liar->event->status, WEFT_EPROTO);
+    assert_int_equal(liar->why, WEFT_EPROTO);
+    assert_int_equal(send_to(liar, 0, 8, 0), WEFT_EPROTO);
+    OK(send_to(other, 1, 8, 0));
+    (void)run(bed, 4);
+    assert_int_equal(bed->clients[1][1].got[0], 2);
+    assert_int_equal(other->ended + bed->clients[1][1].ended, 0);
+    bed_free(bed);
+}
+
+static void lies(void **state)
+{
+    static void (*const entries[])(struct wf_node_entry *) = {
+        e_len,   e_inside,      e_reply_max,   e_nargs,    e_slot, e_flags,
+        e_place, e_place_reply, e_reply_wants, e_no_reply, e_block};
+    static void (*const records[])(struct wf_node_record *) = {r_index, r_word, r_word_unused,
+                                                               r_flags};
+    (void)state;
+    for (size_t i = 0; i < WF_ARRAY_LEN(entries); i++)
+        lie(entries[i], NULL, 0);
+    for (size_t i = 0; i < WF_ARRAY_LEN(records); i++)
+        lie(NULL, records[i], 0);
+    lie(NULL, NULL, 2);
+    lie(NULL, NULL, UINT32_MAX);
+}
+
+/* ---- what the client checks ---- */
+
+static void service_lies(unsigned what)
+{
+    struct bed *bed = bed_new(1, 8);
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    struct wf_node_entry *e = &to->event->entries[0];
+    uint16_t attempt;
+    to->stopped = true;
+    OK(send_to(from, 0, 8, 9));
+    attempt = from->to[0]->attempt;
+    (void)run(bed, 2);
+    to->stopped = false;
+    if (what == 0)
+        from->event->slots[from->to[0]->slot].acked = 2 | (uint64_t)attempt << 32;
+    else if (what == 1)
+        e->number = 1;
+    else if (what == 2)
+        e->nargs = 17;
+    else if (what == 3)
+        e->flags = 0; /* no address, and of nobody known */
+    else if (what == 4)
+        e->where = WF_NODE_RING_MIN / 2 / WF_NODE_BLOCK;
+    else if (what == 5)
+        e->place = WF_NODE_PLACES;
+    else if (what == 6)
+        from->event->places[0].ready = wf_shm_ready(from->c->places[0].use, 9, 0);
+    else if (what == 7)
+        e->ready = wf_shm_ready(0, BED_AM_MAX + 1, 9);
+    wf_shm_bell_ring(&from->event->bell, (uint32_t)from->to[0]->slot);
+    wf_shm_bell_ring(&from->event->bell, WF_NODE_SLOTS);
+    (void)wf_node_client_poll(from->c, 0, 10);
+    (void)wf_node_client_poll(to->c, 0, 10);
+    assert_int_equal(from->c->failed || to->c->failed, true);
+    assert_int_equal(received, what == 0 || what == 6); /* a lie to the sender */
+    bed_free(bed);
+}
+
+static void lies_of_services(void **state)
+{
+    (void)state;
+    for (unsigned what = 0; what < 8; what++)
+        service_lies(what);
+}
+
+/* ---- frames ---- */
+
+/* DATA of client 0 of side 0 to client 0 of side 1, which begins an attempt. */
+static size_t frame_fill(struct bed *bed, uint32_t *a, uint8_t *data)
+{
+    const struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    const uint64_t tag = bed_tag(NULL, &from->address);
+    const struct wf_contact contact = {.port = 7, .count = 1};
+    memset(data, 0, WF_NODE_SENDER + 8);
+    wf_address_pack(&from->address, &contact, data);
+    a[0] = to->index | (uint32_t)from->index << 12;
+    a[1] = (uint32_t)bed_tag(NULL, &to->address);
+    a[2] = (uint32_t)tag;
+    a[3] = (uint32_t)(tag >> 32);
+    a[4] = 0;
+    a[5] = from->address.ep | 1u << 16;
+    a[6] = 1;
+    a[7] = WF_NODE_NO_PLACE | (uint32_t)WF_NODE_BEGIN << 8 | 8u << 16;
+    return WF_NODE_SENDER + 8;
+}
+
+static enum weft_status frame_try(unsigned arg, uint32_t value, int nargs, int more, int byte)
+{
+    struct bed *bed = bed_new(1, 8);
+    uint32_t a[10] = {0};
+    uint8_t data[WF_NODE_SENDER + 64];
+    size_t len = frame_fill(bed, a, data);
+    enum weft_status status;
+    a[arg] ^= value;
+    if (byte >= 0)
+        data[byte] ^= 1;
+    status = wf_node_frame_take(bed->services[1].mover, BED_WORD, 0, WF_NODE_FRAME_DATA, a,
+                                (unsigned)nargs, data, len + (size_t)more);
+    (void)run(bed, 3);
+    assert_int_equal(received, status == WEFT_OK && !value);
+    bed_free(bed);
+    return status;
+}
+
+static void frames(void **state)
+{
+    const uint32_t args[3] = {0};
+    struct bed *bed;
+    (void)state;
+    OK(frame_try(0, 0, 8, 0, -1));
+    OK(frame_try(1, 1, 8, 0, -1)); /* another endpoint: answered, not delivered */
+    assert_int_equal(frame_try(0, 16 << 12, 8, 0, -1), WEFT_EPROTO);
+    assert_int_equal(frame_try(0, 16, 8, 0, -1), WEFT_EPROTO);
+    assert_int_equal(frame_try(2, 1, 8, 0, -1), WEFT_EPROTO);       /* not the tag of the address */
+    assert_int_equal(frame_try(5, 1, 8, 0, -1), WEFT_EPROTO);       /* not its endpoint */
+    assert_int_equal(frame_try(5, 1 << 16, 8, 0, -1), WEFT_EPROTO); /* attempt 0 */
+    assert_int_equal(frame_try(6, 17 << 8, 8, 0, -1), WEFT_EPROTO);
+    assert_int_equal(frame_try(6, 9 << 16, 8, 0, -1), WEFT_EPROTO); /* a reply, but no use */
+    assert_int_equal(frame_try(7, WF_NODE_BESIDE << 8, 8, 0, -1), WEFT_EPROTO);
+    assert_int_equal(frame_try(7, 64 << 8, 8, 0, -1), WEFT_EPROTO);
+    assert_int_equal(frame_try(7, 1 << 16, 8, 0, -1), WEFT_EPROTO); /* not the length */
+    assert_int_equal(frame_try(0, 0, 8, 1, -1), WEFT_EPROTO);
+    assert_int_equal(frame_try(0, 0, 9, 0, -1), WEFT_EPROTO);
+    assert_int_equal(frame_try(0, 0, 8, 0, 0), WEFT_EPROTO); /* no address */
+    bed = bed_new(1, 8);
+    assert_int_equal(wf_node_frame_take(bed->services[0].mover, BED_WORD, 0, 99, args, 3, NULL, 0),
+                     WEFT_EPROTO);
+    assert_int_equal(wf_node_frame_take(bed->services[0].mover, BED_WORD, 0, WF_NODE_FRAME_ANSWER,
+                                        args, 2, NULL, 0),
+                     WEFT_EPROTO);
+    assert_int_equal(wf_node_frame_take(bed->services[0].mover, BED_WORD, 0, WF_NODE_FRAME_ROOM_ALL,
+                                        args, 3, NULL, 0),
+                     WEFT_EPROTO);
+    bed_free(bed);
+}
+
+/* ---- behaviour ---- */
+
+/* A stopped receiver: its flows are refused, others go on, and once all that is refused is known,
+ * the services do no endless work. */
+static void stopped(void **state)
+{
+    struct bed *bed = bed_new(2, 8);
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    unsigned sent = 0;
+    (void)state;
+    to->stopped = true;
+    for (int i = 0; i < 200; i++) {
+        sent += send_to(from, 0, BED_AM_MAX - 1200, 0) == WEFT_OK;
+        sent += send_to(&bed->clients[0][1], 0, BED_AM_MAX, 0) == WEFT_OK;
+        (void)run(bed, 1);
+    }
+    assert_true(sent > 16 && sent < 200 && !received);
+    (void)run(bed, 20);
+    assert_true(run(bed, 100) < 3);
+    for (int i = 0; i < 500; i++) {
+        OK(send_to(from, 1, 1000, 0)); /* to the other one, which receives */
+        (void)run(bed, 2);
+    }
+    assert_int_equal(bed->clients[1][1].got[0], 500);
+    to->stopped = false;
+    (void)run(bed, 50);
+    assert_int_equal(to->got[0], sent);
+    bed_free(bed);
+}
+
+/* The destination has gone: its flows end, with what the service knows of its process. */
+static void gone(void **state)
+{
+    (void)state;
+    for (int dead = 0; dead < 2; dead++) {
+        struct bed *bed = bed_new(dead ? 1 : 2, 8);
+        struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+        if (!dead) { /* the process has another endpoint */
+            bed->services[1].mover->by_index[to->index] = NULL;
+            wf_node_port_find(bed->services[1].mover, 6, bed->clients[1][1].port->tag & UINT32_MAX)
+                ->next_of_index = to->port;
+            bed->services[1].mover->by_index[to->index] = bed->clients[1][1].port;
+        }
+        OK(send_to(from, 0, 8, 9));
+        if (dead) {
+            wf_node_port_detach(to->port);
+            to->attached = false;
+        } else {
+            to->port->tag++; /* an endpoint of the same index, but another one */
+        }
+        (void)run(bed, 3);
+        assert_int_equal(from->ended, 1);
+        assert_int_equal(from->why, dead ? WEFT_EPEER : WEFT_ECLOSED);
+        assert_int_equal(send_to(from, 0, 8, 0), from->why);
+        assert_true(from->c->places_free == UINT64_MAX);
+        if (!dead) {
+            bed->clients[1][1].port->next_of_index = NULL;
+            to->port->next_of_index = NULL;
+            bed->services[1].mover->by_index[to->index] = to->port;
+        }
+        bed_free(bed);
+    }
+}
+
+/* A service that is lost ends the flows to it. */
+static void lost(void **state)
+{
+    struct bed *bed = bed_new(1, 8);
+    struct bed_client *from = &bed->clients[0][0];
+    (void)state;
+    OK(send_to(from, 0, 8, 9));
+    OK(wf_node_session_set(bed->services[0].mover, BED_WORD, WF_NODE_LOST));
+    (void)wf_node_client_poll(from->c, 0, 1);
+    assert_int_equal(from->why, WEFT_EPEER);
+    bed_free(bed);
+}
+
+/* A sleeping client is woken once for each sleep. */
+static void wakes(void **state)
+{
+    struct bed *bed = bed_new(1, 8);
+    struct bed_client *to = &bed->clients[1][0];
+    (void)state;
+    to->stopped = true;
+    to->submit->sleep_epoch = 1;
+    OK(send_to(&bed->clients[0][0], 0, 8, 0));
+    OK(send_to(&bed->clients[0][0], 0, 8, 0));
+    (void)run(bed, 2);
+    assert_int_equal(to->wakes, 1);
+    assert_true(wf_node_client_pending(to->c));
+    bed_free(bed);
+}
+
+/* More flows than slots: each gets its turn. */
+static void few_slots(void **state)
+{
+    struct bed *bed = bed_new(3, 1);
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        for (unsigned k = 0; k < 3; k++)
+            (void)send_to(&bed->clients[0][0], (k + (unsigned)i) % 3, 100, 101);
+        (void)run(bed, 4);
+    }
+    assert_true(received > 90);
+    for (unsigned k = 0; k < 3; k++)
+        assert_true(bed->clients[1][k].got[0] > 20);
+    bed_free(bed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes),   cmocka_unit_test(bodies),   cmocka_unit_test(blocks),
+        cmocka_unit_test(lies),    cmocka_unit_test(frames),   cmocka_unit_test(lies_of_services),
+        cmocka_unit_test(stopped), cmocka_unit_test(gone),     cmocka_unit_test(lost),
+        cmocka_unit_test(wakes),   cmocka_unit_test(few_slots)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
