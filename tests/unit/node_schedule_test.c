@@ -108,7 +108,7 @@ static void client_step(struct bed *bed, struct bed_client *b)
     for (unsigned n = bed_draw(bed, 4); n; n--)
         send_one(bed, b);
     (void)wf_node_client_poll(b->c, bed->now, (int)bed_draw(bed, 6));
-    CHECK(!b->c->failed && !b->ended);
+    CHECK(!b->c->failed && !b->c->strange && !b->ended);
     CHECK(b->c->own_bytes <= b->c->sent_bytes);
     CHECK(b->c->sent_bytes <= 5u * bed->limits.size + 2 * BED_SIDE * wf_node_longest(BED_AM_MAX));
     CHECK(b->c->replies <= WF_NODE_WINDOW && b->c->reply_bytes <= bed->limits.size / 4);

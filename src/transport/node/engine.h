@@ -149,6 +149,7 @@ struct node_client {
     uint32_t sender_mask, nsenders;
     const struct node_am *replying; /* the request that may be replied to */
     uint64_t dropped;               /* messages that came twice */
+    uint64_t strange;               /* and those dropped because their sender breaks the protocol */
     const struct node_client_ops *ops;
     void *owner;
     uint32_t args[WF_NODE_ARGS];

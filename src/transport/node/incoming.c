@@ -73,7 +73,13 @@ void wf_node_senders_free(struct node_client *c)
 
 /* ---- the event ring ---- */
 
-enum arrival { DELIVERED, DROPPED, WAITS, BAD };
+enum arrival {
+    DELIVERED,
+    DROPPED, /* it came twice */
+    STRANGE, /* its sender has left a number out */
+    WAITS,
+    BAD, /* the service errs */
+};
 
 static bool entry_ok(const struct node_client *c, const struct wf_node_entry *e,
                      const struct node_am *am)
@@ -102,12 +108,12 @@ static struct node_sender *sender_of(struct node_client *c, const struct wf_node
     bool bad = false;
     if (s)
         return s;
-    *why = BAD;
+    *why = STRANGE;
     if (!(e->flags & WF_NODE_BEGIN) || e->number)
         return NULL;
     s = sender_new(c, e->event.tag, block, &bad);
-    if (!s && !bad)
-        *why = WAITS;
+    if (!s)
+        *why = bad ? BAD : WAITS;
     return s;
 }
 
@@ -145,7 +151,7 @@ static enum arrival entry_take(struct node_client *c, const struct wf_node_entry
     if ((int32_t)(e->number - am.from->expect) < 0)
         return DROPPED; /* a successor of a service sent it again */
     if (e->number != am.from->expect)
-        return BAD;
+        return STRANGE;
     if (am.reply_max && !wf_node_reply_room(c, &am))
         return WAITS;
     if (e->flags & WF_NODE_BESIDE) {
@@ -186,6 +192,7 @@ int wf_node_events_poll(struct node_client *c, int budget)
             break;
         }
         c->dropped += a == DROPPED;
+        c->strange += a == STRANGE;
         c->head++;
         events++;
     }
