@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Messages of 8 bytes from a client through two node services to another client, in one process and
+ * with a lane that only copies: what bench/node-path counts the instructions of.
+ *
+ *     node_path MESSAGES */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common.h"
+#include "node/mover.h"
+#include "transport/node/engine.h"
+
+enum { BATCH = 32, LANE = 64, WORD = 0, SIZE = 256 << 10, AM_MAX = 8192 };
+
+struct frame {
+    uint32_t kind, nargs, len;
+    uint32_t args[16];
+    uint8_t data[256];
+};
+
+struct side {
+    struct node_mover *mover;
+    struct node_client *client;
+    struct node_port *port;
+    struct wf_node_page *page;
+    struct frame lane[LANE]; /* to the other side */
+    uint32_t head, tail;
+    struct node_mover_ops ops;
+};
+
+static struct side sides[2];
+static uint64_t received;
+
+/* Not a cost of the service: over TCP it would be the channel's. */
+__attribute__((noinline)) enum weft_status lane_send(void *owner, uint16_t word, unsigned lane,
+                                                     unsigned kind, const uint32_t *args,
+                                                     unsigned nargs, const void *data, size_t len);
+__attribute__((noinline)) enum weft_status lane_send(void *owner, uint16_t word, unsigned lane,
+                                                     unsigned kind, const uint32_t *args,
+                                                     unsigned nargs, const void *data, size_t len)
+{
+    struct side *s = owner;
+    struct frame *f = &s->lane[s->tail % LANE];
+    (void)word;
+    (void)lane;
+    if (s->tail - s->head == LANE || len > sizeof f->data)
+        return WEFT_AGAIN;
+    f->kind = kind;
+    f->nargs = nargs;
+    f->len = (uint32_t)len;
+    memcpy(f->args, args, 4 * nargs);
+    if (len)
+        memcpy(f->data, data, len);
+    s->tail++;
+    return WEFT_OK;
+}
+
+static bool has_room(void *owner, uint16_t word, unsigned lane)
+{
+    (void)owner;
+    (void)word;
+    (void)lane;
+    return true;
+}
+
+static uint64_t tag_of(void *owner, const struct wf_address *a)
+{
+    (void)owner;
+    return a->process.token[0];
+}
+
+static void no_wake(void *owner, struct node_port *port)
+{
+    (void)owner;
+    (void)port;
+}
+
+static void on_message(void *owner, const struct node_am *am)
+{
+    (void)owner;
+    received += am->len == 8;
+}
+
+static void on_end(void *owner, struct node_flow *flow, enum weft_status why)
+{
+    (void)owner;
+    (void)flow;
+    CHECK(why == WEFT_OK); /* a flow has ended */
+}
+
+static void on_resolve(void *owner, struct node_flow *flow)
+{
+    (void)owner;
+    (void)flow;
+}
+
+static void wake(void *owner)
+{
+    (void)owner;
+}
+
+static void side_open(struct side *s, uint64_t tag)
+{
+    static const struct node_client_ops client_ops = {on_message, on_message, on_end, on_resolve,
+                                                      wake};
+    struct node_mover_params mover = {.lanes = 4, .index_bits = 9, .rows = 65536, .waiters = 4096};
+    struct node_client_params client = {.size = SIZE, .am_max = AM_MAX, .ops = &client_ops};
+    struct node_port_params port = {.size = SIZE,
+                                    .am_max = AM_MAX,
+                                    .index = 3,
+                                    .address = {.version = WF_ADDRESS_VERSION,
+                                                .size = sizeof(struct wf_address),
+                                                .process = {.pid = 1, .token = {tag}}}};
+    s->ops = (struct node_mover_ops){lane_send, has_room, tag_of, no_wake, no_wake, s};
+    mover.ops = &s->ops;
+    client.page = mover.page = s->page = wf_lines_new(sizeof *s->page);
+    client.submit = port.submit = wf_lines_new(SIZE);
+    client.event = port.event = wf_lines_new(SIZE);
+    CHECK(s->page && port.submit && port.event);
+    CHECK(wf_node_mover_open(&mover, &s->mover) == WEFT_OK);
+    CHECK(wf_node_client_open(&client, &s->client) == WEFT_OK);
+    CHECK(wf_node_port_attach(s->mover, &port, &s->port) == WEFT_OK);
+    CHECK(wf_node_session_set(s->mover, WORD, WF_NODE_UP) == WEFT_OK);
+}
+
+/* ---- the steps, each a function that callgrind can tell apart ---- */
+
+#define STEP __attribute__((noinline)) void
+STEP client_send(struct node_flow *flow);
+STEP client_poll(struct side *s);
+STEP receiver_poll(struct side *s);
+STEP service_turn(struct side *s);
+STEP service_take(struct side *from, struct side *to);
+STEP receiver_turn(struct side *s);
+STEP receiver_take(struct side *from, struct side *to);
+STEP round_trip(struct node_flow *flow);
+
+STEP client_send(struct node_flow *flow)
+{
+    static const uint64_t payload = 42;
+    const struct wf_am_out out = wf_am_out(1, NULL, 0, &payload, sizeof payload, 0);
+    for (int i = 0; i < BATCH; i++)
+        CHECK(wf_node_client_send(sides[0].client, flow, &out) == WEFT_OK);
+}
+
+STEP client_poll(struct side *s)
+{
+    (void)wf_node_client_poll(s->client, 0, BATCH);
+}
+
+STEP receiver_poll(struct side *s)
+{
+    (void)wf_node_client_poll(s->client, 0, BATCH);
+}
+
+static void frames_take(struct side *from, struct side *to)
+{
+    for (; from->head != from->tail; from->head++) {
+        const struct frame *f = &from->lane[from->head % LANE];
+        CHECK(wf_node_frame_take(to->mover, WORD, 0, f->kind, f->args, f->nargs, f->data, f->len) ==
+              WEFT_OK);
+    }
+}
+
+STEP service_turn(struct side *s)
+{
+    (void)wf_node_mover_turn(s->mover);
+}
+
+STEP service_take(struct side *from, struct side *to)
+{
+    frames_take(from, to);
+}
+
+STEP receiver_turn(struct side *s)
+{
+    (void)wf_node_mover_turn(s->mover);
+}
+
+STEP receiver_take(struct side *from, struct side *to)
+{
+    frames_take(from, to);
+}
+
+STEP round_trip(struct node_flow *flow)
+{
+    client_send(flow);
+    service_turn(&sides[0]);
+    receiver_take(&sides[0], &sides[1]);
+    receiver_turn(&sides[1]);
+    receiver_poll(&sides[1]);
+    service_take(&sides[1], &sides[0]);
+    client_poll(&sides[0]);
+}
+
+int main(int argc, char **argv)
+{
+    const struct node_target to = {.tag = 8, .index = 3, .ep = 0, .word = WORD};
+    unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 10) / BATCH : 1000;
+    struct node_flow *flow;
+    side_open(&sides[0], 7);
+    side_open(&sides[1], 8);
+    flow = wf_node_flow_find(sides[0].client, &to, false);
+    CHECK(flow != NULL);
+    client_send(flow); /* the first one begins the flow, which allocates */
+    service_turn(&sides[0]);
+    receiver_take(&sides[0], &sides[1]);
+    receiver_turn(&sides[1]);
+    receiver_poll(&sides[1]);
+    service_take(&sides[1], &sides[0]);
+    client_poll(&sides[0]);
+    for (unsigned long i = 0; i < rounds; i++)
+        round_trip(flow);
+    CHECK(received == BATCH * (rounds + 1));
+    return 0;
+}
