@@ -604,7 +604,10 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_request(struct weft_peer *peer, 
 
 #define WEFT_IOV_MAX 64 /* pieces of one operation */
 
-/* Send as weft_am_request, with the payload gathered from [count] pieces. */
+/* Send as weft_am_request, with a payload of several pieces, such as a header and a buffer. They go
+ * to where weft_am_request would write the payload: no byte is copied more often.
+ *   iov  [count] pieces, at most WEFT_IOV_MAX, of weft_am_max bytes together; a piece may be empty
+ * Returns  as weft_am_request | EINVAL (also: more than WEFT_IOV_MAX pieces) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_requestv(struct weft_peer *peer, unsigned handler,
                                                          const uint32_t *args, unsigned nargs,
                                                          const struct iovec *iov, unsigned count,

@@ -139,32 +139,60 @@ enum weft_status weft_am_request(struct weft_peer *peer, unsigned handler, const
                                     len, reply_max);
 }
 
-enum weft_status weft_am_requestv(struct weft_peer *peer, unsigned handler, const uint32_t *args,
-                                  unsigned nargs, const struct iovec *iov, unsigned count,
-                                  size_t reply_max)
+/* [iov] has passed wf_iov_check. */
+static enum weft_status send_pieces(struct weft_peer *peer, unsigned handler, const uint32_t *args,
+                                    unsigned nargs, const struct iovec *iov, unsigned count,
+                                    size_t len, size_t reply_max)
+{
+    const void *data = count ? iov->iov_base : NULL;
+    enum weft_status status =
+        request_check(peer, handler, args, nargs, count > 1 ? iov : data, len, reply_max);
+    if (status != WEFT_OK)
+        return status;
+    if (count > 1)
+        return peer->transport->requestv(wf_peer_tpeer(peer),
+                                         WF_AM_WHAT(handler, nargs) | WF_AM_WITH_PIECES(count),
+                                         args, iov, len, reply_max);
+    return peer->transport->request(wf_peer_tpeer(peer), WF_AM_WHAT(handler, nargs), args, data,
+                                    len, reply_max);
+}
+
+__attribute__((noinline)) static enum weft_status
+requestv_long(struct weft_peer *peer, unsigned handler, const uint32_t *args, unsigned nargs,
+              const struct iovec *iov, unsigned count, size_t reply_max)
 {
     struct weft_ep *ep = peer ? peer->ep : NULL;
     enum weft_status status = wf_ep_enter(ep);
-    struct wf_iov mem = {.v = iov, .n = count};
-    const void *data = count == 1 && iov ? iov->iov_base : NULL;
     size_t len = 0;
     if (status != WEFT_OK)
         return status;
     status = wf_iov_check(iov, count, &len);
-    if (status == WEFT_OK && len > ep->am_max)
-        status = WEFT_EMSGSIZE;
-    if (status == WEFT_OK && count > 1) {
-        status = wf_scratch_need(ep);
-        if (status == WEFT_OK)
-            wf_iov_gather(ep->scratch, &mem, 0, len);
-        data = ep->scratch;
-    }
     if (status == WEFT_OK)
-        status = request_check(peer, handler, args, nargs, data, len, reply_max);
-    if (status == WEFT_OK)
-        status = peer->transport->request(wf_peer_tpeer(peer), WF_AM_WHAT(handler, nargs), args,
-                                          data, len, reply_max);
+        status = send_pieces(peer, handler, args, nargs, iov, count, len, reply_max);
     return wf_ep_left(ep, status);
+}
+
+/* The fast path, as that of weft_am_request, for two pieces. The sum of their lengths has
+ * overflowed if it is less than one of them. */
+enum weft_status weft_am_requestv(struct weft_peer *peer, unsigned handler, const uint32_t *args,
+                                  unsigned nargs, const struct iovec *iov, unsigned count,
+                                  size_t reply_max)
+{
+    const struct weft_ep *ep;
+    size_t len;
+    if (__builtin_expect(!peer, 0) || __builtin_expect(count != 2, 0) || __builtin_expect(!iov, 0))
+        return requestv_long(peer, handler, args, nargs, iov, count, reply_max);
+    ep = peer->ep;
+    len = iov[0].iov_len + iov[1].iov_len;
+    if (__builtin_expect(wf_ep_flags(ep) & (WF_EP_LOCKED | WF_EP_BUSY) ||
+                             !wf_fork_gen_is(ep->fork_gen) || !iov[0].iov_base ||
+                             !iov[1].iov_base || len < iov[0].iov_len ||
+                             request_check(peer, handler, args, nargs, iov, len, reply_max),
+                         0))
+        return requestv_long(peer, handler, args, nargs, iov, count, reply_max);
+    return peer->transport->requestv(wf_peer_tpeer(peer),
+                                     WF_AM_WHAT(handler, nargs) | WF_AM_WITH_PIECES(2), args, iov,
+                                     len, reply_max);
 }
 
 enum weft_status weft_am_reply(const struct weft_am *am, unsigned handler, const uint32_t *args,

@@ -38,8 +38,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <weft/weft.h>
 
+#include "base/util.h"
 #include "transport/address.h"
 
 struct wf_transport;
@@ -66,20 +68,26 @@ struct wf_nic_memory {
     const struct wf_dmabuf *dmabuf; /* NULL if no dma-buf is behind the memory */
 };
 
-/* The parameter [what] of request and request_ordered. */
+/* The parameter [what] of request, request_ordered and requestv. */
 #define WF_AM_WHAT(handler, nargs) ((unsigned)(handler) | (unsigned)(nargs) << 8)
 #define WF_AM_HANDLER(what) ((what)&0xff)
 #define WF_AM_NARGS(what) ((what) >> 8 & 0xff)
 /* Added to [what]: the caller sends another message to the same peer at once, or as soon as there
  * is room. So the transport may delay this message in order to send both together. */
 #define WF_AM_MORE (1u << 16)
+/* Added to [what] of requestv: the number of pieces. */
+#define WF_AM_WITH_PIECES(pieces) ((unsigned)(pieces) << 24)
+#define WF_AM_PIECES(what) ((what) >> 24)
 
 /* An outgoing message, as transports pass it between their own functions. Fast paths do not use
  * this struct. args and data point to memory of the caller and are valid during the call. The
  * caller has checked nargs <= 16, len <= am_max, reply_max <= am_max + 1. */
 struct wf_am_out {
     const uint32_t *args;
-    const void *data;
+    union {
+        const void *data;
+        const struct iovec *iov; /* if [pieces] is not 0 */
+    };
     uint32_t len;
     uint32_t reply_max; /* 0: one-way message; else longest reply in bytes, plus 1 */
     uint16_t nargs;
@@ -87,6 +95,7 @@ struct wf_am_out {
     /* True only for a reply that reports the end of a put. The transport may send it together with
      * the next message, at the latest in the next poll, or when the endpoint is armed. */
     bool may_wait;
+    uint8_t pieces; /* number of buffers that hold the payload; 0: it is at [data] */
 };
 
 static inline struct wf_am_out wf_am_out(unsigned handler, const uint32_t *args, unsigned nargs,
@@ -98,6 +107,39 @@ static inline struct wf_am_out wf_am_out(unsigned handler, const uint32_t *args,
                               .reply_max = (uint32_t)reply_max,
                               .nargs = (uint16_t)nargs,
                               .handler = (uint8_t)handler};
+}
+
+/* Write [count] buffers, one after the other, to [dst] (pieces.c). */
+void wf_am_pieces_copy_any(uint8_t *dst, const struct iovec *iov, unsigned count);
+
+/* [what] is that of requestv. */
+static inline struct wf_am_out wf_am_outv(unsigned what, const uint32_t *args,
+                                          const struct iovec *iov, size_t len, size_t reply_max)
+{
+    struct wf_am_out out =
+        wf_am_out(WF_AM_HANDLER(what), args, WF_AM_NARGS(what), NULL, len, reply_max);
+    out.iov = iov;
+    out.pieces = (uint8_t)WF_AM_PIECES(what);
+    return out;
+}
+
+#define WF_AM_SHORT_PIECE 32 /* up to so many bytes wf_copy_small takes fewer instructions */
+
+/* Write the payload of [out], which is in two pieces or more, to [dst]. Made for a short header and
+ * one buffer: inlined at the end of a function, it needs no registers to be saved. */
+static inline void wf_am_pieces_copy(uint8_t *dst, const struct wf_am_out *out)
+{
+    const struct iovec *v = out->iov;
+    if (out->pieces != 2 || v->iov_len > WF_AM_SHORT_PIECE) {
+        wf_am_pieces_copy_any(dst, v, out->pieces);
+        return;
+    }
+    wf_copy_small(dst, v->iov_base, v->iov_len);
+    dst += v->iov_len;
+    if (v[1].iov_len <= WF_AM_SHORT_PIECE)
+        wf_copy_small(dst, v[1].iov_base, v[1].iov_len);
+    else
+        memcpy(dst, v[1].iov_base, v[1].iov_len);
 }
 
 /* A control message with a long payload, which the transport moves between the memory of two
@@ -395,6 +437,11 @@ struct wf_transport {
      * registers. */
     enum weft_status (*request)(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                 const void *data, size_t len, size_t reply_max);
+    /* Like request, with the payload in several buffers: [iov] has WF_AM_PIECES(what) entries, 2 to
+     * WEFT_IOV_MAX, of [len] bytes together. The transport copies each byte as often as request
+     * does. */
+    enum weft_status (*requestv)(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                 const struct iovec *iov, size_t len, size_t reply_max);
     /* Like request, but the messages keep their order (rule 8). If a transport keeps the order of
      * all requests, the two pointers are equal. */
     enum weft_status (*request_ordered)(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,

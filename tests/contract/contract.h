@@ -138,6 +138,10 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(am_source)                                                                                   \
     X(am_sender)                                                                                   \
     X(am_no_handler)                                                                               \
+    X(pieces_two)                                                                                  \
+    X(pieces_many)                                                                                 \
+    X(pieces_full)                                                                                 \
+    X(pieces_misuse)                                                                               \
     X(later_reply)                                                                                 \
     X(later_no_peer)                                                                               \
     X(later_two_handles)                                                                           \

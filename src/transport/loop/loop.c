@@ -195,7 +195,9 @@ static void msg_fill(struct loop_tep *t, uint32_t slot, bool reply, const struct
     m->handler = out->handler;
     if (out->nargs)
         memcpy(m->args, out->args, 4u * out->nargs);
-    if (out->len)
+    if (out->pieces)
+        wf_am_pieces_copy(payload_of(t, slot, reply), out);
+    else if (out->len)
         memcpy(payload_of(t, slot, reply), out->data, out->len);
 }
 
@@ -209,11 +211,8 @@ static void loop_wake(struct loop_tep *t)
         wf_error("cannot wake an endpoint: %m");
 }
 
-static enum weft_status request_send(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
-                                     const void *data, size_t len, size_t reply_max, bool ordered)
+static enum weft_status out_send(struct wf_tpeer *tpeer, const struct wf_am_out *out, bool ordered)
 {
-    struct wf_am_out out =
-        wf_am_out(WF_AM_HANDLER(what), args, WF_AM_NARGS(what), data, len, reply_max);
     struct loop_tep *t = LOOP_OF(tpeer->tep, loop_tep);
     uint32_t slot;
     if (!slots_make(t))
@@ -224,7 +223,7 @@ static enum weft_status request_send(struct wf_tpeer *tpeer, unsigned what, cons
     }
     for (slot = t->next; t->slots[slot].state != SLOT_FREE;)
         slot = (slot + 1) % SLOTS;
-    msg_fill(t, slot, false, &out);
+    msg_fill(t, slot, false, out);
     t->slots[slot].msg[0].ordered = ordered;
     t->slots[slot].state = SLOT_REQUEST;
     t->slots[slot].tpeer = tpeer;
@@ -236,10 +235,25 @@ static enum weft_status request_send(struct wf_tpeer *tpeer, unsigned what, cons
     return WEFT_OK;
 }
 
+static enum weft_status request_send(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                     const void *data, size_t len, size_t reply_max, bool ordered)
+{
+    struct wf_am_out out =
+        wf_am_out(WF_AM_HANDLER(what), args, WF_AM_NARGS(what), data, len, reply_max);
+    return out_send(tpeer, &out, ordered);
+}
+
 static enum weft_status loop_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                      const void *data, size_t len, size_t reply_max)
 {
     return request_send(tpeer, what, args, data, len, reply_max, false);
+}
+
+static enum weft_status loop_requestv(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                      const struct iovec *iov, size_t len, size_t reply_max)
+{
+    struct wf_am_out out = wf_am_outv(what, args, iov, len, reply_max);
+    return out_send(tpeer, &out, false);
 }
 
 static enum weft_status loop_request_ordered(struct wf_tpeer *tpeer, unsigned what,
@@ -473,6 +487,7 @@ const struct wf_transport wf_loop_transport = {
     .peer_open = loop_peer_open,
     .peer_close = loop_peer_close,
     .request = loop_request,
+    .requestv = loop_requestv,
     .request_ordered = loop_request_ordered,
     .tagged = loop_tagged,
     .reply = loop_reply,

@@ -117,6 +117,8 @@ uint32_t wf_net_ring_max(void);
 /* Append a frame to the ring. The caller has checked that there is room. */
 void wf_net_append(struct net_chan *chan, enum wf_net_kind kind, const struct wf_am_out *out,
                    uint32_t room);
+/* Like wf_net_append, for a request whose payload is in pieces. */
+void wf_net_append_pieces(struct net_chan *chan, const struct wf_am_out *out);
 /* Like wf_net_append, for a bulk frame. Returns OK | ENOMEM */
 enum weft_status wf_net_append_bulk(struct net_chan *chan, enum wf_net_kind kind,
                                     const struct wf_bulk *bulk, uint32_t room);

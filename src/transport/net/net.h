@@ -511,6 +511,8 @@ void wf_net_peer_address(const struct net_peer *peer, struct wf_address *out,
 
 enum weft_status wf_net_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                 const void *data, size_t len, size_t reply_max);
+enum weft_status wf_net_requestv(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                 const struct iovec *iov, size_t len, size_t reply_max);
 enum weft_status wf_net_tagged(struct wf_tpeer *tpeer, uint64_t tag, const void *data, size_t len);
 enum weft_status wf_net_request_ordered(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                         const void *data, size_t len, size_t reply_max);
@@ -537,13 +539,13 @@ enum weft_status wf_net_failed(const struct wf_tpeer *tpeer);
 #define WF_NET_OPS                                                                                 \
     .tpeer_size = sizeof(struct net_peer), .set_key = wf_net_set_key, .contact = wf_net_contact,   \
     .peer_open = wf_net_peer_open, .peer_close = wf_net_peer_close, .request = wf_net_request,     \
-    .request_ordered = wf_net_request_ordered, .tagged = wf_net_tagged,                            \
-    .request_after = wf_net_request_after, .request_bulk = wf_net_request_bulk,                    \
-    .reply = wf_net_reply, .reply_bulk = wf_net_reply_bulk, .source = wf_net_source,               \
-    .is_away = wf_net_is_away, .is_sent = wf_net_is_sent, .arm = wf_net_arm,                       \
-    .disarm = wf_net_disarm, .heed = wf_net_heed, .find = wf_net_find, .address = wf_net_address,  \
-    .is_same = wf_net_is_same, .pull = wf_net_pull, .remote_map = wf_net_remote_map,               \
-    .remote_unmap = wf_net_remote_unmap, .flush = wf_net_status, .status = wf_net_status,          \
-    .failed = wf_net_failed
+    .requestv = wf_net_requestv, .request_ordered = wf_net_request_ordered,                        \
+    .tagged = wf_net_tagged, .request_after = wf_net_request_after,                                \
+    .request_bulk = wf_net_request_bulk, .reply = wf_net_reply, .reply_bulk = wf_net_reply_bulk,   \
+    .source = wf_net_source, .is_away = wf_net_is_away, .is_sent = wf_net_is_sent,                 \
+    .arm = wf_net_arm, .disarm = wf_net_disarm, .heed = wf_net_heed, .find = wf_net_find,          \
+    .address = wf_net_address, .is_same = wf_net_is_same, .pull = wf_net_pull,                     \
+    .remote_map = wf_net_remote_map, .remote_unmap = wf_net_remote_unmap, .flush = wf_net_status,  \
+    .status = wf_net_status, .failed = wf_net_failed
 
 #endif

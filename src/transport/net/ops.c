@@ -56,7 +56,8 @@ static enum weft_status reserve(struct net_chan *chan, uint32_t bytes, size_t re
     return WEFT_OK;
 }
 
-static enum weft_status request_put(struct net_chan *chan, const struct wf_am_out *out, bool more)
+static inline enum weft_status request_put(struct net_chan *chan, const struct wf_am_out *out,
+                                           bool more)
 {
     enum weft_status status = chan ? WEFT_OK : WEFT_ENOMEM;
     if (chan)
@@ -64,7 +65,10 @@ static enum weft_status request_put(struct net_chan *chan, const struct wf_am_ou
             reserve(chan, wf_net_head_size(out->nargs) + wf_net_padded(out->len), out->reply_max);
     if (status != WEFT_OK)
         return status;
-    wf_net_append(chan, WF_NET_REQUEST, out, out->reply_max);
+    if (out->pieces)
+        wf_net_append_pieces(chan, out);
+    else
+        wf_net_append(chan, WF_NET_REQUEST, out, out->reply_max);
     wf_net_ride(chan);
     wf_net_count(chan->session->ep, WF_STAT_REQUESTS_SENT, 1);
     if (more && chan->open)
@@ -74,23 +78,36 @@ static enum weft_status request_put(struct net_chan *chan, const struct wf_am_ou
     return WEFT_OK;
 }
 
+static inline __attribute__((always_inline)) enum weft_status
+out_send(struct wf_tpeer *tpeer, const struct wf_am_out *out, bool more, bool ordered)
+{
+    enum weft_status status = WEFT_OK;
+    struct net_session *session = session_of(NET_OF(tpeer, net_peer), &status);
+    if (!session)
+        return status;
+    return request_put(wf_net_session_pick(session, ordered), out, more);
+}
+
 static inline enum weft_status request_send(struct wf_tpeer *tpeer, unsigned what,
                                             const uint32_t *args, const void *data, size_t len,
                                             size_t reply_max, bool ordered)
 {
     struct wf_am_out out =
         wf_am_out(WF_AM_HANDLER(what), args, WF_AM_NARGS(what), data, len, reply_max);
-    enum weft_status status = WEFT_OK;
-    struct net_session *session = session_of(NET_OF(tpeer, net_peer), &status);
-    if (!session)
-        return status;
-    return request_put(wf_net_session_pick(session, ordered), &out, what & WF_AM_MORE);
+    return out_send(tpeer, &out, what & WF_AM_MORE, ordered);
 }
 
 enum weft_status wf_net_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                 const void *data, size_t len, size_t reply_max)
 {
     return request_send(tpeer, what, args, data, len, reply_max, false);
+}
+
+enum weft_status wf_net_requestv(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                 const struct iovec *iov, size_t len, size_t reply_max)
+{
+    struct wf_am_out out = wf_am_outv(what, args, iov, len, reply_max);
+    return out_send(tpeer, &out, false, false);
 }
 
 enum weft_status wf_net_request_ordered(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,

@@ -125,6 +125,28 @@ void wf_net_append(struct net_chan *chan, enum wf_net_kind kind, const struct wf
     chan->head += size;
 }
 
+/* Write a payload in pieces where it wraps in the ring. */
+__attribute__((noinline)) static void ring_put_pieces(struct net_chan *chan, uint32_t at,
+                                                      const struct wf_am_out *out)
+{
+    for (unsigned i = 0; i < out->pieces; at += (uint32_t)out->iov[i++].iov_len)
+        if (out->iov[i].iov_len)
+            ring_put(chan, at, out->iov[i].iov_base, out->iov[i].iov_len);
+}
+
+void wf_net_append_pieces(struct net_chan *chan, const struct wf_am_out *out)
+{
+    uint32_t size = put_head(chan, WF_NET_REQUEST, out, out->reply_max);
+    uint32_t at = chan->head + wf_net_head_size(out->nargs), offset = at & chan->mask;
+    chan->head += size;
+    if (out->len)
+        clear_padding(chan, chan->head);
+    if (out->len <= chan->mask + 1 - offset)
+        wf_am_pieces_copy(chan->ring + offset, out);
+    else
+        ring_put_pieces(chan, at, out);
+}
+
 void wf_net_append_bye(struct net_chan *chan, uint32_t lanes)
 {
     struct wf_am_out out = {.args = &lanes, .nargs = 1};

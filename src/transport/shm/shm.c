@@ -375,6 +375,7 @@ const struct wf_transport wf_shm_transport = {
     .peer_open = shm_peer_open,
     .peer_close = shm_peer_close,
     .request = wf_shm_request,
+    .requestv = wf_shm_requestv,
     .request_ordered = wf_shm_request,
     .tagged = wf_shm_tagged,
     .reply = wf_shm_reply,

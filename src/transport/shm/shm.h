@@ -428,6 +428,8 @@ uint64_t wf_shm_memory_bound(unsigned endpoints, uint32_t am_max);
 /* tx.c */
 enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                 const void *data, size_t len, size_t reply_max);
+enum weft_status wf_shm_requestv(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                 const struct iovec *iov, size_t len, size_t reply_max);
 enum weft_status wf_shm_tagged(struct wf_tpeer *tpeer, uint64_t tag, const void *data, size_t len);
 void wf_shm_tx_count(struct shm_tx *tx);
 int wf_shm_tx_poll(struct shm_tx *tx, int budget);

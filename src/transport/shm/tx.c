@@ -158,9 +158,17 @@ static inline void line_args(struct wf_shm_line *line, const struct wf_am_out *o
         wf_shm_copy_args(line->data + WF_SHM_DATA - 4u * out->nargs, out->args, out->nargs);
 }
 
+__attribute__((noinline)) static void pieces_copy(uint8_t *dst, const struct wf_am_out *out)
+{
+    wf_am_pieces_copy(dst, out);
+}
+
 static inline void line_data(struct wf_shm_line *line, const struct wf_am_out *out)
 {
-    wf_copy_small(line->data, out->data, out->len);
+    if (__builtin_expect(out->pieces, 0))
+        pieces_copy(line->data, out);
+    else
+        wf_copy_small(line->data, out->data, out->len);
     line_args(line, out);
 }
 
@@ -189,7 +197,9 @@ static void block_fill(struct shm_tx *tx, uint32_t at, bool args, const struct w
         block += WF_SHM_ARGS_BLOCK;
     }
     WF_HOOK("send.payload");
-    if (out->len)
+    if (__builtin_expect(out->pieces, 0))
+        pieces_copy(block, out);
+    else if (out->len)
         memcpy(block, out->data, out->len);
 }
 
@@ -292,6 +302,17 @@ static enum weft_status tx_send(struct shm_tx *tx, const struct wf_am_out *out)
     return is_one_line(out) ? send_line(tx, tx->tail, out) : send_large(tx, out);
 }
 
+static inline enum weft_status out_send(struct wf_tpeer *tpeer, const struct wf_am_out *out)
+{
+    struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
+    if (!peer->tx) {
+        enum weft_status status = wf_shm_tx_connect(SHM_OF(tpeer->tep, shm_tep), peer);
+        if (status != WEFT_OK)
+            return status;
+    }
+    return tx_send(peer->tx, out);
+}
+
 __attribute__((noinline)) static enum weft_status request_slow(struct wf_tpeer *tpeer,
                                                                unsigned what, const uint32_t *args,
                                                                const void *data, size_t len,
@@ -299,13 +320,7 @@ __attribute__((noinline)) static enum weft_status request_slow(struct wf_tpeer *
 {
     struct wf_am_out out =
         wf_am_out(WF_AM_HANDLER(what), args, WF_AM_NARGS(what), data, len, reply_max);
-    struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
-    if (!peer->tx) {
-        enum weft_status status = wf_shm_tx_connect(SHM_OF(tpeer->tep, shm_tep), peer);
-        if (status != WEFT_OK)
-            return status;
-    }
-    return tx_send(peer->tx, &out);
+    return out_send(tpeer, &out);
 }
 
 /* Send any message that fits in one line and expects no reply, if there is credit. All other
@@ -346,6 +361,35 @@ enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uin
     WF_HOOK("send.header");
     if (len)
         memcpy(line->data, data, 8);
+    if (WF_AM_NARGS(what))
+        wf_shm_copy_args(line->data + WF_SHM_DATA - 4u * WF_AM_NARGS(what), args,
+                         WF_AM_NARGS(what));
+    return line_publish(tx, line, tx->tail, (uint32_t)len, 0);
+}
+
+__attribute__((noinline)) static enum weft_status requestv_slow(struct wf_tpeer *tpeer,
+                                                                unsigned what, const uint32_t *args,
+                                                                const struct iovec *iov, size_t len,
+                                                                size_t reply_max)
+{
+    struct wf_am_out out = wf_am_outv(what, args, iov, len, reply_max);
+    return out_send(tpeer, &out);
+}
+
+/* As request_line, for a payload in two pieces. */
+enum weft_status wf_shm_requestv(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                 const struct iovec *iov, size_t len, size_t reply_max)
+{
+    struct shm_tx *tx = SHM_OF(tpeer, shm_peer)->tx;
+    struct wf_shm_line *line;
+    if (__builtin_expect(!tx || tx->tail == tx->credit_end, 0) || reply_max ||
+        len + 4 * WF_AM_NARGS(what) > WF_SHM_DATA || WF_AM_PIECES(what) != 2)
+        return requestv_slow(tpeer, what, args, iov, len, reply_max);
+    line = line_ahead(tx, tx->tail);
+    wf_shm_header_short(line, what & 0xffff);
+    WF_HOOK("send.header");
+    wf_copy_small(line->data, iov[0].iov_base, iov[0].iov_len);
+    wf_copy_small(line->data + iov[0].iov_len, iov[1].iov_base, iov[1].iov_len);
     if (WF_AM_NARGS(what))
         wf_shm_copy_args(line->data + WF_SHM_DATA - 4u * WF_AM_NARGS(what), args,
                          WF_AM_NARGS(what));
