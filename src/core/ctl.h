@@ -88,6 +88,14 @@ static inline enum weft_status wf_ctl_request_part(struct weft_peer *peer, enum 
                                             args, data, len, reply_max);
 }
 
+/* Returns the length of the longest payload that wf_ctl_request_part takes at this moment. */
+static inline size_t wf_ctl_request_max(const struct weft_peer *peer)
+{
+    return peer->transport->request_max
+               ? peer->transport->request_max((const struct wf_tpeer *)(const void *)peer->tpeer)
+               : peer->ep->am_max;
+}
+
 static inline enum weft_status wf_ctl_request(struct weft_peer *peer, enum wf_ctl handler,
                                               const uint32_t *args, unsigned nargs,
                                               const void *data, size_t len, size_t reply_max)

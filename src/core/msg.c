@@ -86,7 +86,7 @@ send_slow(struct weft_peer *peer, uint64_t tag, const void *buf, size_t len, str
         return wf_ep_left(ep, status);
     if (send_is_short(peer, buf, len))
         return send_short(peer, tag, buf, len, op);
-    if (len <= ep->eager_max && flow_idle(peer)) {
+    if ((len <= ep->eager_max || (op && wf_msg_is_one(peer, len))) && flow_idle(peer)) {
         enum wf_credit credit = wf_msg_credit(peer, len);
         if (credit == WF_CREDIT_QUIET || credit == WF_CREDIT_ASK)
             status = wf_msg_whole_send(peer, tag, buf, len, credit);

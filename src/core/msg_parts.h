@@ -3,10 +3,18 @@
 #ifndef WF_CORE_MSG_PARTS_H
 #define WF_CORE_MSG_PARTS_H
 
+#include "core/ctl.h"
 #include "core/msg_recv.h"
 
 /* The greatest value, in bytes, of WEFT_MSG_EAGER. */
 #define WF_MSG_EAGER_MAX (WF_MSG_WINDOW / 2)
+
+/* May a message of one buffer of [len] bytes be sent whole at this moment, though it is longer than
+ * eager_max? Only messages with an op are. */
+static inline bool wf_msg_is_one(const struct weft_peer *peer, size_t len)
+{
+    return len <= peer->ep->parts_max && len <= wf_ctl_request_max(peer);
+}
 
 /* Push a message in parts, a request of the kind SEND, with [credit], which is QUIET or ASK. */
 enum weft_status wf_msg_parts_push(struct wf_req *req, enum wf_credit credit);

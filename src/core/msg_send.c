@@ -102,6 +102,13 @@ static enum weft_status push_offer(struct wf_req *req)
     return WEFT_PENDING;
 }
 
+/* Does the message leave as one active message, not as several parts? */
+static bool is_whole(const struct wf_req *req)
+{
+    return req->len <= req->ep->eager_max ||
+           (!req->sent && req->mem.n == 1 && wf_msg_is_one(req->peer, req->len));
+}
+
 static enum weft_status push_eager(struct wf_req *req)
 {
     enum wf_credit credit = req->sent ? WF_CREDIT_QUIET : wf_msg_credit(req->peer, req->len);
@@ -113,8 +120,7 @@ static enum weft_status push_eager(struct wf_req *req)
         req->kind = WF_REQ_OFFER;
         return push_offer(req);
     }
-    return req->len <= req->ep->eager_max ? push_whole(req, credit)
-                                          : wf_msg_parts_push(req, credit);
+    return is_whole(req) ? push_whole(req, credit) : wf_msg_parts_push(req, credit);
 }
 
 enum weft_status wf_msg_send_push(struct wf_req *req)
@@ -130,7 +136,7 @@ enum weft_status wf_msg_send_later(struct weft_peer *peer, uint64_t tag, const s
     bool eager = path == WF_PATH_WHOLE || path == WF_PATH_PARTS;
     enum weft_status status;
     struct wf_req *req;
-    if (path != WF_PATH_WHOLE && !op)
+    if (len > ep->eager_max && !op)
         return WEFT_EINVAL;
     req = wf_req_new(ep, peer, eager ? WF_REQ_SEND : WF_REQ_OFFER, op, false, &status);
     if (!req)

@@ -4,6 +4,7 @@
 #include "config/config.h"
 
 #include "core/bulk.h"
+#include "core/msg_parts.h"
 
 bool wf_path_can_pull(const struct weft_peer *peer)
 {
@@ -19,7 +20,7 @@ enum wf_path wf_path_offered(const struct weft_peer *peer)
 
 enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len)
 {
-    if (len <= peer->ep->eager_max)
+    if (len <= peer->ep->eager_max || wf_msg_is_one(peer, len))
         return WF_PATH_WHOLE;
     if (!wf_path_can_pull(peer))
         return len <= peer->ep->parts_max ? WF_PATH_PARTS : wf_path_offered(peer);
@@ -151,8 +152,8 @@ static const struct row only_nic = {
     1};
 static const struct row msg_rows[] = {
     [WF_PATH_WHOLE] = {"eager",
-                       "not longer than WEFT_MSG_EAGER: copied into a message, and out of "
-                       "it into the receive's buffer",
+                       "not longer than WEFT_MSG_EAGER and the transport's longest message: copied "
+                       "into a message, and out of it into the receive's buffer",
                        2},
     [WF_PATH_PARTS] = {"parts",
                        "longer than WEFT_AM_MAX, and not longer than WEFT_MSG_EAGER or measured to "

@@ -479,6 +479,9 @@ struct wf_transport {
      * acknowledged the request. If the connection breaks after the call, the endpoint must be
      * polled again. is_away is NULL if a request has left as soon as request_ordered returns OK. */
     bool (*is_away)(struct wf_tpeer *tpeer, struct wf_order *order);
+    /* Returns the length of the longest payload that request_ordered takes for [tpeer] at this
+     * moment, in bytes: am_max, or more. NULL if it is am_max. */
+    uint32_t (*request_max)(const struct wf_tpeer *tpeer);
     /* Has everything that was sent to [tpeer] left this process? Within a node: has the peer's
      * process accepted the connection? The call first sends as much as there is room for. NULL if
      * messages leave at once. */

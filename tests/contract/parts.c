@@ -11,7 +11,7 @@
 static size_t parts_len(const struct pair *p)
 {
     size_t am = weft_am_max(p->ep[0]), eager = config_value("WEFT_MSG_EAGER");
-    size_t len = 7 * am - 5; /* rings hold no whole number of such messages */
+    size_t len = 15 * am / 2 - 5; /* rings hold no whole number of such messages */
     len = len < eager ? len : eager;
     return len > am ? len : 0;
 }

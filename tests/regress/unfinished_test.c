@@ -160,7 +160,9 @@ int main(int argc, char **argv)
     setenv("WEFT_TRANSPORTS", tcp ? "loop,tcp" : "loop,shm", 1);
     setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
     setenv("WEFT_MSG_EAGER", "128K", 1);
-    setenv("WEFT_TCP_SEND_MAX", "0", 1); /* the message does not fit into the sender's ring */
+    /* the message does not fit into the sender's ring */
+    setenv("WEFT_TCP_SEND_MAX", "0", 1);
+    setenv("WEFT_SHM_PAYLOAD", "64K", 1);
     return proc_case("received", received) | proc_case("kept", kept) |
            proc_case("claimed", claimed) | proc_case("claimed_lost", claimed_lost);
 }

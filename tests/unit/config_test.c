@@ -153,7 +153,7 @@ static void test_rounded(void **state)
     says("WEFT_SHM_SLOTS=65535", "WEFT_SHM_SLOTS=65536 ");
     says("WEFT_SHM_PAYLOAD=5000", "WEFT_SHM_PAYLOAD=16K ");
     says("WEFT_SHM_PAYLOAD=4096", "WEFT_SHM_PAYLOAD=16K "); /* four of WEFT_AM_MAX */
-    says("WEFT_AM_MAX=32704", "WEFT_SHM_PAYLOAD=128K ");
+    says("WEFT_AM_MAX=32704 WEFT_SHM_PAYLOAD=64K", "WEFT_SHM_PAYLOAD=128K ");
     says("WEFT_DEBUG=slab=65537", "slab=131072 ");
 }
 

@@ -88,6 +88,16 @@ static inline int wf_shm_geometry_ok(const struct wf_shm_geometry *g)
            g->am_max + WF_SHM_ARGS_BLOCK <= g->payload;
 }
 
+/* Length of the longest payload of a request, in bytes. The core sends messages of up to this
+ * length whole, and longer ones in parts of this length. Eight of them fit in the payload area, so
+ * that sender and receiver copy at the same time. */
+#define WF_SHM_REQUEST_MAX 8192u
+
+static inline uint32_t wf_shm_request_max(const struct wf_shm_geometry *g)
+{
+    return WF_MAX(g->am_max, WF_MIN(WF_SHM_REQUEST_MAX, g->payload / 8));
+}
+
 static inline size_t wf_shm_fwd_size(const struct wf_shm_geometry *g)
 {
     return (sizeof(struct wf_shm_fwd) + g->slots * sizeof(struct wf_shm_line) + 4095) &

@@ -141,7 +141,9 @@ static inline const uint8_t *request_payload(struct shm_rx *rx, const struct wf_
     const struct wf_shm_geometry *g = &rx->segs->geometry;
     uint64_t at = (uint64_t)h->where * WF_SHM_BLOCK;
     bool args_beside = h->flags & WF_SHM_ARGS_NEXT;
-    if (h->nargs > 16 || h->len > g->am_max || h->reply_max > g->am_max + 1)
+    if (h->nargs > 16 || h->reply_max > g->am_max + 1)
+        return NULL;
+    if (h->len > g->am_max && h->len > wf_shm_request_max(g))
         return NULL;
     if (h->reply_max > WF_SHM_DATA + 1 && h->place >= g->places)
         return NULL;

@@ -17,7 +17,7 @@ struct wf_shm_geometry wf_shm_geometry_full(uint32_t am_max)
 }
 
 /* The smallest ring that makes progress: 64 messages in flight, two of them of the greatest length,
- * and two long replies. Such a ring takes 38 KiB; a ring of the default sizes takes 568 KiB. */
+ * and two long replies. Such a ring takes 38 KiB; a ring of the default sizes takes 760 KiB. */
 struct wf_shm_geometry wf_shm_geometry_small(uint32_t am_max)
 {
     struct wf_shm_geometry g = wf_shm_geometry_full(am_max);

@@ -362,6 +362,12 @@ static bool shm_is_settled(struct wf_tep *tep)
     return !wf_load_acquire(&SHM_OF(tep, shm_tep)->unaccepted);
 }
 
+static uint32_t shm_request_max(const struct wf_tpeer *tpeer)
+{
+    const struct shm_tx *tx = ((const struct shm_peer *)(const void *)tpeer)->tx;
+    return tx ? wf_shm_request_max(&tx->segs->geometry) : tpeer->tep->am_max;
+}
+
 const struct wf_transport wf_shm_transport = {
     .name = "shm",
     .caps = WF_CAP_MAPS | WF_CAP_SLEEP | WF_CAP_PULL,
@@ -385,6 +391,7 @@ const struct wf_transport wf_shm_transport = {
     .address = shm_address,
     .pull = wf_shm_pull,
     .is_sent = shm_is_sent,
+    .request_max = shm_request_max,
     .is_settled = shm_is_settled,
     .poll = wf_shm_poll,
     .has_arrived = wf_shm_has_arrived,

@@ -10,6 +10,8 @@
 
 /* How many lines ahead of tail are prefetched for writing. Measured: bench/results. */
 #define AHEAD 24
+#define NEAR 32768u /* bytes: see block_find */
+#define NEAR_BLOCK 1024u
 #define FEW_ARGS ((WF_SHM_DATA - 8) / 4u) /* arguments that fit beside 8 bytes of payload */
 
 /* Add the messages that were sent since the last call to the counter REQUESTS_SENT. Called in polls
@@ -90,13 +92,26 @@ static enum weft_status no_reply_place(struct shm_tx *tx)
     return status;
 }
 
+/* Has the receiver consumed so much that a block of [need] bytes fits at the start of the payload
+ * area, which the last block ends [off] bytes behind? */
+__attribute__((noinline)) static bool keeps_up(struct shm_tx *tx, uint32_t need, uint64_t off)
+{
+    uint64_t used;
+    if (!head_refresh(tx))
+        return false;
+    used = tx->block_head == tx->block_tail ? 0 : tx->pay_tail - tx->pay_head;
+    return used <= NEAR_BLOCK && used + need <= off;
+}
+
 /* Find [need] contiguous bytes in the payload area, but do not claim them. If no block is in use,
- * there is room for any message. */
+ * there is room for any message. While the receiver keeps up, only the first NEAR bytes are used,
+ * which stay in the nearest cache. */
 static bool block_find(struct shm_tx *tx, uint32_t need, uint64_t *start)
 {
     uint64_t size = tx->segs->geometry.payload;
-    uint64_t off = tx->pay_tail & (size - 1);
-    uint64_t at = off + need > size ? tx->pay_tail + size - off : tx->pay_tail;
+    uint64_t at = tx->pay_tail, off = at & (size - 1), end = off + need;
+    if (end > size || (need <= NEAR_BLOCK && off / NEAR != end / NEAR && keeps_up(tx, need, off)))
+        at += size - off;
     if (at + need - tx->pay_head > size && !head_refresh(tx))
         return false;
     if (tx->block_head == tx->block_tail)
