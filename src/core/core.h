@@ -213,6 +213,7 @@ struct weft_peer {
     struct weft_ep *ep;
     const struct wf_transport *transport; /* constant: chosen when the peer was opened */
     void *arg;
+    uint64_t serial; /* constant; no other peer handle of this process has or had it; not 0 */
     /* requests to this peer; null until an operation does not complete at once */
     struct wf_flow *flow;
     /* the peer as a sender; null until the peer sends a tagged message or a receive names the

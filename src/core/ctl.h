@@ -47,7 +47,7 @@ void wf_rma_on_got(const struct weft_am *am);
 void wf_rma_on_atomic(const struct weft_am *am);
 void wf_rma_on_answer(const struct weft_am *am);
 void wf_rma_on_long(const struct weft_am *am);
-void wf_frag_on_frag(const struct weft_am *am);
+void wf_order_on_frag(const struct weft_am *am);
 void wf_late_on_late(const struct weft_am *am);
 
 /* Store the handlers of all control messages in the handler table of [ep]. */
@@ -112,8 +112,8 @@ static inline enum weft_status wf_ctl_request_any(struct weft_peer *peer, enum w
     struct wf_order none = {0, 0};
     if (!peer->transport->request_after)
         return wf_ctl_request(peer, handler, args, nargs, NULL, 0, reply_max);
-    return peer->transport->request_after(wf_peer_tpeer(peer), &none, handler, args, nargs, NULL, 0,
-                                          reply_max);
+    return peer->transport->request_after(wf_peer_tpeer(peer), &none, WF_AM_WHAT(handler, nargs),
+                                          args, NULL, 0, reply_max);
 }
 
 /* Returns true if an ordered request will arrive even if this endpoint is never polled again.

@@ -6,6 +6,9 @@
 #include "core/msg.h"
 #include "core/msg_credit.h"
 
+/* Peer handles opened so far, in all contexts. */
+static _Atomic uint64_t opened;
+
 /* Returns true if transport [i] can reach [to]. Otherwise stores the reason in *why. */
 static bool is_reached(const struct weft_ep *ep, int i, const struct wf_address *to,
                        const struct wf_contact *contact, const char **why)
@@ -61,6 +64,7 @@ enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
     if (!peer)
         return WEFT_ENOMEM;
     peer->ep = ep;
+    peer->serial = atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed) + 1;
     peer->transport = wf_transports[i];
     wf_msg_credit_init(&peer->credit, ep->credit_start += 0x9e3779b1u);
     peer->caps = (uint8_t)(wf_transports[i]->caps & ~ep->ctx->tctx[i]->caps_off);

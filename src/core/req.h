@@ -11,7 +11,7 @@
  * are:
  *  - An OFFER, which announces a long tagged message, and the receiver's messages about it (OFFER
  *    ANSWER, DONE, FETCH). The receiver may not know that the sender's operation has failed.
- *  - The order of a fragment (weft/frag.h).
+ *  - The order of a put or get (struct weft_order of weft/frag.h).
  *  - The payload of a bulk message (bulk.h) that the transport has not sent yet.
  *
  * All other replies, and NIC operations, hold only the low 32 bits of an id, because they cannot
@@ -167,8 +167,8 @@ struct wf_req {
             uint32_t args[WEFT_AM_MAX_ARGS];
             uint8_t operation, type;
             uint8_t count; /* enum wf_count */
-            /* true for the put of a fragment (weft/frag.h): the receiver writes the bytes after it
-             * has delivered the message that [order] names */
+            /* true for a put or get with an order (weft/frag.h): the receiver writes or reads the
+             * bytes after it has delivered the message that [order] names */
             bool ordered;
             struct wf_order order;
             uint64_t operand, compare, *fetched;

@@ -131,13 +131,8 @@ enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const 
      * the pieces. So use bulk messages only if the raw key shows that the region permits them. */
     bool bulk = wf_peer_can_bulk(r->pub.peer) && wf_remote_can_bulk(r) && r->is_mapped;
     enum wf_path path = bulk ? WF_PATH_BULK : WF_PATH_PIECES;
-    enum weft_status status = r->pub.peer->status;
-    struct wf_req *req;
-    if (status == WEFT_OK && __atomic_load_n(r->pub.gen_word, __ATOMIC_ACQUIRE) != r->pub.gen)
-        status = wf_rma_refused(&r->pub, offset, len, WEFT_REMOTE_WRITE);
-    if (status != WEFT_OK)
-        return status;
-    req = wf_rma_req_new(r, WF_REQ_PUT, offset, len, op, &status);
+    enum weft_status status;
+    struct wf_req *req = wf_rma_req_new(r, WF_REQ_PUT, offset, len, op, &status);
     if (!req)
         return status;
     req->path = (uint8_t)path;
@@ -175,10 +170,13 @@ static enum weft_status get_pull(struct wf_remote *r, uint64_t offset, const str
     return WEFT_OK;
 }
 
+/* [order] is NULL, or names the message after which the peer has to handle the get. Then messages
+ * do the get. Stores the id of its request, if there is one, in *id. */
 static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const struct iovec *iov,
-                                  unsigned count, size_t len, struct weft_op *op)
+                                  unsigned count, size_t len, struct weft_op *op,
+                                  const struct wf_order *order, uint64_t *id)
 {
-    enum wf_path path = wf_path_get(r, len);
+    enum wf_path path = order ? wf_path_messages(r, len) : wf_path_get(r, len);
     struct weft_peer *peer = r->pub.peer;
     struct wf_iov mem = {.v = iov, .n = count};
     enum weft_status status;
@@ -200,6 +198,10 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
         path = WF_PATH_PIECES;
     }
     req->path = (uint8_t)path;
+    req->u.rma.ordered = order != NULL;
+    if (order)
+        req->u.rma.order = *order;
+    *id = req->id;
     status = wf_iov_set(&req->mem, iov, count);
     if (status != WEFT_OK) {
         wf_req_free(req);
@@ -211,6 +213,13 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
     return status;
 }
 
+enum weft_status wf_rma_get_ordered(struct wf_remote *r, uint64_t offset, void *dst, size_t len,
+                                    struct weft_op *op, const struct wf_order *order, uint64_t *id)
+{
+    struct iovec one = {dst, len};
+    return get_begun(r, offset, &one, 1, len, op, order, id);
+}
+
 /* Do a put ([to] is true) or a get that the inlined code did not do, or return why it is
  * refused. */
 static enum weft_status not_inlined(struct weft_remote *r, uint64_t offset, const struct iovec *iov,
@@ -218,6 +227,7 @@ static enum weft_status not_inlined(struct weft_remote *r, uint64_t offset, cons
 {
     enum weft_status status =
         wf_rma_begin(r, offset, len, to ? WEFT_REMOTE_WRITE : WEFT_REMOTE_READ);
+    uint64_t id;
     if (status != WEFT_OK)
         return status;
     if (len && count == 1 && !iov->iov_base)
@@ -226,7 +236,7 @@ static enum weft_status not_inlined(struct weft_remote *r, uint64_t offset, cons
         status = wf_local_ok(r->peer->ep, op, iov, count, to ? WEFT_WRITE : WEFT_READ);
     if (status == WEFT_OK && len)
         status = to ? put_begun(wf_remote_of(r), offset, iov, count, len, op)
-                    : get_begun(wf_remote_of(r), offset, iov, count, len, op);
+                    : get_begun(wf_remote_of(r), offset, iov, count, len, op, NULL, &id);
     return wf_ep_left(r->peer->ep, status);
 }
 

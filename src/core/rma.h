@@ -45,12 +45,17 @@ struct wf_req *wf_rma_req_new(struct wf_remote *r, enum wf_req_kind kind, uint64
  * put. Returns OK | ENOMEM | ELIMIT */
 enum weft_status wf_rma_put_again(struct wf_remote *r, uint64_t offset, const void *src, size_t len,
                                   struct weft_op *op);
-/* Put by messages, even if the region is mapped or NICs can reach it. The peer handles these
- * messages after the message that *order names. Stores in *req_id the id of the put's request. In
- * that request, u.rma.order names the last piece that was sent. Returns what weft_put returns. */
+/* Put by messages, even if the region is mapped or NICs can reach it. The caller has checked the
+ * access (wf_rma_begin_message). The peer handles these messages after the message that *order
+ * names. Stores in *req_id the id of the put's request. In that request, u.rma.order names the last
+ * piece that was sent. Returns what weft_put returns. */
 enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const void *src,
                                     size_t len, struct weft_op *op, struct wf_order *order,
                                     uint64_t *req_id);
+/* Get. If [order] is not NULL, messages do the get, and the peer handles them after the message
+ * that *order names. Stores the id of the get's request in *id, if the result is PENDING. */
+enum weft_status wf_rma_get_ordered(struct wf_remote *r, uint64_t offset, void *dst, size_t len,
+                                    struct weft_op *op, const struct wf_order *order, uint64_t *id);
 
 /* Find the request that asked for a GOT, the answer to a GET. [args] are the arguments of the GOT,
  * [token] is the transport's record of it. Returns NULL if no request waits for the GOT. */

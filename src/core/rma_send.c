@@ -120,8 +120,8 @@ static enum weft_status push_piece(struct wf_req *req, const uint32_t *args, uns
     const struct wf_transport *t = req->peer->transport;
     if (!req->u.rma.ordered || !t->request_after)
         return wf_ctl_request(req->peer, WF_CTL_PUT, args, nargs, data, n, 1);
-    return t->request_after(wf_peer_tpeer(req->peer), &req->u.rma.order, WF_CTL_PUT, args, nargs,
-                            data, n, 1);
+    return t->request_after(wf_peer_tpeer(req->peer), &req->u.rma.order,
+                            WF_AM_WHAT(WF_CTL_PUT, nargs), args, data, n, 1);
 }
 
 static enum weft_status push_put(struct wf_req *req)
@@ -146,6 +146,19 @@ static enum weft_status push_put(struct wf_req *req)
     return WEFT_PENDING;
 }
 
+/* Send a GET. The message without payload may take any connection. If the get is ordered
+ * (weft/frag.h), the peer handles each GET after the message that u.rma.order names. */
+static enum weft_status push_get_piece(struct wf_req *req, const uint32_t *args, unsigned nargs,
+                                       size_t reply_max)
+{
+    const struct wf_transport *t = req->peer->transport;
+    struct wf_order order = req->u.rma.order;
+    if (!req->u.rma.ordered || !t->request_after)
+        return wf_ctl_request_any(req->peer, WF_CTL_GET, args, nargs, reply_max);
+    return t->request_after(wf_peer_tpeer(req->peer), &order, WF_AM_WHAT(WF_CTL_GET, nargs), args,
+                            NULL, 0, reply_max);
+}
+
 static enum weft_status push_get(struct wf_req *req)
 {
     if (req->path == WF_PATH_NIC)
@@ -156,8 +169,7 @@ static enum weft_status push_get(struct wf_req *req)
             bulk ? bulk_piece(req) : (uint32_t)WF_MIN(req->len - req->sent, req->ep->am_max);
         uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), n, WF_LO(req->sent),
                            WF_HI(req->sent)};
-        enum weft_status status =
-            wf_ctl_request_any(req->peer, WF_CTL_GET, args, WF_ARRAY_LEN(args), bulk ? 1 : n + 1);
+        enum weft_status status = push_get_piece(req, args, WF_ARRAY_LEN(args), bulk ? 1 : n + 1);
         if (status != WEFT_OK)
             return status;
         req->sent += n;

@@ -215,6 +215,7 @@ struct wf_order {
     uint32_t lane; /* one more than its index, or WF_LANE_ORDERED */
     uint32_t number;
 };
+#define WF_LANES_MAX 16
 /* The lane of an order that names all messages that request_ordered has sent to the peer. A message
  * that request_bulk sends behind them leaves at once, if the transport has room. */
 #define WF_LANE_ORDERED UINT32_MAX
@@ -439,7 +440,7 @@ struct wf_transport {
                                 const void *data, size_t len, size_t reply_max);
     /* Like request, with the payload in several buffers: [iov] has WF_AM_PIECES(what) entries, 2 to
      * WEFT_IOV_MAX, of [len] bytes together. The transport copies each byte as often as request
-     * does. */
+     * does. A control message keeps its order, as by request_ordered, if request_after is NULL. */
     enum weft_status (*requestv)(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                  const struct iovec *iov, size_t len, size_t reply_max);
     /* Like request, but the messages keep their order (rule 8). If a transport keeps the order of
@@ -466,10 +467,10 @@ struct wf_transport {
     /* Like request, but the message is delivered after the message that *order names. On return
      * *order names the new message. (request_bulk does the same if [order] is not NULL.) The
      * pointer is NULL if the transport has only one connection to a peer; then the core calls
-     * request_ordered. */
-    enum weft_status (*request_after)(struct wf_tpeer *tpeer, struct wf_order *order,
-                                      unsigned handler, const uint32_t *args, unsigned nargs,
-                                      const void *data, size_t len, size_t reply_max);
+     * request_ordered. If [what] has pieces, [data] is an array of buffers, as in requestv. */
+    enum weft_status (*request_after)(struct wf_tpeer *tpeer, struct wf_order *order, unsigned what,
+                                      const uint32_t *args, const void *data, size_t len,
+                                      size_t reply_max);
 
     /* Will an ordered request arrive even if this endpoint is never polled again? *order names the
      * request. If order->lane is 0, the last request to [tpeer] is meant, and the call stores that

@@ -247,6 +247,9 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(mixed_two_handles)                                                                           \
     X(mixed_adds)                                                                                  \
     X(mixed_forged_keys)                                                                           \
+    X(order_chains)                                                                                \
+    X(order_long)                                                                                  \
+    X(order_misuse)                                                                                \
     X(frag_sizes)                                                                                  \
     X(frag_message_message)                                                                        \
     X(frag_message_put)                                                                            \

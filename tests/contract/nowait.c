@@ -50,6 +50,7 @@ static void calls_of_messages(struct pair *p, struct nowait *t, enum weft_status
     GIVES(want, weft_am_reply_later(&t->later, NOTE, NULL, 0, NULL, 0));
     GIVES(want, weft_am_drop(&t->later));
     GIVES(want, weft_frag_send(t->frag, NOTE, NULL, 0));
+    GIVES(want, weft_order_send(p->peer[0], NOTE, NULL, 0, NULL, 0, weft_order_none(), NULL));
 }
 
 static void calls_of_regions(struct pair *p, struct nowait *t)
@@ -92,6 +93,8 @@ static void calls_of_objects(struct pair *p, struct nowait *t)
     GIVES(WEFT_AGAIN, weft_frag_alloc(p->peer[0], 1, NULL, &frag));
     GIVES(WEFT_AGAIN, weft_frag_prepare(t->g.r, 0, addr, 1, NULL, &frag));
     GIVES(WEFT_AGAIN, weft_frag_put(t->frag, NULL));
+    GIVES(WEFT_AGAIN, weft_order_put(t->g.r, 0, addr, 8, weft_order_none(), NULL, NULL));
+    GIVES(WEFT_AGAIN, weft_order_get(t->g.r, 0, addr, 8, weft_order_none(), NULL, NULL));
     GIVES(WEFT_AGAIN, weft_frag_free(t->frag));
     GIVES(WEFT_AGAIN, weft_ep_arm(p->ep[0]));
     GIVES(WEFT_AGAIN, weft_ep_close(p->ep[0]));

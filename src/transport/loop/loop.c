@@ -253,7 +253,7 @@ static enum weft_status loop_requestv(struct wf_tpeer *tpeer, unsigned what, con
                                       const struct iovec *iov, size_t len, size_t reply_max)
 {
     struct wf_am_out out = wf_am_outv(what, args, iov, len, reply_max);
-    return out_send(tpeer, &out, false);
+    return out_send(tpeer, &out, out.handler >= WEFT_AM_USER_HANDLERS);
 }
 
 static enum weft_status loop_request_ordered(struct wf_tpeer *tpeer, unsigned what,

@@ -516,9 +516,9 @@ enum weft_status wf_net_requestv(struct wf_tpeer *tpeer, unsigned what, const ui
 enum weft_status wf_net_tagged(struct wf_tpeer *tpeer, uint64_t tag, const void *data, size_t len);
 enum weft_status wf_net_request_ordered(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                         const void *data, size_t len, size_t reply_max);
-enum weft_status wf_net_request_after(struct wf_tpeer *tpeer, struct wf_order *order,
-                                      unsigned handler, const uint32_t *args, unsigned nargs,
-                                      const void *data, size_t len, size_t reply_max);
+enum weft_status wf_net_request_after(struct wf_tpeer *tpeer, struct wf_order *order, unsigned what,
+                                      const uint32_t *args, const void *data, size_t len,
+                                      size_t reply_max);
 enum weft_status wf_net_request_bulk(struct wf_tpeer *tpeer, const struct wf_bulk *bulk,
                                      size_t reply_max, struct wf_order *order);
 enum weft_status wf_net_reply(struct wf_token *token, const struct wf_am_out *out);

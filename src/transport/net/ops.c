@@ -169,11 +169,11 @@ enum weft_status wf_net_heed(struct wf_tpeer *tpeer)
     return status;
 }
 
-enum weft_status wf_net_request_after(struct wf_tpeer *tpeer, struct wf_order *order,
-                                      unsigned handler, const uint32_t *args, unsigned nargs,
-                                      const void *data, size_t len, size_t reply_max)
+enum weft_status wf_net_request_after(struct wf_tpeer *tpeer, struct wf_order *order, unsigned what,
+                                      const uint32_t *args, const void *data, size_t len,
+                                      size_t reply_max)
 {
-    struct wf_am_out out = wf_am_out(handler, args, nargs, data, len, reply_max);
+    struct wf_am_out out = wf_am_outv(what, args, data, len, reply_max);
     enum weft_status status = WEFT_OK;
     struct net_session *session = session_of(NET_OF(tpeer, net_peer), &status);
     struct net_chan *chan;

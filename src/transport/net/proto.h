@@ -29,7 +29,7 @@
 #include "transport/transport.h"
 
 #define WF_NET_VERSION 5
-#define WF_NET_LANES_MAX 16
+#define WF_NET_LANES_MAX WF_LANES_MAX
 
 /* ---- handshake ---- */
 
