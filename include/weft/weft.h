@@ -117,6 +117,21 @@ enum weft_sharing {
     WEFT_SHARING_SPLIT,
 };
 
+/* What serves the peers of a context's endpoints while the program does not poll. */
+enum weft_progress {
+    WEFT_PROGRESS_DEFAULT = 0, /* as the variable WEFT_PROGRESS says */
+    WEFT_PROGRESS_POLL,        /* nothing: the program polls */
+    /* A thread of the context, which also runs handlers. Every endpoint is a locked one. */
+    WEFT_PROGRESS_THREAD,
+};
+
+/* Several libraries of one process may open contexts, and each wants its own settings: progress,
+ * am_max and msg_eager decide for one context, where the variables decide for all that leave them
+ * 0. WEFT_AM_MAX_LEAST <= am_max <= WEFT_AM_MAX_MOST; peers may have other settings. */
+#define WEFT_AM_MAX_LEAST 512
+#define WEFT_AM_MAX_MOST 32704
+#define WEFT_MSG_EAGER_MOST 524288
+
 /* Reserved space must be zero. WEFT_CTX_PARAMS_INIT sets [version]. A version of 0 gives EINVAL:
  * the program omitted the initialiser. A version later than the library's gives EVERSION. All
  * parameter structures follow these rules. */
@@ -127,11 +142,17 @@ struct weft_ctx_params {
                                       * bits */
     uint32_t sharing;                /* enum weft_sharing */
     uint32_t endpoints;              /* how many endpoints the program will open; 0: not known */
-    uint64_t reserved[12];
+    uint32_t progress;               /* enum weft_progress */
+    uint32_t am_max;    /* longest payload of an active message that the endpoints send, in bytes;
+                         * rounded up to a multiple of 64; 0: WEFT_AM_MAX */
+    uint32_t msg_eager; /* tagged messages up to this length in bytes are copied on their way, as
+                         * the variable WEFT_MSG_EAGER says; 0: as the variable says */
+    uint32_t reserved0; /* 0 */
+    uint64_t reserved[10];
 };
 #define WEFT_CTX_PARAMS_INIT                                                                       \
     {                                                                                              \
-        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, 0, 0,                            \
+        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, 0, 0, 0, 0, 0, 0,                \
         {                                                                                          \
             0                                                                                      \
         }                                                                                          \
@@ -150,14 +171,18 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_open(const struct weft_ctx_para
                                                       struct weft_ctx **out);
 
 #define WEFT_KEY_SIZE 32
+#define WEFT_SECRET_MIN 16
 
 /* Set the secret of [ctx], with which processes on different nodes authenticate each other. The
  * secret is random bytes, equal in all processes that may communicate and known to nobody else.
  * Connections over a network wait until the secret is set, and the time limit WEFT_PEER_TIMEOUT
  * does not run meanwhile. The secret can be set once; a job sets the secret of its own context. Any
  * thread.
- *   key  WEFT_KEY_SIZE bytes; copied
- * Returns  OK (also if the context uses no network) | EBUSY (already set) | EINVAL | EFORKED */
+ *   key  [len] bytes, WEFT_SECRET_MIN or more; not kept. WEFT_KEY_SIZE bytes are the key itself, as
+ *        those of a WEFT_KEY_FILE. From a secret of any other length the key is derived (BLAKE2b).
+ *        That makes no secret stronger: its bytes have to be random
+ * Returns  OK (also if the context uses no network) | EBUSY (already set) | EINVAL (also: shorter
+ *          than WEFT_SECRET_MIN) | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, const void *key,
                                                          size_t len);
 

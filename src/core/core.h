@@ -53,6 +53,8 @@ struct weft_ctx {
     /* constant: this process's network addresses; all zero without a network transport */
     struct wf_contact contact;
     enum weft_sharing sharing; /* constant; not WEFT_SHARING_DEFAULT */
+    uint32_t am_max;           /* constant: longest payload of the endpoints' active messages */
+    uint32_t msg_eager;        /* constant: as params.def explains it */
     unsigned cores; /* processors in this process's affinity mask when the context was opened */
     /* true if other processes compute on the same processors: waits sleep early (wait.h) */
     _Atomic bool late;

@@ -37,7 +37,39 @@ static enum weft_status params_check(const struct weft_ctx_params *p)
                  p->sharing);
         return WEFT_EINVAL;
     }
-    return status;
+    if (status == WEFT_OK && p && p->progress > WEFT_PROGRESS_THREAD) {
+        wf_error("weft_ctx_open: params.progress is %u, which is not in enum weft_progress",
+                 p->progress);
+        return WEFT_EINVAL;
+    }
+    if (status == WEFT_OK && p && p->am_max &&
+        (p->am_max < WEFT_AM_MAX_LEAST || p->am_max > WEFT_AM_MAX_MOST)) {
+        wf_error("weft_ctx_open: params.am_max is %u bytes: give %u to %u, or 0", p->am_max,
+                 WEFT_AM_MAX_LEAST, WEFT_AM_MAX_MOST);
+        return WEFT_EINVAL;
+    }
+    if (status == WEFT_OK && p && p->msg_eager > WEFT_MSG_EAGER_MOST) {
+        wf_error("weft_ctx_open: params.msg_eager is %u bytes: give at most %u", p->msg_eager,
+                 WEFT_MSG_EAGER_MOST);
+        return WEFT_EINVAL;
+    }
+    return status == WEFT_OK && p && p->reserved0 ? WEFT_EINVAL : status;
+}
+
+/* Take what the program asks for, and for the rest what the variables say. */
+static void limits_set(struct weft_ctx *ctx, const struct weft_ctx_params *p)
+{
+    ctx->am_max = (uint32_t)wf_config()->am_max;
+    ctx->msg_eager = (uint32_t)wf_config()->msg_eager;
+    if (p && p->am_max)
+        ctx->am_max = (uint32_t)wf_align_up(p->am_max, 64);
+    if (p && p->msg_eager)
+        ctx->msg_eager = p->msg_eager;
+}
+
+static bool wants_thread(const struct weft_ctx_params *p)
+{
+    return p && p->progress ? p->progress == WEFT_PROGRESS_THREAD : wf_config()->progress;
 }
 
 /* The values of WEFT_SHARING are those of enum weft_sharing, in its order. */
@@ -171,7 +203,8 @@ static enum weft_status transports_open(struct weft_ctx *ctx, const struct weft_
                                     .fork_gen = ctx->fork_gen,
                                     .network = p && p->flags & WEFT_CTX_NETWORK,
                                     .sharing = ctx->sharing,
-                                    .endpoints = p ? p->endpoints : 0};
+                                    .endpoints = p ? p->endpoints : 0,
+                                    .am_max = ctx->am_max};
     enum weft_status status = transports_check();
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
         if (wf_ctx_wants(wf_transports[i]))
@@ -188,11 +221,14 @@ enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, const void *key, size_t 
     enum weft_status status = wf_ctx_check(ctx);
     if (status != WEFT_OK)
         return status;
-    if (!key || len != WEFT_KEY_SIZE)
+    if (!key || len < WEFT_SECRET_MIN) {
+        wf_error("weft_ctx_set_key: a secret has %u bytes or more, all of them random",
+                 WEFT_SECRET_MIN);
         return WEFT_EINVAL;
+    }
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
         if (ctx->tctx[i] && wf_transports[i]->set_key)
-            status = wf_transports[i]->set_key(ctx->tctx[i], key);
+            status = wf_transports[i]->set_key(ctx->tctx[i], key, len);
     return status;
 }
 
@@ -213,6 +249,7 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
         return WEFT_ENOMEM;
     ctx->domain = domain;
     ctx->sharing = sharing_of(params);
+    limits_set(ctx, params);
     wf_list_init(&ctx->eps);
     ctx->cores = wf_processors_allowed();
     ctx->fork_gen = wf_fork_gen_begin();
@@ -226,7 +263,7 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
         status = transports_open(ctx, params);
     if (status != WEFT_OK)
         goto fini_mem;
-    status = wf_progress_open(ctx);
+    status = wants_thread(params) ? wf_progress_open(ctx) : WEFT_OK;
     if (status != WEFT_OK)
         goto close_transports;
     if (domain.eq && (status = wf_eq_use(domain.eq)) != WEFT_OK) {

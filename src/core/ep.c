@@ -220,9 +220,9 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
         return WEFT_ENOMEM;
     ep->ctx = ctx;
     ep->fork_gen = ctx->fork_gen;
-    ep->am_max = (uint32_t)wf_config()->am_max;
-    ep->eager_max = (uint32_t)WF_MIN(wf_config()->msg_eager, ep->am_max);
-    ep->parts_max = (uint32_t)wf_config()->msg_eager;
+    ep->am_max = ctx->am_max;
+    ep->eager_max = WF_MIN(ctx->msg_eager, ep->am_max);
+    ep->parts_max = ctx->msg_eager;
     /* a message that is longer than eager_max must be longer than one part */
     ep->measures = wf_config()->msg_measure && ep->parts_max >= WF_MAX(WF_COST_MIN, ep->am_max);
     ep->flags = ctx->domain.mode & WEFT_MR_LOCAL ? WF_EP_LOCAL : 0;
@@ -328,6 +328,7 @@ static void ep_disarm(struct weft_ep *ep)
     for (int i = 0; i < WF_TRANSPORTS; i++)
         if (ep->tep[i])
             wf_transports[i]->disarm(ep->tep[i]);
+    wf_progress_disarmed(&ep->ctx->progress);
 }
 
 /* Transports have become active. Poll them from now on. */

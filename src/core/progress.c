@@ -15,8 +15,9 @@
 #include "core/core.h"
 #include "core/deferred.h"
 
-/* Longest sleep of the progress thread. A poll by the application disarms the endpoint, and then
- * messages in shared memory do not wake the thread. So the thread polls again after this time. */
+/* A poll by the program disarms the endpoint, and then messages in shared memory do not wake the
+ * thread. So the thread polls again after this time. If all endpoints are armed, it sleeps until an
+ * event comes, or until a poll disarms one of them. */
 #define LOOK_MS 10
 #define BUSY_NS 50000 /* sleep while another thread holds an endpoint's lock */
 #define EVENTS 16
@@ -25,7 +26,8 @@
  * endpoints is the highest value of its turns. */
 enum turn {
     TURN_IDLE,   /* no events; the endpoint is armed */
-    TURN_BUSY,   /* another thread polls or runs deferred calls; or these have to wait */
+    TURN_BUSY,   /* another thread polls or runs deferred calls; or these have to wait; or the
+                  * endpoint cannot be armed */
     TURN_MORE,   /* events keep coming */
     TURN_WANTED, /* events keep coming, and another thread waits for the lock */
 };
@@ -44,8 +46,9 @@ static WF_RELEASES(wf_progress_lock_class) void progress_unlock(struct wf_progre
 static enum turn poll_and_arm(struct weft_ep *ep)
 {
     for (int i = 0; i < EVENTS; i++) {
-        if (wf_ep_poll_held(ep) <= 0 && weft_ep_arm(ep) != WEFT_AGAIN)
-            return TURN_IDLE;
+        enum weft_status armed = wf_ep_poll_held(ep) <= 0 ? weft_ep_arm(ep) : WEFT_AGAIN;
+        if (armed != WEFT_AGAIN)
+            return armed == WEFT_OK ? TURN_IDLE : TURN_BUSY;
         if (wf_deferred_is_due(ep))
             return TURN_MORE;
         if (wf_ep_is_wanted(ep))
@@ -106,23 +109,34 @@ static enum turn round_do(struct wf_progress *p)
     return most;
 }
 
+/* Sleep until there is an event. [most] is the result of a round. */
+static void events_wait(struct wf_progress *p, enum turn most)
+{
+    bool disarmed = atomic_load_explicit(&p->disarmed, memory_order_acquire);
+    int ms = most == TURN_BUSY || disarmed ? LOOK_MS : -1;
+    struct epoll_event ev[EVENTS];
+    uint64_t n;
+    if (epoll_wait(p->epoll_fd, ev, EVENTS, ms) < 0 && errno != EINTR)
+        wf_error("the progress thread cannot wait: %m");
+    if (read(p->kick_fd, &n, sizeof n) < 0 && errno != EAGAIN)
+        wf_error("the progress thread: %m");
+    /* The next round arms all endpoints again. A poll that disarms one after that sets the flag. */
+    if (disarmed)
+        atomic_store_explicit(&p->disarmed, false, memory_order_relaxed);
+}
+
 static void *progress_main(void *arg)
 {
     struct wf_progress *p = arg;
     const struct timespec pause = {0, BUSY_NS};
-    struct epoll_event ev[EVENTS];
+    atomic_store_explicit(&p->self, wf_thread_self(), memory_order_relaxed);
     while (round_begin(p)) {
         enum turn most = round_do(p);
-        uint64_t n;
         if (most == TURN_BUSY || most == TURN_WANTED)
             nanosleep(&pause, NULL);
-        /* do not sleep: events that have come already would not wake the thread */
-        if (most >= TURN_MORE)
-            continue;
-        if (epoll_wait(p->epoll_fd, ev, EVENTS, LOOK_MS) < 0 && errno != EINTR)
-            wf_error("the progress thread cannot wait: %m");
-        if (read(p->kick_fd, &n, sizeof n) < 0 && errno != EAGAIN)
-            wf_error("the progress thread: %m");
+        /* else do not sleep: events that have come already would not wake the thread */
+        if (most < TURN_MORE)
+            events_wait(p, most);
     }
     return NULL;
 }
@@ -138,8 +152,6 @@ enum weft_status wf_progress_open(struct weft_ctx *ctx)
     struct epoll_event ev = {.events = EPOLLIN};
     wf_list_init(&p->eps);
     wf_list_init(&p->cursor);
-    if (!wf_config()->progress)
-        return WEFT_OK;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->changed, NULL);
     p->epoll_fd = wf_fd_high(epoll_create1(EPOLL_CLOEXEC));
@@ -149,7 +161,7 @@ enum weft_status wf_progress_open(struct weft_ctx *ctx)
         p->on = true;
         return WEFT_OK;
     }
-    wf_error("cannot start the progress thread (WEFT_PROGRESS=thread): %m");
+    wf_error("cannot start the progress thread of a context: %m");
     if (p->epoll_fd >= 0)
         close(p->epoll_fd);
     if (p->kick_fd >= 0)
@@ -164,6 +176,13 @@ static void kick(const struct wf_progress *p)
     uint64_t one = 1;
     if (write(p->kick_fd, &one, sizeof one) < 0 && errno != EAGAIN)
         wf_error("cannot wake the progress thread: %m");
+}
+
+void wf_progress_notify(struct wf_progress *p)
+{
+    if (atomic_load_explicit(&p->self, memory_order_relaxed) != wf_thread_self() &&
+        !atomic_exchange_explicit(&p->disarmed, true, memory_order_acq_rel))
+        kick(p);
 }
 
 void wf_progress_close(struct weft_ctx *ctx)

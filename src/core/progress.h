@@ -15,7 +15,9 @@
 #define WF_CORE_PROGRESS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/lock.h"
 #include "base/util.h"
@@ -28,6 +30,10 @@ WF_LOCK_CLASS(wf_progress_lock_class); /* struct wf_progress.lock */
 struct wf_progress {
     bool on;
     pthread_t thread;
+    _Atomic uint64_t self; /* wf_thread_self of the thread; 0: it has not begun */
+    /* A thread of the program has disarmed an endpoint, so that nothing wakes the progress thread
+     * for it. The progress thread, which was woken for that, looks after LOOK_MS. */
+    _Atomic bool disarmed;
     int epoll_fd, kick_fd;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* signals that [now] has changed */
@@ -38,11 +44,18 @@ struct wf_progress {
     bool stop WF_UNDER(wf_progress_lock_class);
 };
 
-/* Start the thread, if WEFT_PROGRESS is "thread". Returns OK | ESYSTEM */
+/* Start the thread. Returns OK | ESYSTEM */
 enum weft_status wf_progress_open(struct weft_ctx *ctx);
 void wf_progress_close(struct weft_ctx *ctx);
 /* Let the progress thread, if there is one, poll [ep] from now on. Returns OK | ESYSTEM */
 enum weft_status wf_progress_join(struct weft_ep *ep);
 void wf_progress_leave(struct weft_ep *ep);
+/* Called after a thread has disarmed an endpoint of the context. */
+void wf_progress_notify(struct wf_progress *p);
+static inline void wf_progress_disarmed(struct wf_progress *p)
+{
+    if (p->on)
+        wf_progress_notify(p);
+}
 
 #endif

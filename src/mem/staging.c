@@ -111,10 +111,10 @@ static bool are_sane(const struct wf_staging_params *p)
            p->to_max <= p->bounce_bytes && p->pool_bytes >= p->bounce_bytes;
 }
 
-void wf_staging_params_own(struct wf_staging_params *p)
+void wf_staging_params_own(struct wf_staging_params *p, uint32_t am_max)
 {
     const struct wf_config *c = wf_config();
-    uint64_t bytes = WF_MAX(WF_MAX(c->rdma_put_copy, c->rdma_get_copy), c->am_max + 64);
+    uint64_t bytes = WF_MAX(WF_MAX(c->rdma_put_copy, c->rdma_get_copy), (uint64_t)am_max + 64);
     p->inline_max = WF_DESC_DATA;
     p->from_max = (uint32_t)c->rdma_put_copy;
     p->to_max = (uint32_t)c->rdma_get_copy;
@@ -195,7 +195,7 @@ void weft_local_rows(size_t len, weft_local_row_fn row, void *arg)
 {
     struct wf_staging_params own = {0};
     enum wf_staging_way taken;
-    wf_staging_params_own(&own);
+    wf_staging_params_own(&own, (uint32_t)wf_config()->am_max);
     taken = way_of(&own, len, true, false);
     for (unsigned i = 0; i < WF_STAGING_WAYS; i++) {
         const struct wf_staging_row *r = &wf_staging_rows[i];

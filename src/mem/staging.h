@@ -97,7 +97,7 @@ struct wf_cache *wf_staging_cache(struct wf_staging *s);
 
 /* Set the parameters of the pools and the cutovers from the variables WEFT_RDMA_*. Does not change
  * [cache]. */
-void wf_staging_params_own(struct wf_staging_params *p);
+void wf_staging_params_own(struct wf_staging_params *p, uint32_t am_max);
 
 /* Returns the way that is chosen for [len] bytes if more memory can be registered: by
  * wf_staging_from if [is_from], otherwise by wf_staging_to. [is_given] means that the program has

@@ -279,6 +279,7 @@ struct wf_tctx_params {
     bool network;              /* a key for authentication will be set by set_key */
     enum weft_sharing sharing; /* not WEFT_SHARING_DEFAULT */
     uint32_t endpoints;        /* how many will be opened; 0: not known */
+    uint32_t am_max;           /* longest payload of an active message that they send */
     /* NULL, or where ctx_open stores a string literal for the log if it returns EUNREACH. */
     const char **why;
 };
@@ -403,9 +404,10 @@ struct wf_transport {
      * The context is then opened without the transport. */
     enum weft_status (*ctx_open)(const struct wf_tctx_params *params, struct wf_tctx **out);
     void (*ctx_close)(struct wf_tctx *tctx); /* all its endpoints are closed */
-    /* Set the key for authentication. The pointer is NULL if the transport authenticates nobody.
-     * Called once, by any thread. Returns OK, or EBUSY if a key is set already. */
-    enum weft_status (*set_key)(struct wf_tctx *tctx, const uint8_t *key);
+    /* Set the secret for authentication, [len] bytes, at least WEFT_SECRET_MIN. The pointer is NULL
+     * if the transport authenticates nobody. Any thread may call. Returns OK, or EBUSY if a secret
+     * is set already. */
+    enum weft_status (*set_key)(struct wf_tctx *tctx, const void *secret, size_t len);
     /* Returns how processes of other nodes connect to this process, or NULL if they cannot connect.
      * The function pointer is NULL if the transport has no contacts. */
     const struct wf_contact *(*contact)(struct wf_tctx *tctx);

@@ -166,6 +166,11 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(am_handler_context)                                                                          \
     X(traffic_random)                                                                              \
     X(misuse_ctx)                                                                                  \
+    X(ctx_limits)                                                                                  \
+    X(ctx_eager)                                                                                   \
+    X(ctx_progress)                                                                                \
+    X(ctx_secret)                                                                                  \
+    X(ctx_misuse)                                                                                  \
     X(misuse_ep)                                                                                   \
     X(misuse_am)                                                                                   \
     X(misuse_mem)                                                                                  \

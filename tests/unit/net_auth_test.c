@@ -341,6 +341,31 @@ static void test_key_file(void **state)
     rmdir(dir);
 }
 
+/* Fails when: a secret of WF_NET_KEY bytes is not the key, or the key that is made of another one
+ * is not the one that other processes make (computed by Python's hashlib.blake2b). */
+static void test_secret(void **state)
+{
+    static const struct {
+        size_t len;
+        uint8_t key[WF_NET_KEY];
+    } made[] = {{16, {0x3c, 0xea, 0x0b, 0x11, 0x7d, 0x37, 0x88, 0x11, 0xa4, 0xe1, 0x65,
+                      0xa9, 0xc1, 0x25, 0x66, 0x36, 0x7b, 0xd0, 0x8d, 0x01, 0x28, 0xe2,
+                      0xb3, 0x2e, 0xcf, 0xfb, 0x82, 0xf7, 0xcd, 0x70, 0x90, 0xf0}},
+                {33, {0x1f, 0xdc, 0xd2, 0xe4, 0xc4, 0xfa, 0x43, 0x7a, 0xb7, 0x83, 0x99,
+                      0xbc, 0xa9, 0x50, 0x47, 0xec, 0x41, 0xed, 0xab, 0xf4, 0xe4, 0xf1,
+                      0xdf, 0xb0, 0xce, 0x7d, 0xda, 0x51, 0x69, 0xdc, 0x47, 0x72}}};
+    uint8_t secret[64], got[WF_NET_KEY];
+    (void)state;
+    for (unsigned i = 0; i < sizeof secret; i++)
+        secret[i] = (uint8_t)i;
+    wf_net_key_derive(secret, WF_NET_KEY, got);
+    assert_memory_equal(got, secret, sizeof got);
+    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
+        wf_net_key_derive(secret, made[i].len, got);
+        assert_memory_equal(got, made[i].key, sizeof got);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_records), cmocka_unit_test(test_tampered),
         cmocka_unit_test(test_lengths), cmocka_unit_test(test_hello),
         cmocka_unit_test(test_refusal), cmocka_unit_test(test_key_file),
+        cmocka_unit_test(test_secret),
     };
     for (size_t i = 0; i < sizeof plain; i++)
         plain[i] = (uint8_t)test_mix(i);

@@ -93,10 +93,17 @@ WF_UNCHECKED void wf_net_ctx_close(struct wf_tctx *tctx)
     free(ctx);
 }
 
-enum weft_status wf_net_set_key(struct wf_tctx *tctx, const uint8_t *key)
+enum weft_status wf_net_set_key(struct wf_tctx *tctx, const void *secret, size_t len)
 {
     struct wf_conn_mgr *mgr = NET_OF(tctx, net_ctx)->mgr;
-    return wf_conn_mgr_has_key(mgr) ? WEFT_EBUSY : wf_conn_mgr_set_key(mgr, key);
+    uint8_t key[WF_NET_KEY];
+    enum weft_status status = WEFT_EBUSY;
+    if (wf_conn_mgr_has_key(mgr))
+        return status;
+    wf_net_key_derive(secret, len, key);
+    status = wf_conn_mgr_set_key(mgr, key);
+    explicit_bzero(key, sizeof key);
+    return status;
 }
 
 const struct wf_contact *wf_net_contact(struct wf_tctx *tctx)

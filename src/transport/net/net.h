@@ -419,7 +419,7 @@ void wf_net_ctx_close(struct wf_tctx *tctx);
 /* Does the process have a key, or will it get one? Without a key no peer can be authenticated. If
  * the result is false, *params->why is set to the reason. */
 bool wf_net_has_key(const struct wf_tctx_params *params);
-enum weft_status wf_net_set_key(struct wf_tctx *tctx, const uint8_t *key);
+enum weft_status wf_net_set_key(struct wf_tctx *tctx, const void *secret, size_t len);
 const struct wf_contact *wf_net_contact(struct wf_tctx *tctx);
 
 /* Open an endpoint. The struct has [size] bytes, and begins with struct net_ep. The contract is

@@ -274,9 +274,9 @@ static void ctx_free(struct rdma_ctx *ctx)
 /* Opens ctx->local, which registers memory, and ctx->kept, the first endpoint. Returns false if the
  * devices have too few resources for one endpoint. Then the context is not opened, and other
  * transports carry the messages. */
-static bool first_ep_open(struct rdma_ctx *ctx)
+static bool first_ep_open(struct rdma_ctx *ctx, uint32_t am_max)
 {
-    enum weft_status status = wf_rdma_reg_open(ctx);
+    enum weft_status status = wf_rdma_reg_open(ctx, am_max);
     if (status == WEFT_OK && (status = wf_rdma_ep_new(ctx, 0, &ctx->kept)) != WEFT_OK)
         wf_staging_close(ctx->local);
     if (status == WEFT_OK && !wf_rdma_ep_connects(ctx->kept)) {
@@ -324,7 +324,7 @@ static bool domains_open(struct rdma_ctx *ctx)
     return ctx->nports != 0;
 }
 
-enum weft_status wf_rdma_ctx_open(enum weft_sharing category, uint32_t endpoints,
+enum weft_status wf_rdma_ctx_open(enum weft_sharing category, uint32_t endpoints, uint32_t am_max,
                                   struct rdma_ctx **out)
 {
     struct rdma_ctx *ctx;
@@ -347,7 +347,7 @@ enum weft_status wf_rdma_ctx_open(enum weft_sharing category, uint32_t endpoints
         return WEFT_EUNREACH;
     }
     wf_rdma_contexts_open(ctx);
-    if (!first_ep_open(ctx)) {
+    if (!first_ep_open(ctx, am_max)) {
         ctx_free(ctx);
         return WEFT_EUNREACH;
     }

@@ -66,9 +66,10 @@ struct rdma_ctx {
 /* Chooses ports and opens their devices. If WEFT_RDMA_DEVICE names ports, takes the active ports
  * among them. Otherwise takes the first active port, and further active ports with the same speed
  * and link layer, at most WEFT_RDMA_RAILS in all. Each port uses the GID that WEFT_RDMA_GID_INDEX
- * selects. Returns OK | EUNREACH (RDMA cannot be used) | ENOMEM. The reason for EUNREACH is logged,
- * except on a host that has no usable port although its configuration variables are right. */
-enum weft_status wf_rdma_ctx_open(enum weft_sharing category, uint32_t endpoints,
+ * selects. [am_max] is the longest payload of the endpoints' active messages. Returns OK | EUNREACH
+ * (RDMA cannot be used) | ENOMEM. The reason for EUNREACH is logged, except on a host that has no
+ * usable port although its configuration variables are right. */
+enum weft_status wf_rdma_ctx_open(enum weft_sharing category, uint32_t endpoints, uint32_t am_max,
                                   struct rdma_ctx **out);
 void wf_rdma_ctx_close(struct rdma_ctx *ctx);
 

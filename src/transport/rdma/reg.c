@@ -148,11 +148,11 @@ static enum weft_status local_reg_on_demand(void *owner, void *addr, size_t len,
  * device's page table covers. */
 #define LEAF (UINT64_C(2) << 20)
 
-enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx)
+enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx, uint32_t am_max)
 {
     struct wf_staging_params p = {0};
     enum weft_status status = wf_cache_params_own(&p.cache);
-    wf_staging_params_own(&p);
+    wf_staging_params_own(&p, am_max);
     p.cache.reg_ops = (struct wf_reg_ops){.owner = ctx,
                                           .reg = local_reg,
                                           .dereg = local_dereg,

@@ -30,7 +30,7 @@ uint32_t wf_rdma_pins(const struct rdma_ctx *ctx);
  * from which wf_rdma_region_open takes the I/O virtual addresses of regions. Called after the
  * devices were opened. wf_staging_close closes ctx->local.
  * Returns the statuses of wf_staging_open. */
-enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx);
+enum weft_status wf_rdma_reg_open(struct rdma_ctx *ctx, uint32_t am_max);
 
 /* Implement region_open and region_close of the transport's table (transport.h). */
 enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, const struct wf_nic_memory *memory,

@@ -12,7 +12,10 @@
 struct wf_shm_geometry wf_shm_geometry_full(uint32_t am_max)
 {
     const struct wf_config *c = wf_config();
-    return (struct wf_shm_geometry){(uint32_t)c->shm_slots, (uint32_t)c->shm_payload, am_max,
+    uint32_t payload = (uint32_t)c->shm_payload;
+    while (payload < 4 * am_max) /* a context may have longer messages than WEFT_AM_MAX */
+        payload *= 2;
+    return (struct wf_shm_geometry){(uint32_t)c->shm_slots, payload, am_max,
                                     (uint32_t)c->shm_places};
 }
 

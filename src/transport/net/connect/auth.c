@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Each MAC and each derived key is a hash of a label and a message. All labels have the same
- * length. All messages for one label have the same length, too. So two different pairs of label and
- * message never have the same bytes. */
+ * length, so two different pairs of label and message never have the same bytes. */
 #define _GNU_SOURCE
 #include "transport/net/connect/auth.h"
 
@@ -15,6 +14,7 @@
 #include "base/log.h"
 
 static const uint8_t label_challenge[WF_NET_LABEL] = "weft1 challenge";
+static const uint8_t label_secret[WF_NET_LABEL] = "weft1 secret";
 static const uint8_t label_proof[WF_NET_LABEL] = "weft1 proof";
 static const uint8_t label_by_dialler[WF_NET_LABEL] = "weft1 key dial";
 static const uint8_t label_by_accepter[WF_NET_LABEL] = "weft1 key accept";
@@ -83,6 +83,20 @@ enum weft_status wf_net_key_read(const char *path, uint8_t key[WF_NET_KEY])
     status = key_read_from(fd, path, key);
     close(fd);
     return status;
+}
+
+void wf_net_key_derive(const void *secret, size_t len, uint8_t key[WF_NET_KEY])
+{
+    crypto_generichash_state s;
+    if (len == WF_NET_KEY) {
+        memcpy(key, secret, WF_NET_KEY);
+        return;
+    }
+    crypto_generichash_init(&s, NULL, 0, WF_NET_KEY);
+    crypto_generichash_update(&s, label_secret, WF_NET_LABEL);
+    crypto_generichash_update(&s, secret, len);
+    crypto_generichash_final(&s, key, WF_NET_KEY);
+    sodium_memzero(&s, sizeof s);
 }
 
 void wf_net_mac(const uint8_t key[WF_NET_KEY], const uint8_t label[WF_NET_LABEL],

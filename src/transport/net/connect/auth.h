@@ -17,6 +17,10 @@ enum weft_status wf_net_auth_init(void);
  * Returns OK | EINVAL (the log says what to change) | ESYSTEM */
 enum weft_status wf_net_key_read(const char *path, uint8_t key[WF_NET_KEY]);
 
+/* Make the job's key of a secret. WF_NET_KEY bytes are the key; from other lengths it is the
+ * BLAKE2b of a label and the secret. */
+void wf_net_key_derive(const void *secret, size_t len, uint8_t key[WF_NET_KEY]);
+
 /* Compute or check the MAC of a message under the job's key: the keyed BLAKE2b of [label] and then
  * of the bytes of all parts. All messages for one label have the same length, and no two kinds of
  * message have the same label. The check takes the same time for every wrong MAC. */
