@@ -38,6 +38,11 @@ extern "C" {
 
 #define WEFT_TAG_FULL (~UINT64_C(0)) /* mask: all bits of the tag must be equal */
 
+/* Spaces. Each message is in one of these spaces, and so is each receive, probe and claim. A
+ * receive matches only messages of its own space. Within a space the messages of a peer handle
+ * match in the order in which they were sent. The calls that name no space use space 0. */
+#define WEFT_MSG_SPACES 4
+
 /* Send [len] bytes to [peer] as one message.
  *   tag  any 64 bits
  *   buf  [len] bytes, any memory and any length; must stay valid and unchanged while PENDING
@@ -55,17 +60,42 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_send(struct weft_peer *peer, ui
                                                       const void *buf, size_t len,
                                                       struct weft_op *op);
 
+/* Returns the length in bytes of the longest message that weft_msg_send sends without an op: the
+ * smaller one of WEFT_MSG_EAGER and weft_am_max. Constant for an endpoint. Returns 0 for NULL. */
+WEFT_API size_t weft_msg_inject_max(const struct weft_ep *ep);
+
 /* Send as weft_msg_send, with the message gathered from [count] pieces (at most WEFT_IOV_MAX). The
  * array [iov] is copied. The pieces must stay valid and unchanged while PENDING. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_sendv(struct weft_peer *peer, uint64_t tag,
                                                        const struct iovec *iov, unsigned count,
                                                        struct weft_op *op);
 
+enum weft_msg_flags {
+    WEFT_MSG_DATA = 1, /* the message has data */
+};
+
+/* What a message carries besides its bytes. */
+struct weft_msg_head {
+    uint64_t tag;
+    uint64_t data;  /* any 64 bits, for the receiver; only with WEFT_MSG_DATA */
+    uint32_t space; /* less than WEFT_MSG_SPACES */
+    uint32_t flags; /* enum weft_msg_flags */
+};
+
+/* Send as weft_msg_sendv, with a space and with data.
+ *   head  read during the call
+ * Returns  as weft_msg_sendv | EINVAL (also: no such space, or unknown flags) */
+WEFT_API WEFT_MUST_USE enum weft_status weft_msg_post_send(struct weft_peer *peer,
+                                                           const struct weft_msg_head *head,
+                                                           const struct iovec *iov, unsigned count,
+                                                           struct weft_op *op);
+
 /* Post a receive: the next message that matches goes to [buf].
  *   source  the sender, or NULL for any sender
  *   tag     compared with the message's tag in the bits of [mask]
  *   buf     [len] bytes; must stay valid until completion
  *   op      required. On completion op->len is the length that was sent, op->tag the message's tag,
+ *           op->data and op->has_data its data,
  *           and op->source the sender (NULL if the sender is no peer of this endpoint). A message
  *           longer than [len] fills the buffer and completes with WEFT_ETRUNC.
  * Returns  PENDING | OK or ETRUNC (complete already: op is filled in, its done is not called) |
@@ -86,12 +116,31 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_recvv(struct weft_ep *ep, struc
                                                        const struct iovec *iov, unsigned count,
                                                        struct weft_op *op);
 
+/* Which messages a receive, a probe or a claim matches. */
+struct weft_msg_filter {
+    struct weft_peer *source; /* NULL: any sender */
+    uint64_t tag;             /* compared with the message's tag in the bits of [mask] */
+    uint64_t mask;
+    uint32_t space; /* less than WEFT_MSG_SPACES */
+    uint32_t flags; /* 0 */
+};
+
+/* Post a receive as weft_msg_recvv, in any space.
+ *   filter  read during the call
+ * Returns  as weft_msg_recvv | EINVAL (also: no such space, or unknown flags) */
+WEFT_API WEFT_MUST_USE enum weft_status weft_msg_post_recv(struct weft_ep *ep,
+                                                           const struct weft_msg_filter *filter,
+                                                           const struct iovec *iov, unsigned count,
+                                                           struct weft_op *op);
+
 /* A message that has arrived and that no receive has matched. */
 struct weft_msg_info {
     uint64_t tag;
     uint64_t len;
     struct weft_peer *source; /* NULL: the sender is no peer of this endpoint */
-    uint64_t reserved[5];
+    uint64_t data;            /* 0 if the message has none */
+    uint64_t has_data;        /* 1 if the message has data, else 0 */
+    uint64_t reserved[3];
 };
 
 struct weft_msg; /* a claimed message */
@@ -104,11 +153,27 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_probe(struct weft_ep *ep, struc
                                                        struct weft_msg_info *info);
 
 /* Probe as weft_msg_probe, and remove the message from the matching: no other receive or probe
- * finds the message any more. Receive the claimed message with weft_msg_take, exactly once. */
+ * finds the message any more. Receive the claimed message with weft_msg_take, or drop it with
+ * weft_msg_drop. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_claim(struct weft_ep *ep, struct weft_peer *source,
                                                        uint64_t tag, uint64_t mask,
                                                        struct weft_msg_info *info,
                                                        struct weft_msg **msg);
+
+/* Probe or claim in any space.
+ *   filter  read during the call
+ *   msg     NULL: probe, as weft_msg_probe. Otherwise claim, as weft_msg_claim
+ * Returns  as weft_msg_probe and weft_msg_claim | EINVAL (also: no such space, or unknown flags) */
+WEFT_API WEFT_MUST_USE enum weft_status weft_msg_find(struct weft_ep *ep,
+                                                      const struct weft_msg_filter *filter,
+                                                      struct weft_msg_info *info,
+                                                      struct weft_msg **msg);
+
+/* Drop the claimed message [msg]: its bytes are received nowhere, and its sender's operation
+ * completes as if they had been received. [msg] may not be used again, except if this returns
+ * EINVAL, ENOMEM, ELIMIT, ECONTEXT or EFORKED.
+ * Returns  OK | EINVAL | ENOMEM | ELIMIT (as weft_msg_recv) | ECONTEXT | EFORKED. Never blocks. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_msg_drop(struct weft_ep *ep, struct weft_msg *msg);
 
 /* Receive the claimed message [msg], as weft_msg_recv does. [msg] may not be used again, except if
  * this returns EINVAL, ENOMEM, ELIMIT, ECONTEXT or EFORKED. */
@@ -121,6 +186,10 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_take(struct weft_ep *ep, struct
  *          the buffer: the receive completes by itself) | EINVAL ([op] is not a receive of [ep]) |
  *          ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op);
+
+WEFT_LAYOUT_(sizeof(struct weft_msg_head) == 24);
+WEFT_LAYOUT_(sizeof(struct weft_msg_filter) == 32);
+WEFT_LAYOUT_(sizeof(struct weft_msg_info) == 64);
 
 #ifdef __cplusplus
 }

@@ -831,7 +831,9 @@ struct weft_op {
      * gets the op reads them. */
     struct weft_mr *local;         /* the region of the local buffers */
     struct weft_mr *const *locals; /* one region for each piece; NULL: [local] for all pieces */
-    uint64_t reserved[3];
+    uint64_t data;                 /* data of a received message; 0 if it has none */
+    uint64_t has_data;             /* 1 if a received message has data, else 0 */
+    uint64_t reserved[1];
 };
 
 /* Open the region of [key] as weft_remote_open, but without waiting: for event loops, and for

@@ -132,7 +132,7 @@ struct weft_ep {
     uint32_t am_max;
     /* constant: bytes of the longest tagged message that one active message carries */
     uint32_t eager_max;
-    /* matches tagged messages with receives; null until the first message or receive */
+    /* matches tagged messages of space 0 with receives; null until the first message or receive */
     struct wf_match *match;
     uint64_t *counters; /* [WF_STATS], in ctx->stats */
     /* Bits of the transports that have something to poll (wf_tep_activate), and of those in
@@ -151,6 +151,8 @@ struct weft_ep {
     struct wf_tep *arrivals;
     struct wf_req_table reqs;
     unsigned claimed; /* messages claimed but not yet taken */
+    /* as [match], which is for space 0: for the other spaces */
+    struct wf_match *spaces[WEFT_MSG_SPACES - 1];
     /* a buffer of WF_SCRATCH bytes in which a payload is gathered; null until first used */
     uint8_t *scratch;
     struct handler handlers[WEFT_AM_HANDLERS];

@@ -11,6 +11,7 @@
 struct wf_iov {
     const struct iovec *v; /* [n] buffers: &one, or an allocated array */
     unsigned n;
+    uint32_t note; /* free for the object that contains this; the functions here leave it alone */
     struct iovec one;
 };
 

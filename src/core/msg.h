@@ -7,7 +7,7 @@
  * before it answers the OFFER, the answer reports the end of the copy, and no DONE follows.
  *
  * msg.c holds the application's calls, msg_send.c the sender's side, msg_recv.c the receiver's
- * side. */
+ * side, msg_kept.c messages that came before their receive, msg_wire.c the parser. */
 #ifndef WF_CORE_MSG_H
 #define WF_CORE_MSG_H
 
@@ -18,7 +18,7 @@
  * DONE, of a FETCH, and of a PIECE. */
 enum {
     WF_CREDIT_ARGS = 3,
-    WF_OFFER_ARGS = 6,        /* and one more, 1, if the payload follows */
+    WF_OFFER_ARGS = 9,        /* tag, data, what, length, id */
     WF_OFFER_ANSWER_ARGS = 4, /* and one more within a node: measured costs (msg_cost.h) */
     WF_OFFER_END_ARGS = 3,    /* likewise */
     WF_FETCH_ARGS = 6,
@@ -37,8 +37,9 @@ enum weft_status wf_msg_send_push(struct wf_req *req);
 enum weft_status wf_msg_recv_push(struct wf_req *req);
 /* Send a message by a request. A message needs a request if it is too long to be sent whole, is in
  * several buffers, or has to wait for room. Returns what weft_msg_sendv returns. */
-enum weft_status wf_msg_send_later(struct weft_peer *peer, uint64_t tag, const struct iovec *iov,
-                                   unsigned count, size_t len, struct weft_op *op);
+enum weft_status wf_msg_send_later(struct weft_peer *peer, const struct wf_msg_head *head,
+                                   const struct iovec *iov, unsigned count, size_t len,
+                                   struct weft_op *op);
 
 /* Reply to an OFFER or its payload. [id]: the sender's request. [report]: measured costs
  * (msg_cost.h), or 0. */
@@ -64,6 +65,14 @@ static inline uint32_t wf_msg_credit_name(const struct weft_peer *peer)
 {
     return (uint32_t)((uintptr_t)peer >> 4);
 }
+/* Store in [args] the arguments of a question for credit, which the MSG of a message of [len] bytes
+ * to [peer] carries as its last ones. Returns their number. */
+static inline unsigned wf_msg_ask(uint32_t *args, const struct weft_peer *peer, size_t len)
+{
+    args[0] = wf_msg_credit_name(peer);
+    args[1] = wf_msg_credit_after(&peer->credit, len);
+    return 2;
+}
 /* Returns the credit for a message of [len] bytes to [peer]. If [peer] is lost: QUIET, so that the
  * transport is asked, which reports the loss. */
 static inline enum wf_credit wf_msg_credit(const struct weft_peer *peer, size_t len)
@@ -71,8 +80,8 @@ static inline enum wf_credit wf_msg_credit(const struct weft_peer *peer, size_t 
     return peer->status == WEFT_OK ? wf_msg_credit_for(&peer->credit, len) : WF_CREDIT_QUIET;
 }
 /* Send a whole message at once, with [credit], which is QUIET or ASK. */
-enum weft_status wf_msg_whole_send(struct weft_peer *peer, uint64_t tag, const void *data,
-                                   size_t len, enum wf_credit credit);
+enum weft_status wf_msg_whole_send(struct weft_peer *peer, const struct wf_msg_head *head,
+                                   const void *data, size_t len, enum wf_credit credit);
 /* There is no credit for a message to [peer] without weft_op. Returns AGAIN, and sees to it that an
  * event follows, or returns why not. */
 enum weft_status wf_msg_credit_refuse(struct weft_peer *peer);

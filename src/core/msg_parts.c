@@ -12,7 +12,10 @@
  *   receiving   the receive's  the receive's buffers     with the last part: the receive completes
  *   kept        null           the kept message's bytes  with the last part: the message is whole;
  *                                                        or as "receiving", when a receive or
- *                                                        weft_msg_take takes the message
+ *                                                        weft_msg_take takes the message; or as
+ *                                                        "dropped", when weft_msg_drop drops it
+ *   dropped     null, and so   none                      with the last part
+ *               is its message
  *
  * If the connection ends before the last part, the receive completes with EPEER, or the kept
  * message is freed. A claimed message stays: weft_msg_take then returns EPEER. */
@@ -22,22 +25,14 @@
 #include "core/msg_cost.h"
 #include "core/msg_recv.h"
 
-/* Arguments of a first part: tag (2), length of the message, number of the sender's request, and,
- * if it is a question for credit, that of the question; of each other part: number of the sender's
- * request, offset, 0. */
-enum { FIRST_ARGS = 4, NEXT_ARGS = 3 };
-
 /* ---- sending ---- */
 
 /* Send the part of [n] bytes at req->sent. [asks]: the first part is a question for credit. */
 static enum weft_status part_send(struct wf_req *req, size_t n, bool asks)
 {
     struct weft_peer *peer = req->peer;
-    uint32_t first[FIRST_ARGS + 2] = {
-        WF_LO(req->u.send.tag),   WF_HI(req->u.send.tag),
-        WF_LO(req->len),          WF_LO(req->id),
-        wf_msg_credit_name(peer), wf_msg_credit_after(&peer->credit, req->len)};
-    uint32_t next[NEXT_ARGS] = {WF_LO(req->id), WF_LO(req->sent), 0};
+    uint32_t first[WF_MSG_ARGS_MAX], next[] = {WF_LO(req->id), WF_LO(req->sent), 0};
+    unsigned nargs;
     size_t span = n;
     const void *data = wf_iov_span(&req->mem, req->sent, &span);
     if (span < n) {
@@ -48,10 +43,14 @@ static enum weft_status part_send(struct wf_req *req, size_t n, bool asks)
         data = req->ep->scratch;
     }
     if (req->sent)
-        return wf_ctl_request_part(peer, WF_CTL_MSG, next, NEXT_ARGS, data, n, 0,
+        return wf_ctl_request_part(peer, WF_CTL_MSG, next, WF_ARRAY_LEN(next), data, n, 0,
                                    req->sent + n < req->len);
-    return wf_ctl_request_part(peer, WF_CTL_MSG, first, FIRST_ARGS + (asks ? 2 : 0), data, n, asks,
-                               true);
+    nargs = wf_msg_head_args(first, &req->u.send.head, true);
+    first[nargs++] = WF_LO(req->len);
+    first[nargs++] = WF_LO(req->id);
+    if (asks)
+        nargs += wf_msg_ask(first + nargs, peer, req->len);
+    return wf_ctl_request_part(peer, WF_CTL_MSG, first, nargs, data, n, asks, true);
 }
 
 enum weft_status wf_msg_parts_push(struct wf_req *req, enum wf_credit credit)
@@ -123,15 +122,27 @@ static void part_store(struct wf_req *req, const void *data, size_t len)
     req->copied += n;
 }
 
-/* Free the request of a message that is kept. */
-void wf_msg_parts_drop(struct weft_msg *m)
+/* Free the request of a message that is kept or was dropped. */
+static void kept_end(struct wf_req *req)
 {
-    struct wf_req *req = m->parts;
     wf_ep_count(req->ep, WF_STAT_COPIED_BYTES, req->copied);
     req->ep->parts_kept--;
-    m->parts = NULL;
+    if (req->u.parts.msg)
+        req->u.parts.msg->parts = NULL;
     wf_sender_unref(req->u.parts.sender);
     wf_req_free(req);
+}
+
+void wf_msg_parts_drop(struct weft_msg *m)
+{
+    kept_end(m->parts);
+}
+
+void wf_msg_parts_ignore(struct weft_msg *m)
+{
+    m->parts->u.parts.msg = NULL;
+    m->parts->len = 0; /* no byte has a place */
+    m->parts = NULL;
 }
 
 /* End a request of the kind PARTS that has a receive, and the receive. */
@@ -146,18 +157,18 @@ static void recv_end(struct wf_req *req, enum weft_status status)
         status = WEFT_ETRUNC;
     wf_ep_count(ep, WF_STAT_COPIED_BYTES, req->copied);
     wf_ep_count(ep, WF_STAT_MSG_RECEIVED, 1);
-    wf_msg_op_fill(op, sender, req->u.parts.tag, req->u.parts.full);
+    wf_msg_op_fill(op, sender, &req->u.parts.head, req->u.parts.full);
     WF_PROBE3(op_end, op, req->kind, status);
     wf_req_free(req);
     wf_sender_unref(sender);
     wf_op_end(ep, op, status);
 }
 
-static void on_next(const struct weft_am *am, struct wf_sender *sender)
+static void on_next(const struct weft_am *am, const struct wf_msg_in *in, struct wf_sender *sender)
 {
     const struct wf_token *token = am->token;
-    struct wf_req *req = arriving(sender, token->conn, am->args[0]);
-    if (!req || am->args[1] != req->sent || !am->len || am->len > req->u.parts.full - req->sent) {
+    struct wf_req *req = arriving(sender, token->conn, in->id);
+    if (!req || in->at != req->sent || am->len > req->u.parts.full - req->sent) {
         wf_ctl_bad(am);
         return;
     }
@@ -167,7 +178,7 @@ static void on_next(const struct weft_am *am, struct wf_sender *sender)
     if (req->op)
         recv_end(req, WEFT_OK);
     else
-        wf_msg_parts_drop(req->u.parts.msg); /* the message is whole */
+        kept_end(req); /* the message is whole */
 }
 
 /* A posted receive gets the message. */
@@ -185,12 +196,12 @@ static void first_receive(struct wf_req *req, struct wf_recv *r)
 static struct weft_msg *first_keep(struct wf_req *req)
 {
     uint64_t full = req->u.parts.full;
-    struct weft_msg *m = wf_msg_kept_new(req->u.parts.sender, req->u.parts.tag, full);
+    struct weft_msg *m = wf_msg_kept_new(req->u.parts.sender, &req->u.parts.head, full);
     if (!m)
         return NULL;
     m->len = full;
     m->parts = req;
-    wf_iov_one(&req->mem, m->data, full);
+    wf_iov_one(&req->mem, m->bytes, full);
     req->len = full;
     req->u.parts.msg = m;
     req->ep->parts_kept++;
@@ -199,16 +210,17 @@ static struct weft_msg *first_keep(struct wf_req *req)
 
 /* Returns the request of a message of which the first part has come, or NULL if there is no
  * memory. */
-static struct wf_req *first_req(const struct weft_am *am, struct wf_sender *sender)
+static struct wf_req *first_req(const struct weft_am *am, const struct wf_msg_in *in,
+                                struct wf_sender *sender)
 {
     const struct wf_token *token = am->token;
     enum weft_status why;
     struct wf_req *req = wf_req_new(am->ep, NULL, WF_REQ_PARTS, NULL, false, &why);
     if (!req)
         return NULL;
-    req->u.parts.tag = wf_word64(am->args);
-    req->u.parts.full = am->args[2];
-    req->u.parts.id = am->args[3];
+    req->u.parts.head = in->head;
+    req->u.parts.full = in->len;
+    req->u.parts.id = in->id;
     req->u.parts.conn = token->conn;
     req->u.parts.sender = sender;
     wf_sender_ref(sender);
@@ -216,20 +228,19 @@ static struct wf_req *first_req(const struct weft_am *am, struct wf_sender *send
     return req;
 }
 
-static void on_first(const struct weft_am *am, struct wf_sender *sender)
+static void on_first(const struct weft_am *am, const struct wf_msg_in *in, struct wf_sender *sender)
 {
     struct weft_ep *ep = am->ep;
     const struct wf_token *token = am->token;
     struct wf_recv *r;
     struct weft_msg *m;
     struct wf_req *req;
-    if (am->args[2] > WF_MSG_EAGER_MAX || !am->len || am->len >= am->args[2] ||
-        arriving(sender, token->conn, am->args[3]) || arriving_count(sender) >= ARRIVING_MAX) {
+    if (arriving(sender, token->conn, in->id) || arriving_count(sender) >= ARRIVING_MAX) {
         wf_ctl_bad(am);
         return;
     }
-    req = first_req(am, sender);
-    r = wf_msg_posted_for(ep, sender, wf_word64(am->args));
+    req = first_req(am, in, sender);
+    r = wf_msg_posted_for(ep, sender, &in->head);
     if (r)
         wf_msg_unpost(r);
     if (req && r) {
@@ -251,16 +262,12 @@ static void on_first(const struct weft_am *am, struct wf_sender *sender)
         wf_msg_recv_end(r, WEFT_ENOMEM);
 }
 
-void wf_msg_on_part(const struct weft_am *am, unsigned nargs, struct wf_sender *sender)
+void wf_msg_on_part(const struct weft_am *am, const struct wf_msg_in *in, struct wf_sender *sender)
 {
-    if (nargs != FIRST_ARGS && (nargs != NEXT_ARGS || am->reply_max))
-        wf_ctl_bad(am);
-    else if (!sender || sender->down)
-        return;
-    else if (nargs == FIRST_ARGS)
-        on_first(am, sender);
+    if (in->kind == WF_MSG_FIRST)
+        on_first(am, in, sender);
     else
-        on_next(am, sender);
+        on_next(am, in, sender);
 }
 
 enum weft_status wf_msg_parts_take(struct weft_ep *ep, struct weft_msg *m, const struct iovec *iov,
@@ -277,7 +284,7 @@ enum weft_status wf_msg_parts_take(struct weft_ep *ep, struct weft_msg *m, const
     req->len = WF_MIN(room, req->u.parts.full);
     req->op = op;
     req->sent = req->copied = 0;
-    part_store(req, m->data, (size_t)arrived);
+    part_store(req, m->bytes, (size_t)arrived);
     m->parts = NULL;
     ep->parts_kept--;
     op->entry_ = req;
@@ -285,15 +292,19 @@ enum weft_status wf_msg_parts_take(struct weft_ep *ep, struct weft_msg *m, const
     return WEFT_PENDING;
 }
 
-static void msg_lost(struct weft_msg *m)
+/* No more parts come of the message of [req], which no receive has. */
+static void msg_lost(struct wf_req *req)
 {
-    struct weft_ep *ep = m->sender->ep;
-    wf_msg_parts_drop(m);
+    struct weft_ep *ep = req->ep;
+    struct weft_msg *m = req->u.parts.msg;
+    kept_end(req);
+    if (!m)
+        return;
     if (m->claimed) {
         m->lost = true;
         return;
     }
-    wf_match_msg_remove(ep->match, &m->match);
+    wf_match_msg_remove(*wf_msg_match_at(ep, m->what & WF_WHAT_SPACE), &m->match);
     wf_msg_kept_free(m);
 }
 
@@ -307,6 +318,6 @@ void wf_msg_parts_down(struct wf_sender *sender, void *const *conn, enum weft_st
         if (req->op)
             recv_end(req, why);
         else
-            msg_lost(req->u.parts.msg);
+            msg_lost(req);
     }
 }

@@ -20,15 +20,17 @@ static inline bool wf_msg_is_one(const struct weft_peer *peer, size_t len)
 enum weft_status wf_msg_parts_push(struct wf_req *req, enum wf_credit credit);
 /* Returns true if some, but not all parts of a message were sent to [peer]. */
 bool wf_msg_is_unfinished(const struct weft_peer *peer);
-/* Handle a MSG of [sender] that is a part of a message, with [nargs] arguments besides that of a
- * question for credit. [sender] is NULL if there is no memory. */
-void wf_msg_on_part(const struct weft_am *am, unsigned nargs, struct wf_sender *sender);
+/* Handle a MSG of [sender] that is a part of a message. [in]: the MSG, parsed. */
+void wf_msg_on_part(const struct weft_am *am, const struct wf_msg_in *in, struct wf_sender *sender);
 /* Receive the message [m], of which some parts are still to come, into [iov]; as take() of msg.c.
  * On PENDING [m] is no longer linked to its request, and the caller frees it. */
 enum weft_status wf_msg_parts_take(struct weft_ep *ep, struct weft_msg *m, const struct iovec *iov,
                                    unsigned count, size_t room, struct weft_op *op);
 /* Unlink [m] from its request, and free the request: no part is to come, or [m] will be freed. */
 void wf_msg_parts_drop(struct weft_msg *m);
+/* Unlink [m], which will be freed, from its request. The request takes the parts that are still to
+ * come. */
+void wf_msg_parts_ignore(struct weft_msg *m);
 /* No more parts come on the connection [conn] of [sender], or, if [conn] is NULL, on any: end the
  * receives with the status [why], and free the kept messages. */
 void wf_msg_parts_down(struct wf_sender *sender, void *const *conn, enum weft_status why);

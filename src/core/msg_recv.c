@@ -146,10 +146,12 @@ static void copy_end(struct wf_req *req, bool tell, enum weft_status status)
     struct weft_ep *ep = req->ep;
     struct weft_op *op = req->op;
     enum weft_status outcome = wf_msg_copy_status(req, status);
-    wf_msg_op_fill(op, req->u.copy.sender, req->u.copy.tag, req->u.copy.full);
+    if (op)
+        wf_msg_op_fill(op, req->u.copy.sender, &req->u.copy.head, req->u.copy.full);
     WF_PROBE3(op_end, op, req->kind, outcome);
     wf_msg_copy_close(req, tell, status);
-    wf_op_end(ep, op, outcome);
+    if (op) /* otherwise the message was dropped */
+        wf_op_end(ep, op, outcome);
 }
 
 void wf_msg_copy_fail(struct wf_req *req, enum weft_status why)
@@ -191,7 +193,7 @@ enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer
     if (!o->nfrom && req->path == WF_PATH_PULL)
         req->path = WF_PATH_PIECES;
     req->len = WF_MIN(room, o->len);
-    req->u.copy.tag = o->tag;
+    req->u.copy.head = o->head;
     req->u.copy.full = o->len;
     req->u.copy.id = o->id;
     req->u.copy.sender = o->sender;
@@ -210,48 +212,6 @@ void wf_msg_push_end(struct wf_req *copy, bool report)
     copy_end(copy, report, WEFT_OK);
 }
 
-/* ---- messages that no receive has matched ---- */
-
-struct weft_msg *wf_msg_kept_new(struct wf_sender *sender, uint64_t tag, size_t bytes)
-{
-    struct weft_msg *m = malloc(sizeof *m + bytes);
-    if (!m)
-        return NULL;
-    memset(m, 0, sizeof *m);
-    m->match.source = sender;
-    m->match.tag = tag;
-    m->sender = sender;
-    wf_list_init(&m->pushed);
-    wf_sender_ref(sender);
-    return m;
-}
-
-bool wf_msg_keep(struct weft_ep *ep, struct wf_sender *sender, struct weft_msg *m)
-{
-    struct wf_match *match = wf_msg_match(ep);
-    if (m && !m->offer)
-        wf_msg_kept_charge(m, (int64_t)(m->len + WF_MSG_CHARGE));
-    if (m && match) {
-        wf_match_msg_add(match, &m->match);
-        wf_ep_count(ep, WF_STAT_MSG_KEPT, 1);
-        return true;
-    }
-    wf_error("no memory to keep a tagged message: its sender's messages are refused from here on");
-    sender->down = WEFT_ENOMEM;
-    if (m)
-        wf_msg_kept_drop(m);
-    wf_msg_parts_down(sender, NULL, WEFT_ENOMEM);
-    wf_msg_sender_down(sender, WEFT_ENOMEM);
-    return false;
-}
-
-void wf_msg_kept_drop(struct weft_msg *m)
-{
-    if (m->parts)
-        wf_msg_parts_drop(m);
-    wf_msg_kept_free(m);
-}
-
 /* ---- messages that arrive ---- */
 
 /* Answer a MSG that is a question for credit. Its last two arguments are repeated. A sender whose
@@ -265,57 +225,64 @@ static void credit_answer(const struct weft_am *am, const struct wf_sender *send
     wf_ctl_reply(am, WF_CTL_MSG_ANSWER, args, WF_CREDIT_ARGS, NULL, 0);
 }
 
-static void msg_keep(struct weft_ep *ep, struct wf_sender *sender, uint64_t tag,
+static void msg_keep(struct weft_ep *ep, struct wf_sender *sender, const struct wf_msg_head *head,
                      const struct weft_am *am)
 {
-    struct weft_msg *m = wf_msg_kept_new(sender, tag, am->len);
+    struct weft_msg *m = wf_msg_kept_new(sender, head, am->len);
     if (m) {
         m->len = am->len;
-        memcpy(m->data, am->data, am->len);
+        memcpy(m->bytes, am->data, am->len);
         wf_ep_count(ep, WF_STAT_COPIED_BYTES, am->len);
     }
     (void)wf_msg_keep(ep, sender, m);
 }
 
-static inline void whole(const struct weft_am *am, struct wf_sender *sender)
+static inline void whole(const struct weft_am *am, const struct wf_msg_head *head,
+                         struct wf_sender *sender)
 {
     struct weft_ep *ep = am->ep;
-    uint64_t tag = wf_word64(am->args);
-    struct wf_recv *r = wf_msg_posted_for(ep, sender, tag);
+    struct wf_recv *r = wf_msg_posted_for(ep, sender, head);
     enum weft_status status;
     if (!r) {
-        msg_keep(ep, sender, tag, am);
+        msg_keep(ep, sender, head, am);
         return;
     }
-    wf_msg_op_fill(r->op, sender, tag, am->len);
+    wf_msg_op_fill(r->op, sender, head, am->len);
     status = wf_msg_whole_take(ep, &r->mem, r->room, am->data, am->len);
     wf_msg_unpost(r);
     wf_msg_recv_end(r, status);
 }
 
-/* Handle a MSG that is a part of a message, or a question, or broken, or from a sender whose
- * messages are refused. */
+/* Handle a MSG that is a part of a message, or a question, or has a space or data, or is broken, or
+ * is from a sender whose messages are refused. */
 __attribute__((noinline)) static void on_odd(const struct weft_am *am, struct wf_sender *sender)
 {
-    unsigned asks = am->reply_max ? 2 : 0;
-    unsigned nargs = am->nargs > asks ? am->nargs - asks : 0;
-    if (nargs > 2)
-        wf_msg_on_part(am, nargs, sender);
-    else if (nargs == 2 && sender && !sender->down)
-        whole(am, sender);
-    else if (nargs == 0 || (nargs == 1 && (!asks || am->len || am->args[0])))
+    struct wf_msg_in in;
+    wf_msg_parse(am, &in);
+    if (in.kind == WF_MSG_BAD) {
         wf_ctl_bad(am);
-    if (asks && nargs)
+        return;
+    }
+    if (!sender || sender->down || in.kind == WF_MSG_QUESTION)
+        ;
+    else if (in.kind == WF_MSG_WHOLE)
+        whole(am, &in.head, sender);
+    else
+        wf_msg_on_part(am, &in, sender);
+    if (in.asks)
         credit_answer(am, sender);
 }
 
 void wf_msg_on_msg(const struct weft_am *am)
 {
     struct wf_sender *sender = wf_sender_of(am->ep, am->token);
-    if (__builtin_expect(am->nargs != 2 || !sender || sender->down, 0))
+    struct wf_msg_head head;
+    if (__builtin_expect(am->nargs != 2 || !sender || sender->down, 0)) {
         on_odd(am, sender);
-    else
-        whole(am, sender);
+        return;
+    }
+    head = wf_msg_head_of_tag(wf_word64(am->args));
+    whole(am, &head, sender);
 }
 
 #define SMALL 64 /* bytes that wf_copy_small copies faster than memcpy(3) */
@@ -335,7 +302,8 @@ static inline bool tagged_end(struct weft_ep *ep, struct wf_sender *sender, stru
 {
     struct weft_op *op = r->op;
     void (*done)(struct weft_op * op) = op->done;
-    wf_msg_op_fill(op, sender, tag, len);
+    const struct wf_msg_head head = wf_msg_head_of_tag(tag);
+    wf_msg_op_fill(op, sender, &head, len);
     wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
     wf_ep_count(ep, WF_STAT_MSG_RECEIVED, 1);
     wf_match_recv_pop(ep->match, &r->match);
@@ -376,30 +344,6 @@ bool wf_msg_on_tagged(void *owner, void *conn, uint64_t tag, const void *data, u
     return tagged_end(ep, sender, r, tag, len);
 }
 
-/* Parse an OFFER. Its ranges are first copied to [from] and then checked, so that a malicious
- * sender cannot change them after the check. Returns false if the OFFER breaks the protocol. */
-static bool offer_parse(const struct weft_am *am, struct wf_msg_offer *o,
-                        struct wf_offer_range from[WEFT_IOV_MAX])
-{
-    uint64_t total = 0;
-    o->pushed = am->nargs == WF_OFFER_ARGS + 1 && am->args[WF_OFFER_ARGS] == 1;
-    if ((am->nargs != WF_OFFER_ARGS && !o->pushed) || am->len % sizeof *from ||
-        am->len / sizeof *from > WEFT_IOV_MAX)
-        return false;
-    memcpy(from, am->data, am->len);
-    o->tag = wf_word64(am->args);
-    o->len = wf_word64(am->args + 2);
-    o->id = wf_word64(am->args + 4);
-    o->nfrom = am->len / (unsigned)sizeof *from;
-    o->from = from;
-    for (unsigned i = 0; i < o->nfrom; i++) {
-        if (from[i].len > SIZE_MAX / 2 - total)
-            return false;
-        total += from[i].len;
-    }
-    return total == o->len || !o->nfrom;
-}
-
 void wf_msg_answer(const struct weft_am *am, uint64_t id, const struct wf_sender *sender,
                    enum weft_status status, uint32_t report)
 {
@@ -426,7 +370,7 @@ void wf_msg_on_offer(const struct weft_am *am)
     struct wf_req *req;
     struct wf_recv *r;
     enum weft_status status;
-    if (!offer_parse(am, &o, from) || (o.pushed && !can_follow(am))) {
+    if (!wf_offer_parse(am, &o, from) || (o.pushed && !can_follow(am))) {
         wf_ctl_bad(am);
         return;
     }
@@ -436,16 +380,16 @@ void wf_msg_on_offer(const struct weft_am *am)
         wf_msg_answer(am, o.id, sender, WEFT_ENOMEM, 0);
         return;
     }
-    r = wf_msg_posted_for(ep, sender, o.tag);
+    r = wf_msg_posted_for(ep, sender, &o.head);
     if (!r) {
-        struct weft_msg *m = wf_msg_kept_new(sender, o.tag, o.nfrom * sizeof *from);
+        struct weft_msg *m = wf_msg_kept_new(sender, &o.head, o.nfrom * sizeof *from);
         if (m) {
             m->offer = true;
             m->len = o.len;
             m->id = o.id;
             m->nfrom = (uint16_t)o.nfrom;
             m->conn = o.conn;
-            memcpy(m->data, from, o.nfrom * sizeof *from);
+            memcpy(m->bytes, from, o.nfrom * sizeof *from);
             if (o.pushed)
                 wf_msg_push_keep(m);
         }
@@ -457,7 +401,7 @@ void wf_msg_on_offer(const struct weft_am *am)
     status = wf_msg_copy_begin(ep, &o, &r->mem, r->room, op, &req);
     wf_msg_answer(am, o.id, sender, status, wf_cost_report(sender, o.len));
     if (!req) {
-        wf_msg_op_fill(op, sender, o.tag, o.len);
+        wf_msg_op_fill(op, sender, &o.head, o.len);
         wf_msg_recv_end(r, status);
         return;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Receiving tagged messages: functions that both the application's calls (msg.c) and the handlers
- * of arriving messages (msg_recv.c) use. */
+/* Receiving tagged messages: functions that the application's calls (msg.c), the handlers of
+ * arriving messages (msg_recv.c) and kept messages (msg_kept.c) use. */
 #ifndef WF_CORE_MSG_RECV_H
 #define WF_CORE_MSG_RECV_H
 
@@ -15,45 +15,62 @@ struct weft_msg {
     struct wf_match_msg match;
     struct wf_sender *sender;
     uint64_t len;
-    uint64_t id; /* for an offer: the id of the sender's request */
+    uint64_t data; /* its data, as in struct wf_msg_head */
+    uint64_t id;   /* for an offer: the id of the sender's request */
     /* item of sender->pushed_kept while the payload of an offer is on its way; or in no list */
     struct wf_list pushed;
     void *const *conn;    /* for an offer: the connection on which it came */
     struct wf_req *parts; /* not null as long as parts of the message are still to come */
     uint16_t nfrom;
+    uint16_t what; /* as in struct wf_msg_head */
     bool offer, claimed;
     bool lost; /* claimed, and its last parts will never come */
     /* the message's bytes; for an offer, struct wf_offer_range[nfrom] */
-    _Alignas(16) uint8_t data[];
+    _Alignas(16) uint8_t bytes[];
 };
 
 _Static_assert(sizeof(struct weft_msg) <= WF_MSG_CHARGE, "a kept message is charged");
 
+static inline struct wf_msg_head wf_msg_head_of(const struct weft_msg *m)
+{
+    return (struct wf_msg_head){m->match.tag, m->data, m->what};
+}
+
 /* The contents of an OFFER, which announces a long tagged message. They have been checked. */
 struct wf_msg_offer {
     struct wf_sender *sender;
-    uint64_t tag, len, id;
+    struct wf_msg_head head;
+    uint64_t len, id;
     unsigned nfrom;
     const struct wf_offer_range *from;
     bool pushed;       /* its payload follows */
     void *const *conn; /* the connection on which it came */
 };
 
-/* Returns the endpoint's matcher, after making it if there is none. Returns NULL if there is no
- * memory. */
-static inline struct wf_match *wf_msg_match(struct weft_ep *ep)
+/* Returns where the pointer to the matcher of [space] is. */
+static inline struct wf_match **wf_msg_match_at(struct weft_ep *ep, unsigned space)
 {
-    if (!ep->match)
-        ep->match = wf_match_new();
-    return ep->match;
+    return space ? &ep->spaces[space - 1] : &ep->match;
 }
 
-static inline void wf_msg_op_fill(struct weft_op *op, const struct wf_sender *sender, uint64_t tag,
-                                  uint64_t len)
+/* Returns the matcher of [space], after making it if there is none. Returns NULL if there is no
+ * memory. */
+static inline struct wf_match *wf_msg_match(struct weft_ep *ep, unsigned space)
+{
+    struct wf_match **at = wf_msg_match_at(ep, space);
+    if (!*at)
+        *at = wf_match_new();
+    return *at;
+}
+
+static inline void wf_msg_op_fill(struct weft_op *op, const struct wf_sender *sender,
+                                  const struct wf_msg_head *head, uint64_t len)
 {
     op->len = len;
-    op->tag = tag;
+    op->tag = head->tag;
     op->source = sender->peer;
+    op->data = head->data;
+    op->has_data = !!(head->what & WF_WHAT_DATA);
 }
 
 /* Copy a message that arrived whole to the buffers of a receive. Returns OK, or ETRUNC if the
@@ -77,7 +94,7 @@ static inline enum weft_status wf_msg_whole_take(struct weft_ep *ep, const struc
 static inline void wf_msg_unpost(struct wf_recv *r)
 {
     struct weft_ep *ep = r->ep;
-    wf_match_recv_remove(ep->match, &r->match);
+    wf_match_recv_remove(*wf_msg_match_at(ep, r->mem.note), &r->match);
     if (r->match.source)
         wf_sender_unref((struct wf_sender *)(uintptr_t)r->match.source);
 }
@@ -110,18 +127,36 @@ static inline void wf_msg_kept_free(struct weft_msg *m)
 }
 
 /* Returns a message that is to be kept, with room for [bytes] bytes, or NULL. */
-struct weft_msg *wf_msg_kept_new(struct wf_sender *sender, uint64_t tag, size_t bytes);
+struct weft_msg *wf_msg_kept_new(struct wf_sender *sender, const struct wf_msg_head *head,
+                                 size_t bytes);
 /* Keep [m] until a receive matches it. If there is no memory, or [m] is NULL, frees it, refuses
  * what [sender] sends from here on, and returns false. */
 bool wf_msg_keep(struct weft_ep *ep, struct wf_sender *sender, struct weft_msg *m);
 /* Free a message of which parts may still be to come. The caller has removed it from the matcher.
  */
 void wf_msg_kept_drop(struct weft_msg *m);
+/* Receive the kept message [m] into the buffers [iov]. [matching] is true if [m] is still in the
+ * matcher. If there is no memory for the receive, returns ENOMEM or ELIMIT, and nothing has
+ * changed. With any other result [m] is freed. With PENDING, a later poll fills in [op]; otherwise
+ * [op] is filled in already. If [op] is NULL, drops the message. */
+enum weft_status wf_msg_take(struct weft_ep *ep, struct weft_msg *m, bool matching,
+                             const struct iovec *iov, unsigned count, size_t room,
+                             struct weft_op *op);
+static inline bool wf_msg_filter_ok(const struct weft_msg_filter *filter)
+{
+    return filter && filter->space < WEFT_MSG_SPACES && !filter->flags;
+}
+/* The first step of a receive, a probe or a claim. Enters the endpoint, and stores in *sender the
+ * sender that has the address of [peer], or NULL if [peer] is NULL. If this returns OK, the matcher
+ * of [space] exists, and the caller has to call wf_ep_leave. */
+enum weft_status wf_msg_find_begin(struct weft_ep *ep, struct weft_peer *peer, unsigned space,
+                                   struct wf_sender **sender);
 /* Returns the posted receive that a message matches, or NULL. */
 static inline struct wf_recv *wf_msg_posted_for(struct weft_ep *ep, const struct wf_sender *sender,
-                                                uint64_t tag)
+                                                const struct wf_msg_head *head)
 {
-    struct wf_match_recv *r = ep->match ? wf_match_recv_find(ep->match, sender, tag) : NULL;
+    struct wf_match *match = *wf_msg_match_at(ep, wf_msg_space(head));
+    struct wf_match_recv *r = match ? wf_match_recv_find(match, sender, head->tag) : NULL;
     return r ? wf_container_of(r, struct wf_recv, match) : NULL;
 }
 

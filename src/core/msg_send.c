@@ -16,13 +16,16 @@
 #define CREDIT_PAUSE_NS 16000
 #define CREDIT_PAUSE_MAX_NS 16000000
 
-enum weft_status wf_msg_whole_send(struct weft_peer *peer, uint64_t tag, const void *data,
-                                   size_t len, enum wf_credit credit)
+enum weft_status wf_msg_whole_send(struct weft_peer *peer, const struct wf_msg_head *head,
+                                   const void *data, size_t len, enum wf_credit credit)
 {
     bool asks = credit == WF_CREDIT_ASK;
-    uint32_t args[4] = {WF_LO(tag), WF_HI(tag), wf_msg_credit_name(peer),
-                        wf_msg_credit_after(&peer->credit, len)};
-    enum weft_status status = wf_ctl_request(peer, WF_CTL_MSG, args, asks ? 4 : 2, data, len, asks);
+    uint32_t args[WF_MSG_ARGS_MAX];
+    unsigned nargs = wf_msg_head_args(args, head, false);
+    enum weft_status status;
+    if (asks)
+        nargs += wf_msg_ask(args + nargs, peer, len);
+    status = wf_ctl_request(peer, WF_CTL_MSG, args, nargs, data, len, asks);
     if (status == WEFT_OK)
         wf_msg_eager_sent(peer, len, asks, WF_STAT_MSG_EAGER);
     return status;
@@ -62,18 +65,15 @@ static enum weft_status push_whole(struct wf_req *req, enum wf_credit credit)
         wf_iov_gather(req->ep->scratch, &req->mem, 0, req->len);
         data = req->ep->scratch;
     }
-    return wf_msg_whole_send(req->peer, req->u.send.tag, data, req->len, credit);
+    return wf_msg_whole_send(req->peer, &req->u.send.head, data, req->len, credit);
 }
 
 static enum weft_status push_offer(struct wf_req *req)
 {
-    uint32_t args[WF_OFFER_ARGS + 1] = {WF_LO(req->u.send.tag),
-                                        WF_HI(req->u.send.tag),
-                                        WF_LO(req->len),
-                                        WF_HI(req->len),
-                                        WF_LO(req->id),
-                                        WF_HI(req->id),
-                                        1};
+    const struct wf_msg_head *head = &req->u.send.head;
+    uint32_t args[WF_OFFER_ARGS] = {WF_LO(head->tag),  WF_HI(head->tag), WF_LO(head->data),
+                                    WF_HI(head->data), head->what,       WF_LO(req->len),
+                                    WF_HI(req->len),   WF_LO(req->id),   WF_HI(req->id)};
     struct wf_offer_range ranges[WEFT_IOV_MAX];
     enum weft_status status;
     /* If the list of buffers does not fit into the message, the receiver asks for the bytes by
@@ -82,10 +82,11 @@ static enum weft_status push_offer(struct wf_req *req)
     if (req->u.send.pushes) /* the OFFER is sent, its payload is not */
         return wf_msg_push_payload(req);
     pushes = wf_msg_pushes(req);
+    args[4] |= pushes ? WF_WHAT_FOLLOWS : 0;
     for (unsigned i = 0; fits && i < req->mem.n; i++)
         ranges[i] = (struct wf_offer_range){(uint64_t)(uintptr_t)req->mem.v[i].iov_base,
                                             req->mem.v[i].iov_len};
-    status = wf_ctl_request_part(req->peer, WF_CTL_OFFER, args, WF_OFFER_ARGS + pushes, ranges,
+    status = wf_ctl_request_part(req->peer, WF_CTL_OFFER, args, WF_OFFER_ARGS, ranges,
                                  fits ? req->mem.n * sizeof *ranges : 0, !pushes, pushes);
     if (status != WEFT_OK)
         return status;
@@ -128,8 +129,9 @@ enum weft_status wf_msg_send_push(struct wf_req *req)
     return req->kind == WF_REQ_SEND ? push_eager(req) : push_offer(req);
 }
 
-enum weft_status wf_msg_send_later(struct weft_peer *peer, uint64_t tag, const struct iovec *iov,
-                                   unsigned count, size_t len, struct weft_op *op)
+enum weft_status wf_msg_send_later(struct weft_peer *peer, const struct wf_msg_head *head,
+                                   const struct iovec *iov, unsigned count, size_t len,
+                                   struct weft_op *op)
 {
     struct weft_ep *ep = peer->ep;
     enum wf_path path = wf_path_msg_take(peer, len);
@@ -141,7 +143,7 @@ enum weft_status wf_msg_send_later(struct weft_peer *peer, uint64_t tag, const s
     req = wf_req_new(ep, peer, eager ? WF_REQ_SEND : WF_REQ_OFFER, op, false, &status);
     if (!req)
         return status;
-    req->u.send.tag = tag;
+    req->u.send.head = *head;
     req->len = len;
     status = wf_iov_set(&req->mem, iov, count);
     if (status != WEFT_OK) {

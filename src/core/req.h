@@ -40,6 +40,7 @@
 #include "base/util.h"
 #include "core/iov.h"
 #include "core/match.h"
+#include "core/msg_wire.h"
 #include "transport/transport.h"
 
 struct wf_sender;
@@ -79,8 +80,8 @@ struct wf_recv {
     struct wf_match_recv match; /* its source is a struct wf_sender */
     struct weft_op *op;
     struct weft_ep *ep;
-    uint64_t room; /* bytes of mem */
-    struct wf_iov mem;
+    uint64_t room;     /* bytes of mem */
+    struct wf_iov mem; /* its note is the space */
 };
 _Static_assert(sizeof(struct wf_recv) == 128, "two cache lines");
 
@@ -114,14 +115,15 @@ struct wf_req {
     uint64_t sent, copied;
     union {
         struct {
-            uint64_t tag;
+            struct wf_msg_head head;
             uint32_t asked; /* OFFER: the handle's credit.sent when it was sent */
             bool pushes;    /* OFFER: its payload follows it */
             bool under_way; /* OFFER: counted in the flow's [pushed] */
             uint8_t tries;  /* the flow's push_tries when the payload was sent */
         } send;
         struct {
-            uint64_t tag, full; /* full: length that was sent */
+            struct wf_msg_head head;
+            uint64_t full; /* length that was sent */
             struct wf_sender *sender;
             struct wf_iov from; /* buffers at addresses of the sender's process */
             void *const *conn;  /* the connection on which the offer came */
@@ -129,13 +131,14 @@ struct wf_req {
             bool awaits;        /* item of sender->pushed_to: nothing was asked for yet */
         } copy;
         struct {
-            uint64_t tag, full;       /* full: length that was sent */
+            struct wf_msg_head head;
+            uint64_t full;            /* length that was sent */
             struct wf_sender *sender; /* a counted reference */
             void *const *conn;        /* the connection on which the parts come */
-            struct weft_msg *msg;     /* the kept message, if [op] is null */
-            uint32_t id;              /* low half of the id of the sender's request */
-            uint32_t first;           /* length of the first part */
-            uint64_t began;           /* when it came, if the message is measured; else 0 */
+            struct weft_msg *msg; /* the kept message, if [op] is null; null if it was dropped */
+            uint32_t id;          /* low half of the id of the sender's request */
+            uint32_t first;       /* length of the first part */
+            uint64_t began;       /* when it came, if the message is measured; else 0 */
         } parts;
         struct {
             uint64_t id; /* of the sender's request */

@@ -222,6 +222,14 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(msg_two_handles)                                                                             \
     X(msg_other_handle)                                                                            \
     X(msg_own_handlers)                                                                            \
+    X(msg_data)                                                                                    \
+    X(msg_no_data)                                                                                 \
+    X(msg_spaces)                                                                                  \
+    X(msg_spaces_end)                                                                              \
+    X(msg_drop)                                                                                    \
+    X(msg_drop_early)                                                                              \
+    X(msg_inject)                                                                                  \
+    X(msg_more_refused)                                                                            \
     X(parts_late)                                                                                  \
     X(parts_cut)                                                                                   \
     X(pushed)                                                                                      \

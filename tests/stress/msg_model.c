@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* msg_model [SEED [OPERATIONS [threads]]]: three endpoints of one process, moved by
- * one thread or by a thread each, send, receive, probe, claim, take and cancel
- * tagged messages at random, to each other and to themselves. SEED 0: another
+ * one thread or by a thread each, send, receive, probe, claim, take, drop and cancel
+ * tagged messages at random, in all spaces, to each other and to themselves. SEED 0: another
  * one each time, printed. OPERATIONS are those of all endpoints.
  *
  * What a receiver may match is known from its own calls, whatever the timing.
@@ -15,7 +15,7 @@
  * bytes of a send that is over are overwritten.
  *
  * Fails when: one of these does not hold, a message is lost or comes twice, its
- * length, tag, source or bytes are wrong, bytes beyond it are touched, a sent
+ * length, tag, space, data, source or bytes are wrong, bytes beyond it are touched, a sent
  * buffer is read after its send is over, a call's status is not one it may have. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -61,6 +61,7 @@ struct recv {
     size_t room;
     int source; /* -1: any */
     uint64_t tag, mask;
+    uint32_t space;
     uint64_t call;   /* its number */
     uint64_t latest; /* by then it has met its message */
     bool busy, posted;
@@ -80,7 +81,7 @@ struct end {
     struct known known[ENDS][RING];
     struct send sends[SENDS];
     struct recv recvs[RECVS];
-    uint64_t did[8];
+    uint64_t did[9];
 };
 
 static struct end ends[ENDS];
@@ -92,9 +93,10 @@ static _Atomic uint32_t taken[ENDS][ENDS]; /* [to][from]: all below are taken */
 static _Atomic uint32_t total[ENDS][ENDS]; /* [to][from]: once over[from] is set */
 static _Atomic int over[ENDS], finished;
 
-enum { SENT, LONG, RECEIVED, CUT, PROBED, CLAIMED, CANCELLED, NOTHING };
-static const char *const did_names[] = {"sent",   "of these long", "received",  "cut off",
-                                        "probed", "claimed",       "cancelled", "finding nothing"};
+enum { SENT, LONG, RECEIVED, CUT, PROBED, CLAIMED, CANCELLED, NOTHING, DROPPED };
+static const char *const did_names[] = {"sent",      "of these long",   "received",
+                                        "cut off",   "probed",          "claimed",
+                                        "cancelled", "finding nothing", "dropped"};
 
 #define CHECK(condition, ...)                                                                      \
     do {                                                                                           \
@@ -132,6 +134,19 @@ static uint64_t tag_of(int from, int to, uint32_t number)
 static uint32_t number_of(uint64_t tag)
 {
     return (uint32_t)(tag >> 8);
+}
+
+static uint32_t space_of(int from, int to, uint32_t number)
+{
+    return test_mix(id_of(from, to, number) + 2) % WEFT_MSG_SPACES;
+}
+
+/* What a message carries besides its bytes: data, or none. */
+static struct weft_msg_head head_of(int from, int to, uint32_t number)
+{
+    uint64_t r = test_mix(id_of(from, to, number) + 3);
+    return (struct weft_msg_head){tag_of(from, to, number), r & 1 ? r >> 1 : 0,
+                                  space_of(from, to, number), r & 1 ? WEFT_MSG_DATA : 0};
 }
 
 static size_t length_of(int from, int to, uint32_t number)
@@ -187,6 +202,12 @@ static unsigned pieces(struct end *e, unsigned char *data, size_t len, struct io
     return n + 1;
 }
 
+static unsigned one_piece(unsigned char *data, size_t len, struct iovec *iov)
+{
+    *iov = (struct iovec){data, len};
+    return 1;
+}
+
 /* ---- the model ---- */
 
 static struct known *known_of(struct end *e, int source, uint32_t number)
@@ -196,7 +217,8 @@ static struct known *known_of(struct end *e, int source, uint32_t number)
 
 static bool matches(const struct recv *r, int source, uint64_t tag)
 {
-    return (r->source < 0 || r->source == source) && !((tag ^ r->tag) & r->mask);
+    return (r->source < 0 || r->source == source) && !((tag ^ r->tag) & r->mask) &&
+           r->space == space_of(source, r->end->me, number_of(tag));
 }
 
 /* Call [call] would have matched the message: it was taken before. */
@@ -234,16 +256,21 @@ static void found_none(struct end *e, const struct recv *r)
 }
 
 /* Call [r] named a message: which, of which source. */
-static uint32_t named(struct end *e, const struct recv *r, uint64_t tag, uint64_t len,
-                      const struct weft_peer *peer, int *from)
+static uint32_t named(struct end *e, const struct recv *r, const struct weft_msg_info *info,
+                      int *from)
 {
+    const struct weft_peer *peer = info->source;
+    const uint64_t tag = info->tag, len = info->len;
     int source = 0;
     uint32_t number = number_of(tag);
+    struct weft_msg_head head;
     while (source < ENDS && e->peers[source] != peer)
         source++;
     CHECK(source < ENDS, e, "a source that is no peer", -1, number);
     CHECK(tag == tag_of(source, e->me, number), e, "its tag", source, number);
     CHECK(matches(r, source, tag), e, "it does not match", source, number);
+    head = head_of(source, e->me, number);
+    CHECK(info->data == head.data && info->has_data == head.flags, e, "its data", source, number);
     CHECK(len == length_of(source, e->me, number), e, "its length", source, number);
     CHECK(number >= e->first[source] && number < e->first[source] + 2 * WINDOW, e, "its number",
           source, number);
@@ -292,7 +319,7 @@ static void on_sent(struct weft_op *op)
 static bool send_one(struct end *e, int to)
 {
     uint32_t number = e->sent[to];
-    uint64_t tag = tag_of(e->me, to, number);
+    const struct weft_msg_head head = head_of(e->me, to, number);
     size_t len = length_of(e->me, to, number);
     struct send *s = &e->sends[len > LENGTH ? 0 : below(e, SENDS)];
     struct weft_op *op = &s->op;
@@ -306,10 +333,14 @@ static bool send_one(struct end *e, int to)
     s->op = (struct weft_op){.user = s, .done = on_sent};
     s->busy = true;
     s->used = len;
-    if (below(e, 4) == 0)
-        status = weft_msg_sendv(e->peers[to], tag, iov, pieces(e, s->data, len, iov), op);
+    if (head.space || head.flags || below(e, 8) == 0)
+        status = weft_msg_post_send(
+            e->peers[to], &head, iov,
+            below(e, 4) ? one_piece(s->data, len, iov) : pieces(e, s->data, len, iov), op);
+    else if (below(e, 4) == 0)
+        status = weft_msg_sendv(e->peers[to], head.tag, iov, pieces(e, s->data, len, iov), op);
     else
-        status = weft_msg_send(e->peers[to], tag, s->data, len, op);
+        status = weft_msg_send(e->peers[to], head.tag, s->data, len, op);
     if (status != WEFT_PENDING)
         send_end(s);
     if (status == WEFT_AGAIN && !op)
@@ -358,12 +389,18 @@ static void recv_end(struct recv *r, enum weft_status status)
         return;
     }
     if (r->info.source) { /* it was claimed */
-        CHECK(op->source == r->info.source && op->tag == r->info.tag && op->len == r->info.len, e,
-              "another one than was claimed", r->source, number);
+        CHECK(op->source == r->info.source && op->tag == r->info.tag && op->len == r->info.len &&
+                  op->data == r->info.data && op->has_data == r->info.has_data,
+              e, "another one than was claimed", r->source, number);
         for (source = 0; e->peers[source] != op->source;)
             source++;
     } else {
-        number = named(e, r, op->tag, op->len, op->source, &source);
+        const struct weft_msg_info info = {.tag = op->tag,
+                                           .len = op->len,
+                                           .source = op->source,
+                                           .data = op->data,
+                                           .has_data = op->has_data};
+        number = named(e, r, &info, &source);
         if (op->len <= eager_max && r->posted)
             CHECK(e->calls <= r->latest, e, "a receive has been passed over", source, number);
         took(e, r, source, number);
@@ -393,6 +430,7 @@ static bool choose(struct end *e, struct recv *r)
     r->source = below(e, 3) ? source : -1;
     r->tag = tag_of(source, e->me, number);
     r->mask = masks[below(e, sizeof masks / sizeof masks[0])];
+    r->space = space_of(source, e->me, number);
     r->tag ^= test_rand(&e->rand) & ~r->mask; /* what the mask leaves out does not matter */
     r->call = ++e->calls;
     return length_of(source, e->me, number) > LENGTH;
@@ -401,6 +439,11 @@ static bool choose(struct end *e, struct recv *r)
 static struct weft_peer *peer_of(const struct end *e, const struct recv *r)
 {
     return r->source < 0 ? NULL : e->peers[r->source];
+}
+
+static struct weft_msg_filter filter_of(const struct end *e, const struct recv *r)
+{
+    return (struct weft_msg_filter){peer_of(e, r), r->tag, r->mask, r->space, 0};
 }
 
 /* A receive as [like]; null: it is busy. */
@@ -430,10 +473,13 @@ static void recv_started(struct recv *r, enum weft_status status)
 
 static void recv_start(struct end *e, struct recv *r)
 {
+    const struct weft_msg_filter filter = filter_of(e, r);
     struct iovec iov[4];
     enum weft_status status;
     r->busy = true;
-    if (below(e, 4) == 0)
+    if (r->space || below(e, 8) == 0)
+        status = weft_msg_post_recv(e->ep, &filter, iov, pieces(e, r->data, r->room, iov), &r->op);
+    else if (below(e, 4) == 0)
         status = weft_msg_recvv(e->ep, peer_of(e, r), r->tag, r->mask, iov,
                                 pieces(e, r->data, r->room, iov), &r->op);
     else
@@ -458,23 +504,41 @@ static void probe(struct end *e)
     struct weft_msg_info info;
     enum weft_status status;
     int source;
+    struct weft_msg_filter filter;
     choose(e, &like);
-    status = weft_msg_probe(e->ep, peer_of(e, &like), like.tag, like.mask, &info);
+    filter = filter_of(e, &like);
+    if (like.space)
+        status = weft_msg_find(e->ep, &filter, &info, NULL);
+    else
+        status = weft_msg_probe(e->ep, filter.source, like.tag, like.mask, &info);
     CHECK(status == WEFT_OK || status == WEFT_AGAIN, e, weft_status_name(status), like.source, 0);
     e->did[PROBED]++;
     if (status == WEFT_OK) {
-        uint32_t number = named(e, &like, info.tag, info.len, info.source, &source);
+        uint32_t number = named(e, &like, &info, &source);
         CHECK(known_of(e, source, number)->taker == NEVER, e, "it was taken", source, number);
     } else {
         found_none(e, &like);
     }
 }
 
+static void drop(struct recv *r)
+{
+    enum weft_status status = weft_msg_drop(r->end->ep, r->claimed);
+    CHECK(status == WEFT_OK, r->end, weft_status_name(status), r->source, 0);
+    r->claimed = NULL;
+    r->busy = false;
+    r->end->did[DROPPED]++;
+}
+
 static void take(struct recv *r)
 {
     struct weft_msg *msg = r->claimed;
-    r->claimed = NULL;
     r->end->calls++;
+    if (below(r->end, 4) == 0) {
+        drop(r);
+        return;
+    }
+    r->claimed = NULL;
     recv_started(r, weft_msg_take(r->end->ep, msg, r->data, r->room, &r->op));
 }
 
@@ -482,19 +546,23 @@ static void claim(struct end *e)
 {
     struct recv like = {.end = e}, *r;
     bool big = choose(e, &like);
+    struct weft_msg_filter filter = filter_of(e, &like);
     enum weft_status status;
     int source;
     uint32_t number;
     r = recv_new(e, &like, big);
     if (!r)
         return;
-    status = weft_msg_claim(e->ep, peer_of(e, r), r->tag, r->mask, &r->info, &r->claimed);
+    if (like.space)
+        status = weft_msg_find(e->ep, &filter, &r->info, &r->claimed);
+    else
+        status = weft_msg_claim(e->ep, filter.source, r->tag, r->mask, &r->info, &r->claimed);
     CHECK(status == WEFT_OK || status == WEFT_AGAIN, e, weft_status_name(status), r->source, 0);
     if (status == WEFT_AGAIN) {
         found_none(e, r);
         return;
     }
-    number = named(e, r, r->info.tag, r->info.len, r->info.source, &source);
+    number = named(e, r, &r->info, &source);
     took(e, r, source, number);
     r->busy = true;
     e->did[CLAIMED]++;
@@ -584,10 +652,14 @@ static bool idle(const struct end *e)
 /* Whatever is left; then the receives that meet nothing any more. True: finished. */
 static bool drain(struct end *e)
 {
-    struct recv any = {.source = -1, .call = ++e->calls};
-    struct recv *r = all_received(e) ? NULL : recv_new(e, &any, false);
+    struct recv any = {.source = -1, .space = (uint32_t)below(e, WEFT_MSG_SPACES), .end = e};
+    struct recv *r;
+    any.call = ++e->calls;
+    r = all_received(e) ? NULL : recv_new(e, &any, false);
     if (r)
         recv_start(e, r);
+    else /* it may wait in a space without messages */
+        cancel(e, &e->recvs[below(e, RECVS)]);
     if (all_received(e))
         for (int i = 0; i < RECVS; i++)
             cancel(e, &e->recvs[i]);
@@ -704,17 +776,18 @@ static size_t eager_max_of(struct weft_peer *peer)
 
 static int report(uint64_t begin)
 {
-    uint64_t sum[8] = {0}, operations = 0;
+    uint64_t sum[9] = {0}, operations = 0;
     for (int i = 0; i < ENDS; i++) {
         operations += ends[i].operations;
-        for (int k = 0; k < 8; k++)
+        for (int k = 0; k < 9; k++)
             sum[k] += ends[i].did[k];
     }
     printf("seed %llu: %llu operations, all as in the model; %.1f s\n", (unsigned long long)seed,
            (unsigned long long)operations, (double)(test_now_ns() - begin) / 1e9);
-    for (int k = 0; k < 8; k++)
+    for (int k = 0; k < 9; k++)
         printf("# %-16s %llu\n", did_names[k], (unsigned long long)sum[k]);
-    if (sum[RECEIVED] == sum[SENT] && sum[SENT] > operations / 20 && sum[LONG] && sum[CUT])
+    if (sum[RECEIVED] + sum[DROPPED] == sum[SENT] && sum[DROPPED] && sum[SENT] > operations / 20 &&
+        sum[LONG] && sum[CUT])
         return 0;
     fprintf(stderr, "too little was done, or not all was received\n");
     return 1;

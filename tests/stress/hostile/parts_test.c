@@ -50,16 +50,27 @@ static void say(struct pair *p, const uint32_t *args, unsigned nargs, size_t len
 
 struct lie {
     unsigned nargs;
-    uint32_t args[5];
+    uint32_t args[10];
     size_t len;
 };
 
 /* While the parts of a message come: [arrived] bytes of it have. */
 static const struct lie lies[] = {
-    {0, {0}, 0},                             /* neither a message nor a question */
-    {0, {0}, 8},                             /* the same, with bytes */
-    {1, {TAG}, 8},                           /* half a tag */
-    {5, {TAG, 0, LEN, ID + 1, 0}, PART},     /* too many arguments */
+    {0, {0}, 0},                         /* neither a message nor a question */
+    {0, {0}, 8},                         /* the same, with bytes */
+    {1, {TAG}, 8},                       /* half a tag */
+    {5, {TAG, 0, 1, 0, 0}, PART},        /* data, and nothing says so */
+    {5, {TAG, 0, 0, 0, 4}, PART},        /* no such space */
+    {5, {TAG, 0, 0, 0, 1u << 31}, PART}, /* an unknown flag */
+    {5, {TAG, 0, 0, 0, WF_WHAT_FOLLOWS}, PART},
+    {5, {TAG, 0, 0, 0, WF_WHAT_PART}, PART},   /* the flag of a first part, of no length */
+    {7, {TAG, 0, 0, 0, 1, LEN, ID + 1}, PART}, /* a first part without its flag */
+    {7, {TAG, 0, 0, 0, WF_WHAT_PART | 1, LEN, ID}, PART}, /* it has begun already */
+    {7, {TAG, 0, 0, 0, WF_WHAT_PART | 1, PART, ID + 1}, PART},
+    {6, {TAG, 0, LEN, ID + 1, 0, 0}, PART}, /* more arguments than a part has */
+    {8, {TAG, 0, 0, 0, WF_WHAT_PART | 1, LEN, ID + 1, 0}, PART},
+    {10, {TAG, 0, 0, 0, WF_WHAT_PART | 1, LEN, ID + 1, 0, 0, 0}, PART},
+    {3, {ID, PART, 1}, PART},                /* the last argument must be 0 */
     {4, {TAG, 0, LEN, ID}, PART},            /* it has begun already */
     {4, {TAG, 0, PART, ID + 1}, PART},       /* no longer than its first part */
     {4, {TAG, 0, 0, ID + 1}, PART},          /* shorter */

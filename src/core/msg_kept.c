@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Tagged messages that no receive has matched: how they are kept, found, claimed, received and
+ * dropped. */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "core/ctl.h"
+#include "core/mr_local.h"
+#include "core/msg_parts.h"
+#include "core/msg_push.h"
+#include "core/msg_recv.h"
+
+/* ---- keeping ---- */
+
+struct weft_msg *wf_msg_kept_new(struct wf_sender *sender, const struct wf_msg_head *head,
+                                 size_t bytes)
+{
+    struct weft_msg *m = malloc(sizeof *m + bytes);
+    if (!m)
+        return NULL;
+    memset(m, 0, sizeof *m);
+    m->match.source = sender;
+    m->match.tag = head->tag;
+    m->data = head->data;
+    m->what = (uint16_t)head->what;
+    m->sender = sender;
+    wf_list_init(&m->pushed);
+    wf_sender_ref(sender);
+    return m;
+}
+
+bool wf_msg_keep(struct weft_ep *ep, struct wf_sender *sender, struct weft_msg *m)
+{
+    struct wf_match *match = m ? wf_msg_match(ep, m->what & WF_WHAT_SPACE) : NULL;
+    if (m && !m->offer)
+        wf_msg_kept_charge(m, (int64_t)(m->len + WF_MSG_CHARGE));
+    if (m && match) {
+        wf_match_msg_add(match, &m->match);
+        wf_ep_count(ep, WF_STAT_MSG_KEPT, 1);
+        return true;
+    }
+    wf_error("no memory to keep a tagged message: its sender's messages are refused from here on");
+    sender->down = WEFT_ENOMEM;
+    if (m)
+        wf_msg_kept_drop(m);
+    wf_msg_parts_down(sender, NULL, WEFT_ENOMEM);
+    wf_msg_sender_down(sender, WEFT_ENOMEM);
+    return false;
+}
+
+void wf_msg_kept_drop(struct weft_msg *m)
+{
+    if (m->parts)
+        wf_msg_parts_drop(m);
+    wf_msg_kept_free(m);
+}
+
+/* ---- receiving ---- */
+
+static struct wf_match *match_of(struct weft_ep *ep, const struct weft_msg *m)
+{
+    return *wf_msg_match_at(ep, m->what & WF_WHAT_SPACE);
+}
+
+/* Returns the OFFER that [m] keeps, if it keeps one. */
+static struct wf_msg_offer offer_of(const struct weft_msg *m)
+{
+    return (struct wf_msg_offer){m->sender,
+                                 wf_msg_head_of(m),
+                                 m->len,
+                                 m->id,
+                                 m->nfrom,
+                                 (const struct wf_offer_range *)(const void *)m->bytes,
+                                 wf_msg_push_is_due(m),
+                                 m->conn};
+}
+
+/* Free the kept message [m]. [matching]: it is still in the matcher. */
+static void kept_end(struct weft_ep *ep, struct weft_msg *m, bool matching)
+{
+    if (matching)
+        wf_match_msg_remove(match_of(ep, m), &m->match);
+    wf_msg_kept_free(m);
+}
+
+enum weft_status wf_msg_take(struct weft_ep *ep, struct weft_msg *m, bool matching,
+                             const struct iovec *iov, unsigned count, size_t room,
+                             struct weft_op *op)
+{
+    enum weft_status status;
+    struct weft_peer *peer;
+    struct wf_req *req;
+    struct wf_msg_offer o = offer_of(m);
+    struct wf_iov mem = {.v = iov, .n = count};
+    if (m->parts) {
+        status = wf_msg_parts_take(ep, m, iov, count, room, op);
+        if (status != WEFT_ENOMEM)
+            kept_end(ep, m, matching);
+        return status;
+    }
+    if (!m->offer) {
+        status = m->lost ? WEFT_EPEER : wf_msg_whole_take(ep, &mem, room, m->bytes, m->len);
+        wf_msg_op_fill(op, m->sender, &o.head, m->len);
+        op->status = status;
+        kept_end(ep, m, matching);
+        return status;
+    }
+    mem.v = &mem.one;
+    status = wf_iov_set(&mem, iov, count);
+    if (status != WEFT_OK)
+        return status;
+    status = wf_msg_copy_begin(ep, &o, &mem, room, op, &req);
+    peer = req ? req->peer : NULL;
+    wf_iov_clear(&mem);
+    if (!req && (status == WEFT_ENOMEM || status == WEFT_ELIMIT))
+        return status;
+    if (matching)
+        wf_match_msg_remove(match_of(ep, m), &m->match);
+    if (status == WEFT_PENDING) {
+        op->entry_ = req;
+        op->status = WEFT_PENDING;
+    } else {
+        wf_msg_op_fill(op, o.sender, &o.head, o.len);
+        if (req) {
+            enum weft_status outcome = wf_msg_copy_status(req, status);
+            wf_msg_copy_close(req, true, status);
+            status = outcome;
+        }
+        op->status = status;
+    }
+    /* Send the messages of the request now, because the sender waits for them, and this endpoint
+     * may not poll soon. */
+    if (req)
+        wf_flow_push(peer);
+    wf_msg_kept_free(m);
+    return status;
+}
+
+/* ---- finding ---- */
+
+enum weft_status wf_msg_find_begin(struct weft_ep *ep, struct weft_peer *peer, unsigned space,
+                                   struct wf_sender **sender)
+{
+    enum weft_status status = wf_ep_enter(ep);
+    if (status != WEFT_OK)
+        return status;
+    *sender = NULL;
+    if (peer && peer->ep != ep)
+        status = WEFT_EINVAL;
+    else if ((peer && !(*sender = wf_sender_of_peer(peer))) || !wf_msg_match(ep, space))
+        status = WEFT_ENOMEM;
+    if (status != WEFT_OK)
+        wf_ep_leave(ep);
+    return status;
+}
+
+enum weft_status weft_msg_find(struct weft_ep *ep, const struct weft_msg_filter *filter,
+                               struct weft_msg_info *info, struct weft_msg **msg)
+{
+    struct wf_sender *sender;
+    struct wf_match_msg *found;
+    struct wf_match *match;
+    enum weft_status status = info && wf_msg_filter_ok(filter)
+                                  ? wf_msg_find_begin(ep, filter->source, filter->space, &sender)
+                                  : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    match = *wf_msg_match_at(ep, filter->space);
+    found = wf_match_msg_find(match, sender, filter->tag, filter->mask);
+    if (found) {
+        struct weft_msg *m = wf_container_of(found, struct weft_msg, match);
+        *info = (struct weft_msg_info){.tag = m->match.tag,
+                                       .len = m->len,
+                                       .source = m->sender->peer,
+                                       .data = m->data,
+                                       .has_data = !!(m->what & WF_WHAT_DATA)};
+        if (msg) {
+            wf_match_msg_remove(match, found);
+            m->claimed = true;
+            ep->claimed++;
+            *msg = m;
+        }
+    }
+    return wf_ep_left(ep, found ? WEFT_OK : WEFT_AGAIN);
+}
+
+enum weft_status weft_msg_probe(struct weft_ep *ep, struct weft_peer *peer, uint64_t tag,
+                                uint64_t mask, struct weft_msg_info *info)
+{
+    const struct weft_msg_filter filter = {peer, tag, mask, 0, 0};
+    return weft_msg_find(ep, &filter, info, NULL);
+}
+
+enum weft_status weft_msg_claim(struct weft_ep *ep, struct weft_peer *peer, uint64_t tag,
+                                uint64_t mask, struct weft_msg_info *info, struct weft_msg **msg)
+{
+    const struct weft_msg_filter filter = {peer, tag, mask, 0, 0};
+    return msg ? weft_msg_find(ep, &filter, info, msg) : WEFT_EINVAL;
+}
+
+/* ---- claimed messages ---- */
+
+enum weft_status weft_msg_take(struct weft_ep *ep, struct weft_msg *msg, void *buf, size_t len,
+                               struct weft_op *op)
+{
+    struct iovec one = {buf, len};
+    enum weft_status status =
+        msg && op && (!len || buf) && len <= SIZE_MAX / 2 ? wf_ep_enter(ep) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    if (msg->sender->ep != ep)
+        return wf_ep_left(ep, WEFT_EINVAL);
+    status = wf_local_one(ep, op, buf, len, WEFT_RECV);
+    if (status != WEFT_OK) /* [msg] stays claimed */
+        return wf_ep_left(ep, status);
+    status = wf_msg_take(ep, msg, false, &one, 1, len, op);
+    if (status != WEFT_ENOMEM && status != WEFT_ELIMIT)
+        ep->claimed--;
+    return wf_ep_left(ep, status);
+}
+
+/* Drop an offered message: as a receive without room does, which reports the end to the sender. */
+static enum weft_status offer_drop(struct weft_ep *ep, const struct weft_msg *m)
+{
+    const struct wf_msg_offer o = offer_of(m);
+    struct wf_iov mem;
+    struct weft_peer *peer;
+    struct wf_req *req;
+    enum weft_status status;
+    wf_iov_one(&mem, NULL, 0);
+    status = wf_msg_copy_begin(ep, &o, &mem, 0, NULL, &req);
+    if (!req) /* without memory; or the sender is lost, and expects no report */
+        return status == WEFT_ENOMEM || status == WEFT_ELIMIT ? status : WEFT_OK;
+    peer = req->peer;
+    if (status != WEFT_PENDING)
+        wf_msg_copy_close(req, true, status);
+    wf_flow_push(peer);
+    return WEFT_OK;
+}
+
+enum weft_status weft_msg_drop(struct weft_ep *ep, struct weft_msg *msg)
+{
+    enum weft_status status = msg ? wf_ep_enter(ep) : WEFT_EINVAL;
+    if (status != WEFT_OK)
+        return status;
+    if (msg->sender->ep != ep)
+        return wf_ep_left(ep, WEFT_EINVAL);
+    if (msg->parts)
+        wf_msg_parts_ignore(msg);
+    else if (msg->offer && (status = offer_drop(ep, msg)) != WEFT_OK)
+        return wf_ep_left(ep, status);
+    wf_msg_kept_free(msg);
+    ep->claimed--;
+    return wf_ep_left(ep, WEFT_OK);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/msg_wire.h"
+
+#include "core/ctl.h"
+#include "core/msg_parts.h"
+#include "core/msg_recv.h"
+
+/* Arguments of a MSG besides those of a question for credit (2): a whole message and a first part
+ * without space and data, the same with them, another part, and a question alone. The numbers of
+ * the first four differ, so they tell what a MSG is. */
+enum {
+    WHOLE_ARGS = 2,      /* tag */
+    FIRST_ARGS = 4,      /* tag, length of the message, id */
+    WHOLE_MORE_ARGS = 5, /* tag, data, what */
+    FIRST_MORE_ARGS = 7, /* tag, data, what, length of the message, id */
+    NEXT_ARGS = 3,       /* id, offset, 0 */
+    QUESTION_ARGS = 1,   /* 0 */
+};
+
+unsigned wf_msg_head_args(uint32_t args[5], const struct wf_msg_head *head, bool part)
+{
+    args[0] = WF_LO(head->tag);
+    args[1] = WF_HI(head->tag);
+    if (!head->what)
+        return 2;
+    args[2] = WF_LO(head->data);
+    args[3] = WF_HI(head->data);
+    args[4] = head->what | (part ? WF_WHAT_PART : 0);
+    return 5;
+}
+
+/* Parse the arguments that say what a message carries. [flags]: those that [what] must have besides
+ * space and data. */
+static bool head_parse(const uint32_t *args, uint32_t flags, struct wf_msg_head *head)
+{
+    uint32_t what = args[4] & ~flags;
+    *head = (struct wf_msg_head){wf_word64(args), wf_word64(args + 2), what};
+    return (args[4] & flags) == flags && !(what & ~(uint32_t)(WF_WHAT_SPACE | WF_WHAT_DATA)) &&
+           (what & WF_WHAT_DATA || !head->data);
+}
+
+static enum wf_msg_kind first_parse(const struct weft_am *am, const uint32_t *args,
+                                    struct wf_msg_in *out)
+{
+    out->len = args[0];
+    out->id = args[1];
+    return out->len <= WF_MSG_EAGER_MAX && am->len && am->len < out->len ? WF_MSG_FIRST
+                                                                         : WF_MSG_BAD;
+}
+
+static enum wf_msg_kind parse(const struct weft_am *am, struct wf_msg_in *out)
+{
+    const uint32_t *a = am->args;
+    switch (am->nargs - (out->asks ? 2 : 0)) {
+    case QUESTION_ARGS: return out->asks && !am->len && !a[0] ? WF_MSG_QUESTION : WF_MSG_BAD;
+    case WHOLE_ARGS: out->head = wf_msg_head_of_tag(wf_word64(a)); return WF_MSG_WHOLE;
+    case NEXT_ARGS:
+        out->id = a[0];
+        out->at = a[1];
+        return out->asks || !am->len || a[2] ? WF_MSG_BAD : WF_MSG_NEXT;
+    case FIRST_ARGS:
+        out->head = wf_msg_head_of_tag(wf_word64(a));
+        return first_parse(am, a + 2, out);
+    case WHOLE_MORE_ARGS: return head_parse(a, 0, &out->head) ? WF_MSG_WHOLE : WF_MSG_BAD;
+    case FIRST_MORE_ARGS:
+        return head_parse(a, WF_WHAT_PART, &out->head) ? first_parse(am, a + 5, out) : WF_MSG_BAD;
+    default: return WF_MSG_BAD;
+    }
+}
+
+void wf_msg_parse(const struct weft_am *am, struct wf_msg_in *out)
+{
+    *out = (struct wf_msg_in){.asks = am->reply_max && am->nargs > WHOLE_ARGS};
+    out->kind = parse(am, out);
+}
+
+bool wf_offer_parse(const struct weft_am *am, struct wf_msg_offer *out, struct wf_offer_range *from)
+{
+    const uint32_t *a = am->args;
+    uint64_t total = 0;
+    if (am->nargs != WF_OFFER_ARGS || am->len % sizeof *from ||
+        am->len / sizeof *from > WEFT_IOV_MAX)
+        return false;
+    out->pushed = a[4] & WF_WHAT_FOLLOWS;
+    if (!head_parse(a, a[4] & WF_WHAT_FOLLOWS, &out->head))
+        return false;
+    memcpy(from, am->data, am->len);
+    out->len = wf_word64(a + 5);
+    out->id = wf_word64(a + 7);
+    out->nfrom = am->len / (unsigned)sizeof *from;
+    out->from = from;
+    for (unsigned i = 0; i < out->nfrom; i++) {
+        if (from[i].len > SIZE_MAX / 2 - total)
+            return false;
+        total += from[i].len;
+    }
+    return total == out->len || !out->nfrom;
+}
