@@ -95,9 +95,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_post_send(struct weft_peer *pee
  *   tag     compared with the message's tag in the bits of [mask]
  *   buf     [len] bytes; must stay valid until completion
  *   op      required. On completion op->len is the length that was sent, op->tag the message's tag,
- *           op->data and op->has_data its data,
- *           and op->source the sender (NULL if the sender is no peer of this endpoint). A message
- *           longer than [len] fills the buffer and completes with WEFT_ETRUNC.
+ *           op->data and op->has_data its data, and op->sender its sender. A message longer than
+ *           [len] fills the buffer and completes with WEFT_ETRUNC.
  * Returns  PENDING | OK or ETRUNC (complete already: op is filled in, its done is not called) |
  *          EINVAL | ENOMEM | ELIMIT (2^24 operations and receives are under way) | ECONTEXT |
  *          EFORKED
@@ -137,9 +136,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_post_recv(struct weft_ep *ep,
 struct weft_msg_info {
     uint64_t tag;
     uint64_t len;
-    struct weft_peer *source; /* NULL: the sender is no peer of this endpoint */
-    uint64_t data;            /* 0 if the message has none */
-    uint64_t has_data;        /* 1 if the message has data, else 0 */
+    struct weft_sender *sender; /* not NULL */
+    uint64_t data;              /* 0 if the message has none */
+    uint64_t has_data;          /* 1 if the message has data, else 0 */
     uint64_t reserved[3];
 };
 
@@ -186,6 +185,34 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_take(struct weft_ep *ep, struct
  *          the buffer: the receive completes by itself) | EINVAL ([op] is not a receive of [ep]) |
  *          ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op);
+
+/* ---- senders ----
+ *
+ * A weft_sender is a remote endpoint from which this endpoint has received a message. Each received
+ * or probed message names its sender, whether the program has opened a peer for it or not. All
+ * messages of a remote endpoint name the same object. The object stays valid until this endpoint
+ * closes, or the program forgets the sender. It takes some hundred bytes. */
+
+/* Copy the address of [sender]; buf and len as in weft_ep_address. A peer that is opened with this
+ * address reaches the sender. If the messages came through shared memory, the address lacks what
+ * other hosts need to connect.
+ * Returns  OK | EMSGSIZE | EINVAL | EFORKED */
+WEFT_API WEFT_MUST_USE enum weft_status weft_sender_address(const struct weft_sender *sender,
+                                                            void *buf, size_t *len);
+
+/* Returns a peer that the program has opened for [sender], one that is not lost if there is one.
+ * Returns NULL if the program has no peer open for [sender]. */
+WEFT_API struct weft_peer *weft_sender_peer(const struct weft_sender *sender);
+
+/* A pointer for the program's own use; NULL at first. */
+WEFT_API void weft_sender_set_arg(struct weft_sender *sender, void *arg);
+WEFT_API void *weft_sender_arg(const struct weft_sender *sender);
+
+/* Free [sender]. The program does not use [sender] any more. If its remote endpoint sends again,
+ * the messages name another object. Returns  OK | EBUSY (a connection of the sender's endpoint, a
+ * message of it, a receive that names it, or a peer for it exists; nothing changed) | EINVAL |
+ * ECONTEXT | EFORKED */
+WEFT_API enum weft_status weft_sender_forget(struct weft_sender *sender);
 
 WEFT_LAYOUT_(sizeof(struct weft_msg_head) == 24);
 WEFT_LAYOUT_(sizeof(struct weft_msg_filter) == 32);

@@ -171,7 +171,7 @@ enum weft_status weft_msg_find(struct weft_ep *ep, const struct weft_msg_filter 
         struct weft_msg *m = wf_container_of(found, struct weft_msg, match);
         *info = (struct weft_msg_info){.tag = m->match.tag,
                                        .len = m->len,
-                                       .source = m->sender->peer,
+                                       .sender = wf_sender_name(m->sender),
                                        .data = m->data,
                                        .has_data = !!(m->what & WF_WHAT_DATA)};
         if (msg) {

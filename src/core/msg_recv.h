@@ -68,7 +68,7 @@ static inline void wf_msg_op_fill(struct weft_op *op, const struct wf_sender *se
 {
     op->len = len;
     op->tag = head->tag;
-    op->source = sender->peer;
+    op->sender = wf_sender_name(sender);
     op->data = head->data;
     op->has_data = !!(head->what & WF_WHAT_DATA);
 }

@@ -2,6 +2,7 @@
 #include "core/sender.h"
 
 #include <stdlib.h>
+#include <weft/msg.h>
 
 #include "base/log.h"
 #include "core/core.h"
@@ -52,12 +53,18 @@ static void drop(struct wf_sender *s)
 
 void wf_sender_unref(struct wf_sender *s)
 {
-    if (--s->refs)
+    if (--s->refs > s->named)
         return;
     if (s->reply_peer)
         wf_ep_set_due(s->ep, WF_EP_DUE_SWEEP);
-    else
+    else if (!s->refs)
         drop(s);
+}
+
+static void name_end(struct wf_sender *s)
+{
+    s->refs -= s->named;
+    s->named = false;
 }
 
 static void peer_attach(struct wf_sender *s, struct weft_peer *peer)
@@ -112,7 +119,8 @@ struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
             s->contact = contact;
         s->transport = token->tep->transport;
         *token->conn = s;
-        wf_sender_ref(s);
+        s->refs += 1 + !s->named;
+        s->named = true;
     } else {
         wf_error("no memory for a sender (process %u): its message is lost", from.process.pid);
     }
@@ -202,7 +210,8 @@ void wf_senders_sweep(struct weft_ep *ep)
     {
         struct wf_sender *s = wf_container_of(it, struct wf_sender, reply_item);
         bool busy = s->reply_peer->flow && s->reply_peer->flow->nreqs;
-        if (s->reply_peer->status == WEFT_OK && s->refs && t->nreply_peers <= REPLY_PEERS)
+        if (s->reply_peer->status == WEFT_OK && s->refs > s->named &&
+            t->nreply_peers <= REPLY_PEERS)
             continue;
         if (busy) /* close it in a later sweep, when its messages are sent */
             wf_ep_set_due(ep, WF_EP_DUE_SWEEP);
@@ -215,6 +224,7 @@ static void sender_close(struct wf_addr_entry *entry, void *arg)
 {
     struct wf_sender *s = sender_at(entry);
     (void)arg;
+    name_end(s);
     if (s->reply_peer)
         reply_peer_close(s);
     else if (!s->refs)
@@ -226,4 +236,59 @@ static void sender_close(struct wf_addr_entry *entry, void *arg)
 void wf_senders_close(struct weft_ep *ep)
 {
     wf_addr_table_each(&ep->senders.by_address, sender_close, NULL);
+}
+
+/* ---- the program's calls ---- */
+
+static struct wf_sender *sender_of(const struct weft_sender *sender)
+{
+    return (struct wf_sender *)(uintptr_t)sender;
+}
+
+enum weft_status weft_sender_address(const struct weft_sender *sender, void *buf, size_t *len)
+{
+    const struct wf_sender *s = sender_of(sender);
+    uint8_t bytes[WF_ADDRESS_BYTES];
+    if (!s)
+        return WEFT_EINVAL;
+    if (!wf_fork_gen_is(s->ep->fork_gen))
+        return wf_fork_gen_error(s->ep->fork_gen);
+    return wf_copy_out(buf, len, bytes, wf_address_pack(&s->known.address, &s->contact, bytes));
+}
+
+struct weft_peer *weft_sender_peer(const struct weft_sender *sender)
+{
+    const struct wf_sender *s = sender_of(sender);
+    for (struct weft_peer *p = s ? s->peer : NULL; p; p = p->next_handle)
+        if (p->status == WEFT_OK)
+            return p;
+    return s ? s->peer : NULL;
+}
+
+void weft_sender_set_arg(struct weft_sender *sender, void *arg)
+{
+    if (sender)
+        sender_of(sender)->arg = arg;
+}
+
+void *weft_sender_arg(const struct weft_sender *sender)
+{
+    return sender ? sender_of(sender)->arg : NULL;
+}
+
+enum weft_status weft_sender_forget(struct weft_sender *sender)
+{
+    struct wf_sender *s = sender_of(sender);
+    struct weft_ep *ep = s ? s->ep : NULL;
+    enum weft_status status = wf_ep_enter(ep);
+    if (status != WEFT_OK)
+        return status;
+    if (s->refs > 1)
+        return wf_ep_left(ep, WEFT_EBUSY);
+    name_end(s);
+    if (s->reply_peer)
+        wf_ep_set_due(ep, WF_EP_DUE_SWEEP);
+    else
+        drop(s);
+    return wf_ep_left(ep, WEFT_OK);
 }

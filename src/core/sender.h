@@ -2,7 +2,8 @@
 /* Senders: the remote endpoints that have sent an endpoint a tagged message or a detached request
  * (whose reply is sent after its handler has returned), or that a receive names. There is one
  * struct wf_sender per address, even if the application has no peer with that address. A sender is
- * freed when nothing refers to it, or when its endpoint closes. */
+ * freed when nothing refers to it, or when its endpoint closes. To the program a sender of messages
+ * is a struct weft_sender (weft/msg.h). */
 #ifndef WF_CORE_SENDER_H
 #define WF_CORE_SENDER_H
 
@@ -26,6 +27,9 @@ struct wf_sender {
     struct wf_list reply_item; /* item of senders->reply_list while reply_peer is not null */
     /* number of connections, messages, receives, requests and peers that refer to the sender */
     unsigned refs;
+    /* true if the program may know the sender as a struct weft_sender; then counted in [refs] */
+    bool named;
+    void *arg;            /* the program's */
     struct wf_list parts; /* requests of the kind PARTS: messages whose parts are arriving */
     /* Receives, and kept offers, whose payload is on its way (msg_push.c). */
     struct wf_list pushed_to, pushed_kept;
@@ -37,6 +41,12 @@ struct wf_sender {
     /* the transport by which the sender's messages come; null before the first */
     const struct wf_transport *transport;
 };
+
+/* Returns [s] as the program knows it. */
+static inline struct weft_sender *wf_sender_name(const struct wf_sender *s)
+{
+    return (struct weft_sender *)(uintptr_t)s;
+}
 
 struct wf_senders {
     struct wf_addr_table by_address;

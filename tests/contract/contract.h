@@ -230,6 +230,8 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(msg_drop_early)                                                                              \
     X(msg_inject)                                                                                  \
     X(msg_more_refused)                                                                            \
+    X(msg_sender)                                                                                  \
+    X(msg_sender_forget)                                                                           \
     X(parts_late)                                                                                  \
     X(parts_cut)                                                                                   \
     X(pushed)                                                                                      \

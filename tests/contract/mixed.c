@@ -176,7 +176,7 @@ static int slot_step(struct pair *p, struct slot *s)
     if (s->kind == MSG) {
         GIVES(WEFT_OK, (enum weft_status)s->recv.status);
         assert_int_equal(s->recv.len, s->len);
-        assert_ptr_equal(s->recv.source, p->peer[other(p, s->from)]);
+        assert_ptr_equal(weft_sender_peer(s->recv.sender), p->peer[other(p, s->from)]);
     }
     if (!is_same(s) || !edges_hold(s))
         fail_msg("kind %d, %zu bytes in %u pieces at %zu: other contents", (int)s->kind, s->len,

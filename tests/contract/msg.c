@@ -16,7 +16,7 @@ static void received(const struct pair *p, const struct weft_op *op, const void 
     GIVES(WEFT_OK, (enum weft_status)op->status);
     assert_int_equal(op->tag, tag);
     assert_int_equal(op->len, len);
-    assert_ptr_equal(op->source, p->peer[1]);
+    assert_ptr_equal(weft_sender_peer(op->sender), p->peer[1]);
     assert_true(test_same(buf, len, id));
 }
 
@@ -43,7 +43,7 @@ void test_msg_sizes(void **state)
                 UNTIL(p, weft_msg_probe(p->ep[1], NULL, tag, FULL, &info) == WEFT_OK);
                 assert_int_equal(info.len, n);
                 assert_int_equal(info.tag, tag);
-                assert_ptr_equal(info.source, p->peer[1]);
+                assert_ptr_equal(weft_sender_peer(info.sender), p->peer[1]);
                 posted = weft_msg_recv(p->ep[1], NULL, tag, FULL, in, n, &r);
             }
             if (expected)
@@ -546,9 +546,9 @@ void test_msg_two_handles(void **state)
     for (uint64_t tag = 1; tag <= 3; tag++)
         OK(weft_msg_send(p->peer[0], tag, &out, 8, NULL));
     UNTIL(p, r[0].status != WEFT_PENDING && r[1].status != WEFT_PENDING);
-    assert_ptr_equal(r[1].source, p->peer[1]);
+    assert_ptr_equal(weft_sender_peer(r[1].sender), p->peer[1]);
     UNTIL(p, weft_msg_probe(p->ep[1], p->peer[1], 3, FULL, &info) == WEFT_OK);
-    assert_ptr_equal(info.source, p->peer[1]);
+    assert_ptr_equal(weft_sender_peer(info.sender), p->peer[1]);
 }
 
 /* Fails when: a receive ends with the handle that it names, though another one of that endpoint is
@@ -565,7 +565,7 @@ void test_msg_other_handle(void **state)
     GIVES(WEFT_PENDING, (enum weft_status)r[0].status);
     OK(weft_msg_send(p->peer[0], 0, &out, 8, NULL));
     OK(op_end(p, &r[0], WEFT_PENDING));
-    assert_ptr_equal(r[0].source, p->peer[1]);
+    assert_ptr_equal(weft_sender_peer(r[0].sender), p->peer[1]);
     assert_int_equal(in[0], out);
     pair_quiet(p);
     OK(weft_peer_close(p->peer[1]));

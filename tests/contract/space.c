@@ -36,7 +36,7 @@ static void got(const struct pair *p, const struct weft_op *op, const void *buf,
     assert_int_equal(op->len, len);
     assert_int_equal(op->has_data, !!data);
     assert_int_equal(op->data, data ? *data : 0);
-    assert_ptr_equal(op->source, p->peer[1]);
+    assert_ptr_equal(weft_sender_peer(op->sender), p->peer[1]);
     assert_true(test_same(buf, len, tag));
 }
 

@@ -396,7 +396,7 @@ static void recv_check(struct peer *p, struct recv_slot *s)
 {
     const uint64_t tag = s->op.tag;
     const uint64_t x = drawn(OF_MESSAGE, p->id, self.me, s->number);
-    if (s->op.source != p->weft)
+    if (weft_sender_peer(s->op.sender) != p->weft)
         FAIL("message %" PRIu64 " of %u has another source", s->number, p->id);
     if (tag == FINISH && s->op.len == sizeof p->told && !p->finished) {
         memcpy(&p->told, s->buf, sizeof p->told);

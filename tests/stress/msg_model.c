@@ -259,7 +259,7 @@ static void found_none(struct end *e, const struct recv *r)
 static uint32_t named(struct end *e, const struct recv *r, const struct weft_msg_info *info,
                       int *from)
 {
-    const struct weft_peer *peer = info->source;
+    const struct weft_peer *peer = weft_sender_peer(info->sender);
     const uint64_t tag = info->tag, len = info->len;
     int source = 0;
     uint32_t number = number_of(tag);
@@ -388,16 +388,16 @@ static void recv_end(struct recv *r, enum weft_status status)
         e->did[CANCELLED]++;
         return;
     }
-    if (r->info.source) { /* it was claimed */
-        CHECK(op->source == r->info.source && op->tag == r->info.tag && op->len == r->info.len &&
+    if (r->info.sender) { /* it was claimed */
+        CHECK(op->sender == r->info.sender && op->tag == r->info.tag && op->len == r->info.len &&
                   op->data == r->info.data && op->has_data == r->info.has_data,
               e, "another one than was claimed", r->source, number);
-        for (source = 0; e->peers[source] != op->source;)
+        for (source = 0; e->peers[source] != weft_sender_peer(op->sender);)
             source++;
     } else {
         const struct weft_msg_info info = {.tag = op->tag,
                                            .len = op->len,
-                                           .source = op->source,
+                                           .sender = op->sender,
                                            .data = op->data,
                                            .has_data = op->has_data};
         number = named(e, r, &info, &source);

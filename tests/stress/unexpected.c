@@ -522,7 +522,7 @@ static void receive_check(unsigned i)
     uint64_t number = receives[i].number;
     must((enum weft_status)op->status, "receive");
     must(op->len <= LEN_MAX && op->tag == tag_of(number, op->len) &&
-                 op->source == weft_job_peer(job, FLOODER)
+                 weft_sender_peer(op->sender) == weft_job_peer(job, FLOODER)
              ? WEFT_OK
              : WEFT_EPROTO,
          "a message that was lost, doubled, or out of order");

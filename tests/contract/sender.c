@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The senders of tagged messages. */
+#include "contract.h"
+
+#define FULL WEFT_TAG_FULL
+
+static struct weft_peer *sender_open(const struct pair *p, int end, struct weft_sender *sender)
+{
+    unsigned char address[WEFT_ADDR_MAX];
+    size_t len = 0;
+    struct weft_peer *peer;
+    GIVES(WEFT_EMSGSIZE, weft_sender_address(sender, address, &len));
+    assert_true(len > 0 && len <= sizeof address);
+    OK(weft_sender_address(sender, address, &len));
+    OK(weft_peer_open(p->ep[end], address, len, &peer));
+    return peer;
+}
+
+/* Fails when: a message of an endpoint without a peer has no sender, or another one at a probe, a
+ * claim and a receive; its address does not lead back; its peer or the program's pointer is wrong.
+ */
+void test_msg_sender(void **state)
+{
+    static const size_t lens[] = {8, 8, 20000, 300000};
+    struct pair *p = *state;
+    struct weft_sender *sender = NULL;
+    struct weft_peer *back;
+    unsigned char *out = calloc(1, 300000), *in = malloc(300000);
+    struct weft_op s[4] = {{0}}, r[5] = {{0}};
+    enum weft_status started[4];
+    if (p->setup->eps == 2) {
+        OK(weft_peer_close(p->peer[1]));
+        p->peer[1] = NULL;
+    }
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], NULL, 0, FULL, in, 300000, &r[0]));
+    for (int i = 0; i < 4; i++)
+        started[i] = weft_msg_send(p->peer[0], (uint64_t)i, out, lens[i], &s[i]);
+    OK(op_end(p, &r[0], WEFT_PENDING));
+    sender = r[0].sender;
+    assert_non_null(sender);
+    assert_null(weft_sender_arg(sender));
+    weft_sender_set_arg(sender, p);
+    for (int i = 1; i < 4; i++) {
+        struct weft_msg_info info = {.sender = NULL};
+        struct weft_msg *msg;
+        UNTIL(p, weft_msg_claim(p->ep[1], NULL, (uint64_t)i, FULL, &info, &msg) == WEFT_OK);
+        assert_ptr_equal(info.sender, sender);
+        OK(op_end(p, &r[i], weft_msg_take(p->ep[1], msg, in, 300000, &r[i])));
+        assert_ptr_equal(r[i].sender, sender);
+        OK(op_end(p, &s[i], started[i]));
+    }
+    assert_ptr_equal(weft_sender_arg(sender), p);
+    assert_ptr_equal(weft_sender_peer(sender), p->peer[1]);
+    if (p->setup->eps == 2) {
+        back = sender_open(p, 1, sender);
+        assert_ptr_equal(weft_sender_peer(sender), back);
+        GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], NULL, 9, FULL, in, 8, &r[4]));
+        OK(weft_msg_send(back, 9, out, 8, NULL));
+        OK(op_end(p, &r[4], WEFT_PENDING));
+        assert_non_null(r[4].sender);
+        pair_quiet(p);
+        OK(weft_peer_close(back));
+        assert_null(weft_sender_peer(sender));
+    }
+    free(out);
+    free(in);
+}
+
+/* Fails when: a sender is freed although something refers to it, or cannot be freed when its
+ * endpoint is closed, or a sender without an object is taken. */
+void test_msg_sender_forget(void **state)
+{
+    struct pair *p = *state;
+    uint64_t out = 3, in;
+    struct weft_op r = {0};
+    unsigned char address[WEFT_ADDR_MAX];
+    size_t len = sizeof address;
+    GIVES(WEFT_EINVAL, weft_sender_forget(NULL));
+    GIVES(WEFT_EINVAL, weft_sender_address(NULL, address, &len));
+    assert_null(weft_sender_peer(NULL));
+    assert_null(weft_sender_arg(NULL));
+    weft_sender_set_arg(NULL, p);
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], NULL, 1, FULL, &in, 8, &r));
+    OK(weft_msg_send(p->peer[0], 1, &out, 8, NULL));
+    OK(op_end(p, &r, WEFT_PENDING));
+    GIVES(WEFT_EBUSY, weft_sender_forget(r.sender));
+    if (p->setup->eps == 1)
+        return;
+    pair_close_end(p, 0);
+    pair_quiet(p);
+    GIVES(WEFT_EBUSY, weft_sender_forget(r.sender)); /* the peer is open */
+    OK(weft_peer_close(p->peer[1]));
+    p->peer[1] = NULL;
+    UNTIL(p, weft_sender_forget(r.sender) == WEFT_OK);
+}
