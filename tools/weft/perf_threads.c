@@ -33,7 +33,8 @@
 #define LOOKS 4096u
 #define IDLE_POLLS 1000u
 #define IDLE_NS 2000000
-#define RUN_NS 300000000u
+#define RUN_NS 300000000u /* of a pair: all threads alone, and all together, each */
+#define ROUNDS 10u
 #define PATIENCE_NS 30000000000u
 #define PLACE 128u /* bytes of a thread's own memory at the target */
 
@@ -68,7 +69,7 @@ static struct threads {
     struct options o;
     struct weft_ctx *ctx;
     struct worker workers[SETS][THREADS_MAX];
-    unsigned running;
+    uint64_t run_ns;
     pthread_barrier_t start;
 } t;
 
@@ -308,30 +309,64 @@ static void *work(void *arg)
         for (int i = 0; i < 16 && !w->failed; i++, puts += BURST)
             w->failed = burst(w);
         spent = now_ns() - start;
-    } while (spent < RUN_NS && !w->failed);
+    } while (spent < t.run_ns && !w->failed);
     w->rate = (double)puts * 1e9 / (double)spent;
     return NULL;
 }
 
-/* Puts a second by [n] threads together; below 0: failed. */
-static double run(enum set set, unsigned n)
+/* Puts a second by the threads [first] to [first + n - 1] together; below 0: failed. */
+static double run(enum set set, unsigned first, unsigned n, uint64_t ns)
 {
+    struct worker *w = &t.workers[set][first];
     double sum = 0;
+    t.run_ns = ns;
     pthread_barrier_init(&t.start, NULL, n);
     for (unsigned i = 0; i < n; i++)
-        if (pthread_create(&t.workers[set][i].thread, NULL, work, &t.workers[set][i])) {
+        if (pthread_create(&w[i].thread, NULL, work, &w[i])) {
             fputs(NAME ": no more threads can be started\n", stderr);
             _exit(1); /* the others wait at the barrier */
         }
     for (unsigned i = 0; i < n; i++)
-        pthread_join(t.workers[set][i].thread, NULL);
+        pthread_join(w[i].thread, NULL);
     pthread_barrier_destroy(&t.start);
     for (unsigned i = 0; i < n; i++) {
-        sum += t.workers[set][i].rate;
-        if (t.workers[set][i].failed)
-            return failed("a put", t.workers[set][i].failed);
+        sum += w[i].rate;
+        if (w[i].failed)
+            return failed("a put", w[i].failed);
     }
     return sum;
+}
+
+/* Puts a second by a thread alone: the mean of all threads, one after the other, because two
+ * processors need not be equally fast. */
+static double run_alone(enum set set)
+{
+    double sum = 0;
+    for (unsigned i = 0; i < t.o.threads; i++) {
+        double rate = run(set, i, 1, RUN_NS / ROUNDS / t.o.threads);
+        if (rate < 0)
+            return rate;
+        sum += rate;
+    }
+    return sum / t.o.threads;
+}
+
+/* A pair: alone and together in turn, so that both meet the same speed of the machine. */
+static bool pair_run(enum set set, double *alone, double *together)
+{
+    enum set first = t.o.which[OWN] ? OWN : SHARED;
+    *alone = *together = 0;
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        double one = run_alone(first), all;
+        if (one < 0)
+            return false;
+        all = run(set, 0, t.o.threads, RUN_NS / ROUNDS);
+        if (all < 0)
+            return false;
+        *alone += one / ROUNDS;
+        *together += all / ROUNDS;
+    }
+    return true;
 }
 
 static void print(enum set set, const double *alone, const double *together, const double *ratio)
@@ -361,10 +396,7 @@ static int measure(enum set set)
 {
     double alone[WF_PERF_PAIRS_MAX], together[WF_PERF_PAIRS_MAX], ratio[WF_PERF_PAIRS_MAX];
     for (unsigned i = 0; i < t.o.pairs; i++) {
-        enum set first = t.o.which[OWN] ? OWN : SHARED;
-        alone[i] = run(first, 1);
-        together[i] = alone[i] < 0 ? -1 : run(set, t.o.threads);
-        if (together[i] < 0)
+        if (!pair_run(set, &alone[i], &together[i]))
             return -1;
         ratio[i] = together[i] / alone[i];
     }
