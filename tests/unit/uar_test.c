@@ -176,7 +176,7 @@ static void td_close(void *arg, void *td)
 
 static void pool_open(struct wf_td_pool *pool, struct wf_uars *u, struct wf_uar_budget *budget)
 {
-    const struct wf_td_source source = {td_open, td_close, u};
+    const struct wf_td_source source = {.open = td_open, .close = td_close, .arg = u};
     uars_open(u, WF_UAR_CLASSIC, 16, 4);
     wf_td_pool_open(pool, &source, budget, WF_UAR_INDEPENDENT);
 }

@@ -9,13 +9,6 @@ struct raw_td {
     struct wf_uuar uuar;
 };
 
-static void uars_count(struct wf_sim *sim)
-{
-    const struct wf_uar_count now = wf_uars_count(&sim->uars);
-    wf_td_pool_count(&sim->pool, now.pages);
-    wf_hca_uars_count(&sim->base, &now);
-}
-
 /* ---- the driver's domains, for the pool ---- */
 
 static enum weft_status raw_open(void *arg, void **out)
@@ -27,7 +20,7 @@ static enum weft_status raw_open(void *arg, void **out)
         return WEFT_ENOMEM;
     pthread_mutex_lock(&sim->lock);
     status = wf_uars_td(&sim->uars, &td->uuar);
-    uars_count(sim);
+    wf_td_pool_count(&sim->pool);
     pthread_mutex_unlock(&sim->lock);
     if (status != WEFT_OK) {
         free(td);
@@ -52,7 +45,7 @@ static void raw_close(void *arg, void *raw)
 enum weft_status wf_sim_open(struct wf_sim *sim, struct wf_uar_nic *nic,
                              const struct wf_uar_config *uars)
 {
-    const struct wf_td_source source = {raw_open, raw_close, sim};
+    const struct wf_td_source source = {raw_open, raw_close, sim, &sim->base, &sim->uars};
     enum weft_status status = wf_uars_open(&sim->uars, nic, uars);
     if (status != WEFT_OK)
         return status;
@@ -61,7 +54,7 @@ enum weft_status wf_sim_open(struct wf_sim *sim, struct wf_uar_nic *nic,
                     uars->mode == WF_UAR_CLASSIC ? WF_UAR_INDEPENDENT : 0);
     sim->base.caps.classic_uars = uars->mode == WF_UAR_CLASSIC;
     wf_hca_made(&sim->base, WF_HCA_CONTEXT, 0);
-    uars_count(sim);
+    wf_td_pool_count(&sim->pool);
     return WEFT_OK;
 }
 
@@ -69,7 +62,7 @@ void wf_sim_close(struct wf_sim *sim)
 {
     wf_td_pool_close(&sim->pool);
     wf_uars_close(&sim->uars);
-    uars_count(sim);
+    wf_td_pool_count(&sim->pool);
     pthread_mutex_destroy(&sim->lock);
 }
 
@@ -154,7 +147,7 @@ enum weft_status wf_sim_qp_uuar_open(struct wf_sim_qp *qp, const struct wf_hca_q
     } else {
         status = wf_uars_qp(&sim->uars, params->owner, &qp->uuar);
     }
-    uars_count(sim);
+    wf_td_pool_count(&sim->pool);
     pthread_mutex_unlock(&sim->lock);
     qp->base.locks = locks_of(qp);
     return status;
@@ -165,7 +158,7 @@ void wf_sim_qp_uuar_close(struct wf_sim_qp *qp)
     struct wf_sim *sim = wf_sim_of(qp->base.hca);
     pthread_mutex_lock(&sim->lock);
     (qp->td ? wf_uars_td_qp_free : wf_uars_qp_free)(&sim->uars, &qp->uuar);
-    uars_count(sim);
+    wf_td_pool_count(&sim->pool);
     pthread_mutex_unlock(&sim->lock);
 }
 

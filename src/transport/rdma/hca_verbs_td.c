@@ -14,15 +14,6 @@
 /* The account's NIC: it never runs out of pages, because the driver decides. */
 static struct wf_uar_nic account_nic;
 
-static void uars_count(struct verbs_hca *h)
-{
-    const struct wf_uar_count now = wf_uars_count(&h->uars);
-    if (!h->is_mlx5)
-        return;
-    wf_td_pool_count(&h->pool, now.pages);
-    wf_hca_uars_count(&h->base, &now);
-}
-
 /* ---- the driver's domains, for the pool ---- */
 
 static enum weft_status raw_open(void *arg, void **out)
@@ -42,7 +33,7 @@ static enum weft_status raw_open(void *arg, void **out)
     raw->counted = h->is_mlx5 && wf_uars_td(&h->uars, &raw->uuar) == WEFT_OK;
     raw->next = h->raws;
     h->raws = raw;
-    uars_count(h);
+    wf_td_pool_count(&h->pool);
     pthread_mutex_unlock(&h->lock);
     *out = raw;
     return WEFT_OK;
@@ -68,7 +59,7 @@ static void raw_close(void *arg, void *handle)
 
 void wf_verbs_domains_open(struct verbs_hca *h)
 {
-    const struct wf_td_source source = {raw_open, raw_close, h};
+    const struct wf_td_source source = {raw_open, raw_close, h, &h->base, &h->uars};
     const struct wf_uar_config config = wf_uar_config_env(WF_UAR_CURRENT);
     wf_uar_nic_limit(&account_nic, WF_UAR_NIC_MAX);
     h->is_mlx5 = wf_mlx5_is(h->context);
@@ -76,7 +67,7 @@ void wf_verbs_domains_open(struct verbs_hca *h)
         h->is_mlx5 = false;
     pthread_mutex_init(&h->lock, NULL);
     wf_td_pool_open(&h->pool, &source, h->is_mlx5 ? h->base.config.budget : NULL, 0);
-    uars_count(h);
+    wf_td_pool_count(&h->pool);
 }
 
 void wf_verbs_probed(struct verbs_hca *h)
@@ -87,7 +78,7 @@ void wf_verbs_probed(struct verbs_hca *h)
     pthread_mutex_lock(&h->lock);
     if (wf_uars_td(&h->uars, &uuar) == WEFT_OK)
         wf_uars_td_free(&h->uars, &uuar);
-    uars_count(h);
+    wf_td_pool_count(&h->pool);
     pthread_mutex_unlock(&h->lock);
 }
 
@@ -95,7 +86,7 @@ void wf_verbs_domains_close(struct verbs_hca *h)
 {
     wf_td_pool_close(&h->pool);
     wf_uars_close(&h->uars);
-    uars_count(h);
+    wf_td_pool_count(&h->pool);
     pthread_mutex_destroy(&h->lock);
 }
 
@@ -230,7 +221,7 @@ void wf_verbs_qp_uuar_open(struct verbs_qp *qp, const struct wf_hca_qp_params *p
         if (qp->counted && qp->uuar.kind == WF_UUAR_SHARED)
             qp->base.locks |= WEFT_LOCK_UUAR;
     }
-    uars_count(h);
+    wf_td_pool_count(&h->pool);
     pthread_mutex_unlock(&h->lock);
 }
 
@@ -241,7 +232,7 @@ void wf_verbs_qp_uuar_close(struct verbs_qp *qp)
         return;
     pthread_mutex_lock(&h->lock);
     (qp->td ? wf_uars_td_qp_free : wf_uars_qp_free)(&h->uars, &qp->uuar);
-    uars_count(h);
+    wf_td_pool_count(&h->pool);
     pthread_mutex_unlock(&h->lock);
 }
 

@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "transport/rdma/uar.h"
+
 /* A pair of domains, or two pairs of which the second stays unused. Units stay in the list until
  * the pool closes. */
 struct wf_td_unit {
@@ -133,10 +135,12 @@ void wf_td_pool_close(struct wf_td_pool *pool)
     pthread_mutex_destroy(&pool->lock);
 }
 
-void wf_td_pool_count(struct wf_td_pool *pool, uint32_t pages)
+void wf_td_pool_count(struct wf_td_pool *pool)
 {
+    const struct wf_uar_count now = wf_uars_count(pool->source.uars);
     uint32_t taken = atomic_load_explicit(&pool->pages, memory_order_relaxed);
-    uint32_t own = pages > taken ? pages - taken : 0;
+    uint32_t own = now.pages > taken ? now.pages - taken : 0;
+    wf_hca_uars_count(pool->source.hca, &now);
     budget_add(pool->budget, (int)(own - pool->own));
     pool->own = own;
 }

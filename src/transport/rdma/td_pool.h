@@ -25,12 +25,15 @@ struct wf_uar_budget {
 };
 
 struct wf_td_unit;
+struct wf_uars;
 
 /* How the pool takes a domain from the driver, and gives it back. */
 struct wf_td_source {
     enum weft_status (*open)(void *arg, void **out);
     void (*close)(void *arg, void *td);
     void *arg;
+    struct wf_hca *hca;         /* the context; its ledger counts the pages */
+    const struct wf_uars *uars; /* the context's pages; the caller's lock guards them */
 };
 
 struct wf_td_pool {
@@ -56,10 +59,10 @@ void wf_td_pool_open(struct wf_td_pool *pool, const struct wf_td_source *source,
 /* Closes all domains. No user has one. */
 void wf_td_pool_close(struct wf_td_pool *pool);
 
-/* The context has [pages] doorbell pages now. The budget counts those that are not for domains
- * here; the others are in it since the pool took them, before the driver did. The caller's lock
- * guards this. */
-void wf_td_pool_count(struct wf_td_pool *pool, uint32_t pages);
+/* Counts the pages that the context has now, in its ledger and in the budget. The budget counts
+ * here those that are not for domains; the others are in it since the pool took them, before the
+ * driver did. The caller holds the lock of source.uars. */
+void wf_td_pool_count(struct wf_td_pool *pool);
 
 /* Take and give back a domain. Any thread. take returns OK | ELIMIT (the budget,
  * [independent_most], or the driver's limit) | ENOMEM | what the source returned. */
