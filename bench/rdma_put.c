@@ -6,10 +6,10 @@
  *     callgrind_annotate callgrind.out.PID
  *
  * Divided by COUNT (default 9600): all of puts_32, 32 puts and then polls until they are done, less
- * null_post and null_poll is Weft's own, post and poll are the device's. puts_1: one at a time.
- * ams_10, divided by 10: an active message of 8 bytes on its way out, and a poll; no more than 10,
- * because the device brings no grants. Two contexts of one process, an endpoint each; only the
- * connection is real. */
+ * wf_null_post and wf_null_poll is Weft's own, post and poll are the device's. puts_1: one at a
+ * time. ams_10, divided by 10: an active message of 8 bytes on its way out, and a poll; no more
+ * than 10, because the device brings no grants. Two contexts of one process, an endpoint each; only
+ * the connection is real. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,6 +16,15 @@ static inline size_t wf_align_up(size_t n, size_t align)
     return (n + align - 1) & ~(align - 1);
 }
 
+/* Returns the least power of two that is at least [n]. [n] is at most 2^63. */
+static inline uint64_t wf_power_of_two(uint64_t n)
+{
+    uint64_t p = 1;
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
 /* A doubly linked list. The head and the items have the same type. */
 struct wf_list {
     struct wf_list *next, *prev;

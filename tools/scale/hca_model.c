@@ -105,14 +105,6 @@ static int model_gids(struct wf_hca *hca, unsigned number, struct wf_hca_gid *ou
 
 /* ---- completion queues ---- */
 
-static uint32_t power_of_two(uint32_t n)
-{
-    uint32_t p = 1;
-    while (p < n)
-        p *= 2;
-    return p;
-}
-
 static enum weft_status model_cq_open(struct wf_hca *hca, struct wf_hca_td *td, uint32_t depth,
                                       bool events, struct wf_hca_cq **out)
 {
@@ -120,8 +112,8 @@ static enum weft_status model_cq_open(struct wf_hca *hca, struct wf_hca_td *td, 
     (void)events;
     if (!cq)
         return WEFT_ENOMEM;
-    cq->base =
-        (struct wf_hca_cq){.hca = hca, .event_fd = -1, .depth = power_of_two(depth), .locks = !td};
+    cq->base = (struct wf_hca_cq){
+        .hca = hca, .event_fd = -1, .depth = (uint32_t)wf_power_of_two(depth), .locks = !td};
     cq->ring = calloc(cq->base.depth, sizeof *cq->ring);
     if (!cq->ring) {
         free(cq);
@@ -168,7 +160,7 @@ static enum weft_status model_qp_open(const struct wf_hca_qp_params *p, struct w
         (struct wf_hca_qp){.hca = p->pd->hca,
                            .number = ++next_number,
                            .inline_max = WF_MIN(p->inline_max, p->pd->hca->caps.inline_max),
-                           .sq_depth = power_of_two(p->sq_depth)};
+                           .sq_depth = (uint32_t)wf_power_of_two(p->sq_depth)};
     qp->cq = model_cq_of(p->send_cq);
     qp->ring = calloc(qp->sim.base.sq_depth, sizeof *qp->ring);
     if (qp->ring && model_heap_reserve(next_number))
@@ -203,13 +195,6 @@ static enum weft_status model_qp_break(struct wf_hca_qp *qp)
 {
     model_qp_of(qp)->connected = false;
     return WEFT_OK;
-}
-
-static enum weft_status model_qp_expects(struct wf_hca_qp *qp, uint32_t *psn)
-{
-    (void)qp;
-    (void)psn;
-    return WEFT_EUNREACH;
 }
 
 static enum weft_status model_qp_reset(struct wf_hca_qp *qp)
@@ -268,7 +253,6 @@ const struct wf_hca_ops wf_hca_model = {
     .qp_open = model_qp_open,
     .qp_connect = model_qp_connect,
     .qp_break = model_qp_break,
-    .qp_expects = model_qp_expects,
     .qp_reset = model_qp_reset,
     .qp_place = wf_sim_qp_place,
     .qp_close = model_qp_close,
@@ -276,4 +260,5 @@ const struct wf_hca_ops wf_hca_model = {
     .mr_close = model_mr_close,
     .post = model_post,
     .poll = model_poll,
+    WF_SIM_REFUSED,
 };

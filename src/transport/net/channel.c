@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/hook.h"
 #include "base/log.h"
+#include "base/util.h"
 #include "config/config.h"
 #include "transport/net/channel.h"
 
@@ -20,14 +21,6 @@
 #define SETTLE_NS 2000000u
 /* While the endpoint closes, each link may wait at least this long to send everything. */
 #define SETTLE_CLOSING_NS 100000u
-
-static uint32_t power_of_two(uint64_t n)
-{
-    uint32_t p = 1;
-    while (p < n)
-        p *= 2;
-    return p;
-}
 
 static void ring_set(struct net_chan *chan, uint8_t *ring, uint32_t size)
 {
@@ -58,12 +51,12 @@ bool wf_net_ring_grow(struct net_chan *chan)
 uint32_t wf_net_ring_max(void)
 {
     const struct wf_config *c = wf_config();
-    return power_of_two(WF_MAX(c->tcp_send, c->tcp_send_max) + NET_REPLY_ROOM);
+    return (uint32_t)wf_power_of_two(WF_MAX(c->tcp_send, c->tcp_send_max) + NET_REPLY_ROOM);
 }
 
 struct net_chan *wf_net_session_chan(struct net_session *session, unsigned index)
 {
-    uint32_t size = power_of_two(wf_config()->tcp_send + NET_REPLY_ROOM);
+    uint32_t size = (uint32_t)wf_power_of_two(wf_config()->tcp_send + NET_REPLY_ROOM);
     uint8_t *ring;
     struct net_chan *chan = session->chans[index];
     if (chan)

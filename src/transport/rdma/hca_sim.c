@@ -175,3 +175,29 @@ void wf_sim_qp_place(struct wf_hca_qp *base, struct wf_hca_place *out)
                                              !sim->uars.config.blueflame};
     pthread_mutex_unlock(&sim->lock);
 }
+
+/* ---- what no simulated NIC has ---- */
+
+enum weft_status wf_sim_qp_expects(struct wf_hca_qp *qp, uint32_t *psn)
+{
+    (void)qp;
+    (void)psn;
+    return WEFT_EUNREACH;
+}
+
+enum weft_status wf_sim_arm(struct wf_hca_cq *cq)
+{
+    (void)cq;
+    return WEFT_OK;
+}
+
+void wf_sim_disarm(struct wf_hca_cq *cq)
+{
+    (void)cq;
+}
+
+void wf_sim_async(struct wf_hca *hca, struct wf_hca_event *out)
+{
+    (void)hca;
+    *out = (struct wf_hca_event){.kind = WF_HCA_EVENT_NONE};
+}

@@ -48,6 +48,16 @@ void wf_sim_qp_place(struct wf_hca_qp *qp, struct wf_hca_place *out);
 enum weft_status wf_sim_qp_uuar_open(struct wf_sim_qp *qp, const struct wf_hca_qp_params *params);
 void wf_sim_qp_uuar_close(struct wf_sim_qp *qp);
 
+/* Operations of hca.h that no simulated NIC has: it reports no packet numbers and no events. */
+enum weft_status wf_sim_qp_expects(struct wf_hca_qp *qp, uint32_t *psn);
+enum weft_status wf_sim_arm(struct wf_hca_cq *cq);
+void wf_sim_disarm(struct wf_hca_cq *cq);
+void wf_sim_async(struct wf_hca *hca, struct wf_hca_event *out);
+/* Their entries in a table of operations. */
+#define WF_SIM_REFUSED                                                                             \
+    .qp_expects = wf_sim_qp_expects, .arm = wf_sim_arm, .disarm = wf_sim_disarm,                   \
+    .async = wf_sim_async
+
 static inline struct wf_sim *wf_sim_of(struct wf_hca *hca)
 {
     return (struct wf_sim *)(void *)hca;
