@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "hca_model.h"
+#include "set_connect.h"
 
 void wf_bench_model(struct wf_bench *out, const struct wf_params *params, uint64_t seed)
 {
@@ -17,7 +18,7 @@ void wf_bench_model(struct wf_bench *out, const struct wf_params *params, uint64
 
 bool wf_bench_moves(const struct wf_bench *b)
 {
-    return strcmp(b->ops->name, "null") != 0 && strcmp(b->ops->name, "model") != 0;
+    return wf_hca_moves(b->ops);
 }
 
 bool wf_bench_open(const struct wf_bench *b, const struct wf_set_params *params, struct wf_set *set,
