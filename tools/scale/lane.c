@@ -14,7 +14,8 @@ static struct wf_word *words_make(size_t n)
 
 bool wf_counters_open(struct wf_counters *c, const struct wf_set *set)
 {
-    *c = (struct wf_counters){words_make(set->n), words_make(2 * (size_t)set->n)};
+    *c = (struct wf_counters){.done = words_make(set->n),
+                              .remaining = words_make(2 * (size_t)set->n)};
     for (unsigned i = 0; c->remaining && i < 2 * set->n; i++)
         c->remaining[i].value = set->params.depth;
     return c->done && c->remaining;
@@ -37,13 +38,24 @@ void wf_lane_open(struct wf_lane *l, const struct wf_bench *b, struct wf_set *se
                           .is_shared = set->params.shares_qps};
 }
 
+static void fail(struct wf_lane *l)
+{
+    l->failed = true;
+    atomic_store_explicit(&l->counters->failed, true, memory_order_relaxed);
+}
+
+static bool has_failed(const struct wf_lane *l)
+{
+    return atomic_load_explicit(&l->counters->failed, memory_order_relaxed);
+}
+
 /* A completion's id is the thread that posted, and its side. */
 static void completion_count(struct wf_lane *l, const struct wf_hca_wc *wc)
 {
     unsigned side = wc->id & 1;
     wf_sync_work(l->sync, l->branch);
     if (wc->status != WF_HCA_OK || wc->id / 2 >= l->set->n) {
-        l->failed = true;
+        fail(l);
         return;
     }
     if (!l->is_shared) {
@@ -62,7 +74,8 @@ static void poll_once(struct wf_lane *l)
     int n = cq->hca->ops->poll(cq, wcs, WF_LANE_ROOM);
     for (int i = 0; i < n; i++)
         completion_count(l, &wcs[i]);
-    l->failed |= n < 0;
+    if (n < 0)
+        fail(l);
     if (!n)
         wf_sync_idle(l->sync);
 }
@@ -84,11 +97,12 @@ void wf_lane_post(struct wf_lane *l, unsigned side, struct wf_hca_wr *wr)
     wr->id = 2 * (uint64_t)(l->user - l->set->users) + side;
     wr->flags |= WF_HCA_SIGNALED;
     wf_sync_work(l->sync, l->costs->v[WF_P_LOOP]);
-    while (!l->failed && !depth_take(l, side))
+    while (!has_failed(l) && !depth_take(l, side))
         poll_once(l);
-    if (l->failed)
+    if (has_failed(l))
         return;
-    l->failed = !qp->hca->ops->post(qp, wr, 1);
+    if (!qp->hca->ops->post(qp, wr, 1))
+        fail(l);
     l->under_way[side] += !l->is_shared;
     l->posted++;
 }
@@ -102,6 +116,6 @@ static uint64_t done_get(struct wf_lane *l)
 
 void wf_lane_wait(struct wf_lane *l)
 {
-    while (done_get(l) < l->posted && !l->failed)
+    while (done_get(l) < l->posted && !has_failed(l))
         poll_once(l);
 }

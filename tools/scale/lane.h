@@ -14,6 +14,7 @@
 struct wf_counters {
     struct wf_word *done;      /* of each thread */
     struct wf_word *remaining; /* two for each thread; used are those of the queue pairs' indices */
+    _Atomic bool failed; /* a thread has: the others would wait for completions that it took */
 };
 bool wf_counters_open(struct wf_counters *c, const struct wf_set *set);
 void wf_counters_close(struct wf_counters *c);

@@ -23,6 +23,7 @@ struct run {
     struct thread *threads;
     struct wf_word *remaining; /* for each shared queue pair: depth that is left */
     bool cq_shared, qp_shared;
+    _Atomic bool failed; /* a thread has: the others would wait for completions that it took */
 };
 
 /* What a thread knows alone. */
@@ -65,6 +66,17 @@ const char *wf_rate_finish(struct wf_rate_params *p)
 
 /* ---- the loop ---- */
 
+static void fail(struct local *l)
+{
+    l->thread->failed = true;
+    atomic_store_explicit(&l->run->failed, true, memory_order_relaxed);
+}
+
+static bool has_failed(const struct local *l)
+{
+    return atomic_load_explicit(&l->run->failed, memory_order_relaxed);
+}
+
 static uint64_t done_get(struct local *l)
 {
     if (l->run->cq_shared)
@@ -95,8 +107,9 @@ static bool list_post(struct local *l)
 
 static void lists_post(struct local *l, uint64_t n)
 {
-    for (; n >= l->run->p->p && !l->thread->failed; n -= l->run->p->p)
-        l->thread->failed = !list_post(l);
+    for (; n >= l->run->p->p && !has_failed(l); n -= l->run->p->p)
+        if (!list_post(l))
+            fail(l);
 }
 
 /* Takes as much of the shared depth as one completion gives back, or as a list needs. (The
@@ -126,7 +139,7 @@ static void completion_count(struct local *l, const struct wf_hca_wc *wc)
 {
     struct run *run = l->run;
     if (wc->status != WF_HCA_OK || wc->id >= run->set.n) {
-        l->thread->failed = true;
+        fail(l);
         return;
     }
     if (!run->cq_shared) {
@@ -144,7 +157,8 @@ static void poll_once(struct local *l)
     int n = cq->hca->ops->poll(cq, l->wcs, l->room);
     for (int i = 0; i < n; i++)
         completion_count(l, &l->wcs[i]);
-    l->thread->failed |= n < 0;
+    if (n < 0)
+        fail(l);
     if (!n)
         wf_sync_idle(&l->run->sync);
 }
@@ -152,7 +166,7 @@ static void poll_once(struct local *l)
 static void messages_send(struct local *l, uint64_t n)
 {
     l->total = l->posted + n;
-    while (done_get(l) < l->total && !l->thread->failed) {
+    while (done_get(l) < l->total && !has_failed(l)) {
         if (l->run->qp_shared)
             shared_post(l);
         else
@@ -186,8 +200,9 @@ static void thread_run(void *arg, unsigned self)
                       .wcs = calloc(room, sizeof *l.wcs),
                       .room = room};
     double start;
-    l.thread->failed = !l.list || !l.wcs;
-    if (!l.thread->failed) {
+    if (!l.list || !l.wcs) {
+        fail(&l);
+    } else {
         list_fill(&l);
         messages_send(&l, 2 * (uint64_t)run->p->set.depth);
         start = wf_sync_now_ns(&run->sync);
