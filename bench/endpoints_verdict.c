@@ -42,6 +42,9 @@ static const char chosen[] =
     "  the core that has a line may use it again before others get it; otherwise threads that "
     "give\n"
     "    back the depth of a shared queue pair starve\n"
+    "  a waiter has a lock after one line, and the core that released it does not take it before "
+    "(handover,\n"
+    "    retakes); with two real threads it does (endpoints contention)\n"
     "  a fork and a join cost as the logarithm of the threads; ranks do not wait for each other\n"
     "  the grid of the stencil has 1024 rows, a tile of the global array 256: the paper does not "
     "say\n";

@@ -176,6 +176,8 @@ static const struct {
     {WF_P_ADJACENT, 0.5, 1, O(CROWD_16), 0},
     {WF_P_WINDOW, 0.01, 1, O(CROWD_16) | O(PAGE_16) | O(PAIR_16) | O(QP_4), 0},
     {WF_P_FORK_JOIN, 0.8, 1.2, O(HALO_4), 0},
+    {WF_P_HANDOVER, 0.8, 1.2, O(QP_4) | O(CQ_4), 0},
+    {WF_P_FURTHER, 0.8, 1.2, O(CQ_4), 0},
 };
 
 static void expect_moves(enum wf_param param, const double values[2], unsigned moves, unsigned may)
@@ -210,6 +212,7 @@ static void test_switches_move_outputs(void **state)
     static const double on[2] = {1, 1}, one_rail[2] = {1, 2};
     (void)state;
     expect_moves(WF_P_FIFO, on, O(QP_4) | O(CQ_4), 0);
+    expect_moves(WF_P_RETAKES, on, O(QP_4) | O(CQ_4), 0);
     expect_moves(WF_P_ACROSS, on, 0, 0); /* one context each, or pages far apart */
     expect_moves(WF_P_RAILS, one_rail, 0, 0);
 }

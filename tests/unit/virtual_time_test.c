@@ -32,7 +32,8 @@ static void locked_turn(void *arg, unsigned self)
  * cost the lock, a line, and a share of one for each further waiter. */
 static void test_locks(void **state)
 {
-    const struct wf_vt_costs costs = {.lock = 5, .line = 40, .crowd = 0.25, .fifo = true};
+    const struct wf_vt_costs costs = {
+        .lock = 5, .line = 40, .handover = 1, .crowd = 0.25, .fifo = true};
     struct turns t = {.n = 0};
     (void)state;
     assert_true(wf_vt_run(&costs, 1, 4, locked_turn, &t) > 0);
@@ -43,6 +44,42 @@ static void test_locks(void **state)
     assert_true(t.done[2] == 105 + 5 + 40 * 1.5 + 100);
     assert_true(t.done[1] == t.done[2] + 5 + 40 * 1.25 + 100);
     assert_true(t.done[0] == t.done[1] + 5 + 40 + 100);
+}
+
+static double second_hold;
+
+/* Thread 0 has a lock twice, thread 1 comes while it has it for the first time. */
+static void retaken_turn(void *arg, unsigned self)
+{
+    struct turns *t = arg;
+    wf_vt_spend(10.0 * self);
+    for (unsigned i = 0; i < (self ? 1 : 2); i++) {
+        wf_vt_lock_take(&t->lock);
+        t->order[t->n++] = self;
+        t->done[self] = wf_vt_now();
+        wf_vt_spend(i ? second_hold : 100);
+        wf_vt_lock_give(&t->lock);
+    }
+}
+
+/* Fails when: a core that releases a lock cannot take it again before the waiter has it, the
+ * release does not fetch the line that the waiter reads, or a waiter that finds the lock taken
+ * again gets it. */
+static void test_locks_taken_again(void **state)
+{
+    const struct wf_vt_costs costs = {.lock = 5, .line = 40, .handover = 3, .retakes = true};
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        double released = 5 + 100 + 40, first_wake = released + 5 + 2 * 40;
+        struct turns t = {.n = 0};
+        second_hold = i ? 200 : 10;
+        assert_true(wf_vt_run(&costs, 1, 2, retaken_turn, &t) > 0);
+        assert_int_equal(t.order[0], 0);
+        assert_int_equal(t.order[1], 0);
+        assert_int_equal(t.order[2], 1);
+        assert_true(t.done[0] == released + 5);
+        assert_true(t.done[1] == (i ? released + 5 + 200 + 40 + 5 + 2 * 40 : first_wake));
+    }
 }
 
 static void line_turn(void *arg, unsigned self)
@@ -88,6 +125,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_locks),
+        cmocka_unit_test(test_locks_taken_again),
         cmocka_unit_test(test_lines),
         cmocka_unit_test(test_barriers),
     };

@@ -29,7 +29,7 @@ bool wf_bench_open(const struct wf_bench *b, const struct wf_set_params *params,
         wf_model_start(&b->params, &b->uars, WF_UAR_NIC_PAGES);
         wf_sync_virtual(sync, &b->params, b->seed);
     } else {
-        wf_sync_real(sync, params->ranks * params->threads);
+        wf_sync_real(sync, params->ranks * params->threads, b->processor);
     }
     if (wf_set_open(set, b->ops, b->device, params, out->why, sizeof out->why) != WEFT_OK)
         return false;

@@ -18,6 +18,7 @@ struct wf_bench {
     struct wf_uar_config uars; /* of the model */
     uint64_t seed;
     bool is_model;
+    unsigned processor; /* real: of the first thread; each other thread has the next one */
 };
 
 struct wf_result {

@@ -104,14 +104,17 @@ static void lines_to_poster(struct model_qp *qp)
     qp->core = core;
 }
 
-/* The same for each completion of a request that another core posted. */
-static void lines_to_poller(const struct model_done *done)
+/* The same for each completion of a request that another core posted. [first]: of a poll. Returns
+ * whether it was one. */
+static bool lines_to_poller(const struct model_done *done, bool first)
 {
     unsigned core = wf_vt_self() + 1;
+    double line = model_cost(WF_P_LINE) * (first ? 1 : model_cost(WF_P_FURTHER));
     if (done->core == core)
-        return;
-    wf_vt_spend(model_cost(WF_P_FOREIGN_COMPLETION) * model_cost(WF_P_LINE));
+        return false;
+    wf_vt_spend(model_cost(WF_P_FOREIGN_COMPLETION) * line);
     done->qp->core = core;
+    return true;
 }
 
 static bool is_inline(const struct wf_hca_wr *wr)
@@ -206,13 +209,14 @@ static struct wf_hca_wc completion_of(const struct model_done *done)
 static unsigned completions_take(struct model_cq *cq, struct wf_hca_wc *out, unsigned room)
 {
     unsigned n = 0;
+    bool first = true;
     wf_vt_meet();
     model_advance(wf_vt_now());
     for (; n < room && cq->head != cq->tail; cq->head++) {
         const struct model_done *done = &cq->ring[cq->head & (cq->base.depth - 1)];
         if (done->time > wf_vt_now())
             break;
-        lines_to_poller(done);
+        first &= !lines_to_poller(done, first);
         wf_vt_spend(model_cost(WF_P_COMPLETION));
         done->qp->under_way -= done->ended;
         out[n++] = completion_of(done);

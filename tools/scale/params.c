@@ -40,10 +40,10 @@ static const struct wf_param_row rows[WF_P_COUNT] = {
                     "further cost of handing a lock over, for each further waiter; " ASSUMED},
     [WF_P_FIFO] = {"fifo", 0, 0, 0, 1, "0|1", NULL,
                    "1: the first waiter gets a lock next, 0: any; chosen"},
-    [WF_P_FOREIGN_POST] = {"foreign_post", 2, 1, 1, 3, "lines", NULL,
+    [WF_P_FOREIGN_POST] = {"foreign_post", 2, 2, 1, 3, "lines", NULL,
                            "lines of a queue pair that another core used before; the provider's "
-                           "source shows 1 to 3. here: an entry of the ring, the rest is with the "
-                           "lock (hca_null.c)"},
+                           "source shows 1 to 3. here: an entry, and how many have ended "
+                           "(hca_null_queue.c)"},
     [WF_P_FOREIGN_COMPLETION] = {"foreign_completion", 2, 1, 1, 3, "lines", NULL,
                                  "lines of another core's queue pair for one completion: "
                                  "mlx5_parse_cqe (rdma-core, cq.c) writes sq.tail, reads wrid[], 8 "
@@ -84,6 +84,15 @@ static const struct wf_param_row rows[WF_P_COUNT] = {
                      "a page is active for so long after a write; chosen"},
     [WF_P_FORK_JOIN] = {"fork_join", 8352, 8352, 0, 100000, "ns", "stencil 16x1 over 1x16: 1.4",
                         "fork and join of 16 threads"},
+    [WF_P_HANDOVER] = {"handover", 1, 1, 1, 1, "lines", NULL,
+                       "until a waiter has a lock that was released; chosen. here: contention "
+                       "measures it"},
+    [WF_P_RETAKES] = {"retakes", 0, 1, 0, 1, "0|1", NULL,
+                      "1: the core that released a lock may take it again before the waiter has "
+                      "it, as pthread_spin_lock lets it; chosen"},
+    [WF_P_FURTHER] = {"further", 1, 1, 1, 1, "lines", NULL,
+                      "a line of a foreign completion, after the first one of a poll: a processor "
+                      "can wait for several at a time; chosen. here: contention measures it"},
 };
 
 const struct wf_param_row *wf_param_row(enum wf_param p)

@@ -42,6 +42,9 @@ enum wf_param {
     WF_P_ACROSS,
     WF_P_WINDOW,
     WF_P_FORK_JOIN,
+    WF_P_HANDOVER,
+    WF_P_RETAKES,
+    WF_P_FURTHER,
     WF_P_COUNT
 };
 

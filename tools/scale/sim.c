@@ -276,27 +276,42 @@ static unsigned waiter_take(struct wf_vt_lock *lock)
 
 void wf_vt_lock_take(struct wf_vt_lock *lock)
 {
+    bool waited = false;
     wf_vt_meet();
-    if (lock->held) {
+    while (lock->held) {
         waiter_add(lock);
         block();
-        return;
+        if (!vt.costs.retakes)
+            return;
+        wf_vt_meet();
+        waited = true;
     }
     lock->held = true;
-    wf_vt_spend(vt.costs.lock + (lock->last && lock->last != vt.self + 1 ? vt.costs.line : 0));
+    if (!waited)
+        wf_vt_spend(vt.costs.lock + (lock->last && lock->last != vt.self + 1 ? vt.costs.line : 0));
     lock->last = vt.self + 1;
 }
 
 void wf_vt_lock_give(struct wf_vt_lock *lock)
 {
-    double line = vt.costs.line;
+    unsigned next;
+    double lines;
     wf_vt_meet();
     if (!lock->waiters) {
         lock->held = false;
         return;
     }
-    lock->last = waiter_take(lock);
-    wake(lock->last - 1, wf_vt_now() + vt.costs.lock + line * (1 + vt.costs.crowd * lock->waiters));
+    next = waiter_take(lock);
+    lines = vt.costs.handover + vt.costs.crowd * lock->waiters;
+    if (vt.costs.retakes) {
+        /* A waiter reads the lock again and again, so its line has to come back for the release. */
+        wf_vt_spend(fmin(lines, 1) * vt.costs.line);
+        lines -= fmin(lines, 1);
+        lock->held = false;
+    } else {
+        lock->last = next;
+    }
+    wake(next - 1, wf_vt_now() + vt.costs.lock + vt.costs.line * lines);
 }
 
 void wf_vt_barrier_wait(struct wf_vt_barrier *b, double ns)

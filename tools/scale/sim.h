@@ -18,11 +18,13 @@
 #define WF_VT_THREADS 4096u /* limit for the threads of a run */
 
 struct wf_vt_costs {
-    double lock;  /* ns to take and release a lock that nobody else wants */
-    double add;   /* ns for a locked add on an own line */
-    double line;  /* ns until a line comes from another core */
-    double crowd; /* lines more for each further waiter, when a lock is handed over */
+    double lock; /* ns to take and release a lock that nobody else wants */
+    double add;  /* ns for a locked add on an own line */
+    double line; /* ns until a line comes from another core */
+    /* lines until a waiter has a lock that was released; and more for each further waiter */
+    double handover, crowd;
     bool fifo;    /* the waiter that came first gets the lock; else any */
+    bool retakes; /* the core that released a lock may take it again before the waiter has it */
 };
 
 /* Runs fn(arg, 0 .. n - 1), each as a thread on a core of its own, until all have returned. Returns

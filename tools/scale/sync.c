@@ -18,17 +18,20 @@ void wf_sync_virtual(struct wf_sync *out, const struct wf_params *p, uint64_t se
                             .costs = {.lock = p->v[WF_P_LOCK],
                                       .add = p->v[WF_P_ADD],
                                       .line = p->v[WF_P_LINE],
+                                      .handover = p->v[WF_P_HANDOVER],
                                       .crowd = p->v[WF_P_CROWD],
-                                      .fifo = p->v[WF_P_FIFO] != 0},
+                                      .fifo = p->v[WF_P_FIFO] != 0,
+                                      .retakes = p->v[WF_P_RETAKES] != 0},
                             .fork_join = p->v[WF_P_FORK_JOIN],
                             .seed = seed};
 }
 
-void wf_sync_real(struct wf_sync *out, unsigned threads)
+void wf_sync_real(struct wf_sync *out, unsigned threads, unsigned first)
 {
     cpu_set_t all;
     bool known = !sched_getaffinity(0, sizeof all, &all);
-    *out = (struct wf_sync){.yields = !known || threads > (unsigned)CPU_COUNT(&all)};
+    *out =
+        (struct wf_sync){.yields = !known || threads > (unsigned)CPU_COUNT(&all), .first = first};
 }
 
 /* ---- threads ---- */
@@ -36,7 +39,7 @@ void wf_sync_real(struct wf_sync *out, unsigned threads)
 struct start {
     void (*fn)(void *arg, unsigned self);
     void *arg;
-    unsigned self;
+    unsigned self, processor;
     pthread_barrier_t *barrier;
 };
 
@@ -59,7 +62,7 @@ static void bind(unsigned i)
 static void *thread_main(void *arg)
 {
     const struct start *s = arg;
-    bind(s->self);
+    bind(s->processor);
     pthread_barrier_wait(s->barrier);
     s->fn(s->arg, s->self);
     return NULL;
@@ -73,14 +76,14 @@ static void threads_start(pthread_t *threads, struct start *starts, unsigned n)
             abort();
 }
 
-static bool real_run(unsigned n, void (*fn)(void *arg, unsigned self), void *arg)
+static bool real_run(unsigned first, unsigned n, void (*fn)(void *arg, unsigned self), void *arg)
 {
     pthread_t *threads = calloc(n, sizeof *threads);
     struct start *starts = calloc(n, sizeof *starts);
     pthread_barrier_t barrier;
     bool ready = threads && starts && !pthread_barrier_init(&barrier, NULL, n);
     for (unsigned i = 0; ready && i < n; i++)
-        starts[i] = (struct start){fn, arg, i, &barrier};
+        starts[i] = (struct start){fn, arg, i, first + i, &barrier};
     if (ready)
         threads_start(threads, starts, n);
     for (unsigned i = 0; ready && i < n; i++)
@@ -97,7 +100,7 @@ bool wf_sync_run(const struct wf_sync *s, unsigned n, void (*fn)(void *arg, unsi
 {
     if (s->is_virtual)
         return wf_vt_run(&s->costs, s->seed, n, fn, arg) >= 0;
-    return real_run(n, fn, arg);
+    return real_run(s->first, n, fn, arg);
 }
 
 /* ---- time ---- */

@@ -16,6 +16,7 @@
 struct wf_sync {
     bool is_virtual;
     bool yields;              /* real: there are more threads than processors */
+    unsigned first;           /* real: the first thread's processor, of those that may be used */
     struct wf_vt_costs costs; /* virtual time: of what follows */
     double fork_join;         /* virtual time: ns for a fork and a join of 16 threads */
     uint64_t seed;
@@ -36,7 +37,7 @@ struct wf_team {
 };
 
 void wf_sync_virtual(struct wf_sync *out, const struct wf_params *params, uint64_t seed);
-void wf_sync_real(struct wf_sync *out, unsigned threads);
+void wf_sync_real(struct wf_sync *out, unsigned threads, unsigned first);
 
 /* Runs fn(arg, 0 .. n - 1) in a thread each. Returns false if the threads cannot be made. */
 bool wf_sync_run(const struct wf_sync *s, unsigned n, void (*fn)(void *arg, unsigned self),
