@@ -65,20 +65,12 @@ static double context_bytes(const struct sizes *s)
                                     bounce);
 }
 
-static double power_of_two(double n)
-{
-    double p = 1;
-    while (p < n)
-        p *= 2;
-    return p;
-}
-
 /* An endpoint without its queue pairs. */
 static double endpoint_bytes(const struct sizes *s)
 {
     uint32_t receives = (uint32_t)s->of[RECEIVES];
     return (double)wf_rdma_rail_bytes(receives) +
-           power_of_two(wf_rdma_cq_depth(receives)) * WF_CQE_BYTES +
+           (double)wf_power_of_two(wf_rdma_cq_depth(receives)) * WF_CQE_BYTES +
            receives * (double)WF_WQE_BYTES;
 }
 
@@ -86,8 +78,9 @@ static double row_bytes(const struct wf_plan *p, const struct wf_plan_row *row, 
 {
     const struct sizes s = sizes_now();
     if (p->o->paper)
-        return (double)row->contexts * (PAPER_CONTEXT + PAPER_PD + PAPER_MR) +
-               (double)row->qps * PAPER_QP + (double)row->cqs * PAPER_CQ;
+        return (double)row->contexts * (PAPER_CONTEXT + PAPER_PD) +
+               (double)p->endpoints * PAPER_MR + (double)row->qps * PAPER_QP +
+               (double)row->cqs * PAPER_CQ;
     return (double)row->contexts * context_bytes(&s) + endpoints * endpoint_bytes(&s) +
            (double)row->qps * s.of[SQ_DEPTH] * WF_WQE_BYTES;
 }
