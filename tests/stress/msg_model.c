@@ -763,17 +763,6 @@ static int end_close(struct end *e)
     return weft_ep_close(e->ep) != WEFT_OK;
 }
 
-/* The longest message that is copied on its way. */
-static size_t eager_max_of(struct weft_peer *peer)
-{
-    struct weft_path path;
-    size_t len = LENGTH;
-    while (len && (weft_path_of(peer, WEFT_OP_MSG, NULL, len, &path) ||
-                   strcmp(path.protocol, "eager") != 0))
-        len--;
-    return len;
-}
-
 static int report(uint64_t begin)
 {
     uint64_t sum[9] = {0}, operations = 0;
@@ -810,7 +799,7 @@ int main(int argc, char **argv)
         bad |= bad ? 1 : peers_open(&ends[i]);
     if (bad)
         return 2;
-    eager_max = eager_max_of(ends[0].peers[1]);
+    eager_max = weft_msg_inject_max(ends[0].ep);
     threads = argc > 3;
     if (threads)
         bad = run_threads();

@@ -68,14 +68,10 @@ static int msg_layout(struct wf_perf *p, struct wf_perf_msgs *m)
 
 int wf_perf_msg_open(struct wf_perf *p)
 {
-    struct weft_path path;
-    enum weft_status s = weft_path_of(p->peer, WEFT_OP_MSG, NULL, p->len, &path);
     p->msgs = calloc(1, sizeof *p->msgs);
     if (!p->msgs)
         return wf_perf_fail(p, "a table of operations", WEFT_ENOMEM);
-    if (s != WEFT_OK)
-        return wf_perf_fail(p, "asking how a message of this size goes", s);
-    p->msgs->eager = !strcmp(path.protocol, "eager");
+    p->msgs->eager = p->len <= weft_msg_inject_max(p->ep);
     return msg_layout(p, p->msgs);
 }
 
