@@ -11,7 +11,8 @@
 static size_t parts_len(const struct pair *p)
 {
     size_t am = weft_am_max(p->ep[0]), eager = config_value("WEFT_MSG_EAGER");
-    size_t len = 15 * am / 2 - 5; /* rings hold no whole number of such messages */
+    /* rings hold no whole number of such messages */
+    size_t len = (p->setup->network ? 7 * am : 15 * am / 2) - 5;
     len = len < eager ? len : eager;
     return len > am ? len : 0;
 }
