@@ -25,8 +25,9 @@
  * sockets move it from the sender's buffer to the receiver's buffer; up to WEFT_MSG_PUSH bytes go
  * at once, and a second time if no receive was posted. The sender polls until its op completes.
  *
- * Every call of this header is for the endpoint's owner, and returns WEFT_ECONTEXT inside a
- * handler. */
+ * Every call of this header is for the endpoint's owner. Inside a handler a call returns
+ * WEFT_ECONTEXT, but handlers and done may call weft_msg_inject_max, weft_sender_address,
+ * weft_sender_peer, weft_sender_arg and weft_sender_set_arg. */
 #ifndef WEFT_MSG_H
 #define WEFT_MSG_H
 
@@ -61,7 +62,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_send(struct weft_peer *peer, ui
                                                       struct weft_op *op);
 
 /* Returns the length in bytes of the longest message that weft_msg_send sends without an op: the
- * smaller one of WEFT_MSG_EAGER and weft_am_max. Constant for an endpoint. Returns 0 for NULL. */
+ * smaller one of the context's msg_eager (0: WEFT_MSG_EAGER) and weft_am_max. Constant for an
+ * endpoint. Returns 0 for NULL. */
 WEFT_API size_t weft_msg_inject_max(const struct weft_ep *ep);
 
 /* Send as weft_msg_send, with the message gathered from [count] pieces (at most WEFT_IOV_MAX). The

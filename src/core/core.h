@@ -130,7 +130,8 @@ struct weft_ep {
      * must not sleep on its descriptor. */
     bool retry;
     uint32_t am_max;
-    /* constant: bytes of the longest tagged message that one active message carries */
+    /* constant: bytes of the longest tagged message that needs no op; with one, see wf_msg_is_one
+     */
     uint32_t eager_max;
     /* matches tagged messages of space 0 with receives; null until the first message or receive */
     struct wf_match *match;
@@ -386,8 +387,11 @@ static inline enum weft_status wf_ep_enter(struct weft_ep *ep)
 
 static inline void wf_ep_leave(struct weft_ep *ep)
 {
-    if (__builtin_expect(wf_ep_is_locked(ep), 0))
+    if (__builtin_expect(wf_ep_is_locked(ep), 0)) {
+        if (wf_ep_flags(ep) & WF_EP_ARMED)
+            wf_progress_disarmed(&ep->ctx->progress, ep);
         wf_ep_unlock(ep);
+    }
 }
 
 /* Do the checks of a call that polls until something holds: those of wf_ep_enter, without keeping

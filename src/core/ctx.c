@@ -53,7 +53,11 @@ static enum weft_status params_check(const struct weft_ctx_params *p)
                  WEFT_MSG_EAGER_MOST);
         return WEFT_EINVAL;
     }
-    return status == WEFT_OK && p && p->reserved0 ? WEFT_EINVAL : status;
+    if (status == WEFT_OK && p && p->reserved0) {
+        wf_error("weft_ctx_open: params.reserved0 is %u: give 0", p->reserved0);
+        return WEFT_EINVAL;
+    }
+    return status;
 }
 
 /* Take what the program asks for, and for the rest what the variables say. */

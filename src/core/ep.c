@@ -328,7 +328,7 @@ static void ep_disarm(struct weft_ep *ep)
     for (int i = 0; i < WF_TRANSPORTS; i++)
         if (ep->tep[i])
             wf_transports[i]->disarm(ep->tep[i]);
-    wf_progress_disarmed(&ep->ctx->progress);
+    wf_progress_disarmed(&ep->ctx->progress, ep);
 }
 
 /* Transports have become active. Poll them from now on. */

@@ -230,7 +230,7 @@ static enum weft_status offer_drop(struct weft_ep *ep, const struct weft_msg *m)
     wf_iov_one(&mem, NULL, 0);
     status = wf_msg_copy_begin(ep, &o, &mem, 0, NULL, &req);
     if (!req) /* without memory; or the sender is lost, and expects no report */
-        return status == WEFT_ENOMEM || status == WEFT_ELIMIT ? status : WEFT_OK;
+        return wf_is_loss(status) ? WEFT_OK : status;
     peer = req->peer;
     if (status != WEFT_PENDING)
         wf_msg_copy_close(req, true, status);

@@ -57,7 +57,7 @@ enum weft_status wf_msg_parts_push(struct wf_req *req, enum wf_credit credit)
 {
     bool asks = credit == WF_CREDIT_ASK;
     while (req->sent < req->len) {
-        size_t most = req->mem.n == 1 ? wf_ctl_request_max(req->peer) : req->ep->am_max;
+        size_t most = wf_ctl_request_max(req->peer);
         size_t n = (size_t)WF_MIN(req->len - req->sent, most);
         enum weft_status status = part_send(req, n, asks);
         /* The first part may be refused. After it the message has to be finished. */

@@ -9,7 +9,7 @@
 /* The greatest value, in bytes, of WEFT_MSG_EAGER. */
 #define WF_MSG_EAGER_MAX (WF_MSG_WINDOW / 2)
 
-/* May a message of one buffer of [len] bytes be sent whole at this moment, though it is longer than
+/* May a message of [len] bytes be sent whole at this moment, though it is longer than
  * eager_max? Only messages with an op are. */
 static inline bool wf_msg_is_one(const struct weft_peer *peer, size_t len)
 {

@@ -63,7 +63,7 @@ static inline struct wf_match *wf_msg_match(struct weft_ep *ep, unsigned space)
     return *at;
 }
 
-static inline void wf_msg_op_fill(struct weft_op *op, const struct wf_sender *sender,
+static inline void wf_msg_op_fill(struct weft_op *op, struct wf_sender *sender,
                                   const struct wf_msg_head *head, uint64_t len)
 {
     op->len = len;
@@ -138,7 +138,7 @@ void wf_msg_kept_drop(struct weft_msg *m);
 /* Receive the kept message [m] into the buffers [iov]. [matching] is true if [m] is still in the
  * matcher. If there is no memory for the receive, returns ENOMEM or ELIMIT, and nothing has
  * changed. With any other result [m] is freed. With PENDING, a later poll fills in [op]; otherwise
- * [op] is filled in already. If [op] is NULL, drops the message. */
+ * [op] is filled in already. */
 enum weft_status wf_msg_take(struct weft_ep *ep, struct weft_msg *m, bool matching,
                              const struct iovec *iov, unsigned count, size_t room,
                              struct weft_op *op);

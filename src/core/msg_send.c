@@ -106,8 +106,7 @@ static enum weft_status push_offer(struct wf_req *req)
 /* Does the message leave as one active message, not as several parts? */
 static bool is_whole(const struct wf_req *req)
 {
-    return req->len <= req->ep->eager_max ||
-           (!req->sent && req->mem.n == 1 && wf_msg_is_one(req->peer, req->len));
+    return req->len <= req->ep->eager_max || (!req->sent && wf_msg_is_one(req->peer, req->len));
 }
 
 static enum weft_status push_eager(struct wf_req *req)

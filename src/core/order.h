@@ -2,11 +2,13 @@
 /* Order by value (struct weft_order of weft/frag.h). The first word of an order has the serial
  * number of its peer handle, and below it a kind. The second word depends on the kind:
  *
- *   NONE     both words are 0: no order
- *   MESSAGE  the second word is the transport's name of the message (struct wf_order)
- *   REQUEST  the second word is the id of the request of a put or get (req.h). When there is no
- * such request any more, the operation is complete. An id never comes again DONE     the operation
- * was complete when its call returned; the second word is 0 */
+ * | kind    | second word                                                             |
+ * | NONE    | 0, and the first word is 0: no order                                    |
+ * | MESSAGE | the transport's name of the message (struct wf_order)                   |
+ * | REQUEST | the id of the request of a put or get (req.h), which never comes again: |
+ * |         | if there is no such request any more, the operation is complete         |
+ * | DONE    | 0: the operation was complete when its call returned                    |
+ */
 #ifndef WF_CORE_ORDER_H
 #define WF_CORE_ORDER_H
 

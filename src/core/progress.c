@@ -59,10 +59,13 @@ static enum turn poll_and_arm(struct weft_ep *ep)
 
 static enum turn ep_turn(struct weft_ep *ep)
 {
+    struct wf_progress *p = &ep->ctx->progress;
     enum turn turn;
     if (!wf_ep_trylock(ep))
         return TURN_BUSY;
+    p->turn = ep;
     turn = poll_and_arm(ep);
+    p->turn = NULL;
     wf_ep_unlock(ep);
     if (wf_deferred_is_due(ep) && !wf_deferred_run(ep))
         return TURN_BUSY; /* another thread runs the deferred calls, or they wait for room */
@@ -178,9 +181,12 @@ static void kick(const struct wf_progress *p)
         wf_error("cannot wake the progress thread: %m");
 }
 
-void wf_progress_notify(struct wf_progress *p)
+void wf_progress_notify(struct wf_progress *p, const struct weft_ep *ep)
 {
-    if (atomic_load_explicit(&p->self, memory_order_relaxed) != wf_thread_self() &&
+    bool own = atomic_load_explicit(&p->self, memory_order_relaxed) == wf_thread_self();
+    if (own && p->turn == ep)
+        return; /* the thread arms it again at the end of its turn */
+    if (!atomic_load_explicit(&p->disarmed, memory_order_relaxed) &&
         !atomic_exchange_explicit(&p->disarmed, true, memory_order_acq_rel))
         kick(p);
 }

@@ -30,9 +30,11 @@ WF_LOCK_CLASS(wf_progress_lock_class); /* struct wf_progress.lock */
 struct wf_progress {
     bool on;
     pthread_t thread;
-    _Atomic uint64_t self; /* wf_thread_self of the thread; 0: it has not begun */
-    /* A thread of the program has disarmed an endpoint, so that nothing wakes the progress thread
-     * for it. The progress thread, which was woken for that, looks after LOOK_MS. */
+    _Atomic uint64_t self;      /* wf_thread_self of the thread; 0: it has not begun */
+    const struct weft_ep *turn; /* of the thread alone: the endpoint that it polls and arms */
+    /* An endpoint was disarmed, or a call at an armed endpoint may have left work for a poll, so
+     * that nothing wakes the progress thread for it. The progress thread, which was woken for that,
+     * looks after LOOK_MS. */
     _Atomic bool disarmed;
     int epoll_fd, kick_fd;
     pthread_mutex_t lock;
@@ -50,12 +52,13 @@ void wf_progress_close(struct weft_ctx *ctx);
 /* Let the progress thread, if there is one, poll [ep] from now on. Returns OK | ESYSTEM */
 enum weft_status wf_progress_join(struct weft_ep *ep);
 void wf_progress_leave(struct weft_ep *ep);
-/* Called after a thread has disarmed an endpoint of the context. */
-void wf_progress_notify(struct wf_progress *p);
-static inline void wf_progress_disarmed(struct wf_progress *p)
+/* Called after a thread has disarmed [ep], an endpoint of the context, or at the end of a call at
+ * the armed [ep], which may have left work for a poll. */
+void wf_progress_notify(struct wf_progress *p, const struct weft_ep *ep);
+static inline void wf_progress_disarmed(struct wf_progress *p, const struct weft_ep *ep)
 {
     if (p->on)
-        wf_progress_notify(p);
+        wf_progress_notify(p, ep);
 }
 
 #endif

@@ -53,18 +53,19 @@ static void drop(struct wf_sender *s)
 
 void wf_sender_unref(struct wf_sender *s)
 {
-    if (--s->refs > s->named)
+    if (--s->refs)
         return;
     if (s->reply_peer)
         wf_ep_set_due(s->ep, WF_EP_DUE_SWEEP);
-    else if (!s->refs)
+    else if (!s->named)
         drop(s);
 }
 
+/* The program does not know [s] any more, or again as a new one. */
 static void name_end(struct wf_sender *s)
 {
-    s->refs -= s->named;
     s->named = false;
+    s->arg = NULL;
 }
 
 static void peer_attach(struct wf_sender *s, struct weft_peer *peer)
@@ -119,8 +120,7 @@ struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
             s->contact = contact;
         s->transport = token->tep->transport;
         *token->conn = s;
-        s->refs += 1 + !s->named;
-        s->named = true;
+        wf_sender_ref(s);
     } else {
         wf_error("no memory for a sender (process %u): its message is lost", from.process.pid);
     }
@@ -195,7 +195,7 @@ static void reply_peer_close(struct wf_sender *s)
     s->reply_peer = NULL;
     wf_list_remove(&s->reply_item);
     s->ep->senders.nreply_peers--;
-    if (!s->refs)
+    if (!s->refs && !s->named)
         drop(s);
 }
 
@@ -210,8 +210,7 @@ void wf_senders_sweep(struct weft_ep *ep)
     {
         struct wf_sender *s = wf_container_of(it, struct wf_sender, reply_item);
         bool busy = s->reply_peer->flow && s->reply_peer->flow->nreqs;
-        if (s->reply_peer->status == WEFT_OK && s->refs > s->named &&
-            t->nreply_peers <= REPLY_PEERS)
+        if (s->reply_peer->status == WEFT_OK && s->refs && t->nreply_peers <= REPLY_PEERS)
             continue;
         if (busy) /* close it in a later sweep, when its messages are sent */
             wf_ep_set_due(ep, WF_EP_DUE_SWEEP);
@@ -245,24 +244,46 @@ static struct wf_sender *sender_of(const struct weft_sender *sender)
     return (struct wf_sender *)(uintptr_t)sender;
 }
 
+/* Several threads may use an endpoint with a lock. The lock is recursive, so handlers may call. */
+static void sender_lock(const struct wf_sender *s)
+{
+    if (wf_ep_is_locked(s->ep))
+        wf_ep_lock(s->ep);
+}
+
+static void sender_unlock(const struct wf_sender *s)
+{
+    if (wf_ep_is_locked(s->ep))
+        wf_ep_unlock(s->ep);
+}
+
 enum weft_status weft_sender_address(const struct weft_sender *sender, void *buf, size_t *len)
 {
     const struct wf_sender *s = sender_of(sender);
     uint8_t bytes[WF_ADDRESS_BYTES];
+    size_t n;
     if (!s)
         return WEFT_EINVAL;
     if (!wf_fork_gen_is(s->ep->fork_gen))
         return wf_fork_gen_error(s->ep->fork_gen);
-    return wf_copy_out(buf, len, bytes, wf_address_pack(&s->known.address, &s->contact, bytes));
+    sender_lock(s);
+    n = wf_address_pack(&s->known.address, &s->contact, bytes);
+    sender_unlock(s);
+    return wf_copy_out(buf, len, bytes, n);
 }
 
 struct weft_peer *weft_sender_peer(const struct weft_sender *sender)
 {
     const struct wf_sender *s = sender_of(sender);
-    for (struct weft_peer *p = s ? s->peer : NULL; p; p = p->next_handle)
-        if (p->status == WEFT_OK)
-            return p;
-    return s ? s->peer : NULL;
+    struct weft_peer *first, *p;
+    if (!s || !wf_fork_gen_is(s->ep->fork_gen))
+        return NULL;
+    sender_lock(s);
+    first = p = s->peer;
+    while (p && p->status != WEFT_OK)
+        p = p->next_handle;
+    sender_unlock(s);
+    return p ? p : first;
 }
 
 void weft_sender_set_arg(struct weft_sender *sender, void *arg)
@@ -283,7 +304,7 @@ enum weft_status weft_sender_forget(struct weft_sender *sender)
     enum weft_status status = wf_ep_enter(ep);
     if (status != WEFT_OK)
         return status;
-    if (s->refs > 1)
+    if (s->refs)
         return wf_ep_left(ep, WEFT_EBUSY);
     name_end(s);
     if (s->reply_peer)

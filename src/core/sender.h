@@ -27,7 +27,8 @@ struct wf_sender {
     struct wf_list reply_item; /* item of senders->reply_list while reply_peer is not null */
     /* number of connections, messages, receives, requests and peers that refer to the sender */
     unsigned refs;
-    /* true if the program may know the sender as a struct weft_sender; then counted in [refs] */
+    /* true if the program knows the sender as a struct weft_sender; then it is not freed without
+     * references */
     bool named;
     void *arg;            /* the program's */
     struct wf_list parts; /* requests of the kind PARTS: messages whose parts are arriving */
@@ -42,10 +43,11 @@ struct wf_sender {
     const struct wf_transport *transport;
 };
 
-/* Returns [s] as the program knows it. */
-static inline struct weft_sender *wf_sender_name(const struct wf_sender *s)
+/* Returns [s] for the program, which knows it from here on. */
+static inline struct weft_sender *wf_sender_name(struct wf_sender *s)
 {
-    return (struct weft_sender *)(uintptr_t)s;
+    s->named = true;
+    return (struct weft_sender *)s;
 }
 
 struct wf_senders {

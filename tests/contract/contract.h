@@ -169,6 +169,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(ctx_limits)                                                                                  \
     X(ctx_eager)                                                                                   \
     X(ctx_progress)                                                                                \
+    X(ctx_progress_left)                                                                           \
     X(ctx_secret)                                                                                  \
     X(ctx_misuse)                                                                                  \
     X(misuse_ep)                                                                                   \

@@ -237,3 +237,51 @@ void test_ctx_misuse(void **state)
     OK(weft_ctx_set_key(ctx, pair_key, 16));
     OK(weft_ctx_close(ctx));
 }
+
+/* Until the progress thread, which looks after 10 ms, has had nothing to do for some looks. */
+static void thread_quiet(struct pair *p)
+{
+    uint64_t end = test_now_ns() + 60000000;
+    while (test_now_ns() < end)
+        pair_poll(p);
+}
+
+/* Fails when: a call of the program leaves work at an endpoint which only the progress thread
+ * polls, and the thread sleeps on: the rest of a long message that a receive began to copy, or the
+ * end of a burst that shares its writes. */
+void test_ctx_progress_left(void **state)
+{
+    enum { LONG = 5 << 20, BURST = 40 };
+    struct pair *p = *state;
+    struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
+    unsigned char *out = malloc(LONG), *in = calloc(1, LONG);
+    struct weft_op s = {0}, r = {0};
+    enum weft_status sent, got;
+    struct guest g;
+    int served = 0;
+    params.flags = WEFT_CTX_NETWORK;
+    params.progress = WEFT_PROGRESS_THREAD;
+    guest_open(p, &params, pair_key, sizeof pair_key, &g);
+    OK(weft_am_register(p->ep[1], NOTE, count_atomically, &served));
+    test_fill(out, LONG, 7);
+    sent = weft_msg_send(g.from, 5, out, LONG, &s);
+    thread_quiet(p);
+    got = weft_msg_recv(g.ep, NULL, 5, WEFT_TAG_FULL, in, LONG, &r);
+    assert_true(got == WEFT_OK || got == WEFT_PENDING);
+    UNTIL(p, __atomic_load_n(&r.status, __ATOMIC_ACQUIRE) != WEFT_PENDING);
+    OK(r.status);
+    assert_true(test_same(in, LONG, 7));
+    GIVES(WEFT_OK, op_end(p, &s, sent));
+    for (int round = 1; round <= 3; round++) {
+        thread_quiet(p);
+        for (int i = 0; i < BURST; i++) {
+            enum weft_status status;
+            UNTIL(p, (status = weft_am_request(g.to, NOTE, NULL, 0, NULL, 0, 0)) != WEFT_AGAIN);
+            GIVES(WEFT_OK, status);
+        }
+        UNTIL(p, served == round * BURST);
+    }
+    guest_close(p, &g);
+    free(out);
+    free(in);
+}

@@ -60,7 +60,9 @@ __attribute__((noinline)) static bool head_refresh(struct shm_tx *tx)
         if ((int32_t)(oldest - base) < 0)
             base = oldest;
     }
-    tx->credit_end = base + tx->mask + 1;
+    /* while the ring is held, is_held gives the credit for one part at a time */
+    if (tx->tep->held != tx || tx->credit_end == tx->tail)
+        tx->credit_end = base + tx->mask + 1;
     return true;
 }
 
@@ -113,6 +115,8 @@ static bool block_find(struct shm_tx *tx, uint32_t need, uint64_t *start)
     if (end > size || (need <= NEAR_BLOCK && off / NEAR != end / NEAR && keeps_up(tx, need, off)))
         at += size - off;
     if (at + need - tx->pay_head > size && !head_refresh(tx))
+        return false;
+    if (__builtin_expect(tx->peer->down, 0)) /* keeps_up found an invalid head */
         return false;
     if (tx->block_head == tx->block_tail)
         tx->pay_head = at;
