@@ -38,8 +38,8 @@ static bool index_claim(struct node_desk *desk, const struct wf_node_hello *hell
     return true;
 }
 
-/* Round robin: an index that was given back is given again as late as can be, so that what is under
- * way for its last owner meets nobody. */
+/* Round robin: an index that was given back is given again as late as can be, so that messages
+ * under way for its last owner reach no other client. */
 static bool index_find(struct node_desk *desk, uint32_t *index)
 {
     uint32_t n = node_indexes(desk);

@@ -207,8 +207,8 @@ void wf_node_port_detach(struct node_port *port);
  * begin again. Returns OK | ENOMEM (only the first time for a word). */
 enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
                                      enum wf_node_session_state state);
-/* The service is no longer young: what is for endpoints that nobody has is answered with CLOSED or
- * DEAD. */
+/* The service is no longer young: it answers messages for endpoints that no client has with CLOSED
+ * or DEAD. */
 void wf_node_mover_settle(struct node_mover *m);
 /* One turn: read entries of each client, then send answers that are due. Returns how many entries
  * and answers there were. */
@@ -248,14 +248,14 @@ struct node_row *wf_node_row_find(struct node_mover *m, uint64_t tag, uint32_t p
 struct node_row *wf_node_row_new(struct node_mover *m, uint64_t tag, uint32_t port, bool is_reply);
 /* The row has something to acknowledge. */
 void wf_node_row_dirty(struct node_mover *m, struct node_row *row);
-/* Forget all rows of a destination, and what is to be acknowledged to a session. */
+/* Forget all rows of a destination, and the acknowledgements due to a session. */
 void wf_node_rows_forget(struct node_mover *m, uint32_t port);
 void wf_node_rows_cut(struct node_mover *m, uint16_t word);
 
 /* ---- answer.c ---- */
 
 enum weft_status wf_node_waiters_open(struct node_mover *m, uint32_t waiters);
-/* Acknowledge what is dirty, as far as the lanes have room. */
+/* Send the acknowledgements that are due, as far as the lanes have room. */
 int wf_node_acks_send(struct node_mover *m);
 /* Refuse a message that needs [blocks] blocks of the payload area. [port] is NULL if no such
  * destination is attached: the answer is then CLOSED or DEAD, unless the service is young. */

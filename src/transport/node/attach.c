@@ -163,7 +163,7 @@ static enum outcome answered(struct node_attempt *a, int sock, unsigned want,
     }
     if (p->type == WF_NODE_REFUSED)
         return refused(a, sock, &p->u.refused);
-    if (p->type == WF_NODE_LOG) /* it says what is wrong, and closes the connection */
+    if (p->type == WF_NODE_LOG) /* the service sends the fault, and closes */
         return fail(a, WEFT_EPROTO, "the service, process %d, reports: %s", pid, p->u.log.text);
     if (p->type != want)
         return fail(a, WEFT_EPROTO,

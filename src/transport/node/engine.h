@@ -234,7 +234,7 @@ void wf_node_client_no_reply(struct node_client *c, const struct node_am *am);
 bool wf_node_reply_room(struct node_client *c, const struct node_am *am);
 /* Post what the flow has not posted. Returns the number of entries. */
 int wf_node_flow_post(struct node_client *c, struct node_flow *flow);
-/* Post what is due. Returns the number of entries. */
+/* Post all messages that are due. Returns the number of entries. */
 int wf_node_client_post(struct node_client *c);
 static inline bool wf_node_is_due(const struct node_flow *flow)
 {

@@ -24,7 +24,7 @@
 static const uint8_t key[WF_NODE_KEY] = "attach_test", other_key[WF_NODE_KEY] = "attach_test 2";
 static const char *tool;
 
-/* A client in a process of its own: it reports its link, and leaves when it is told to. */
+/* A client in a process of its own: it reports its link, and ends when its parent asks for that. */
 static void client_main(int sock, void *arg)
 {
     struct wf_node_link link;

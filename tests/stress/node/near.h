@@ -40,7 +40,7 @@ struct wf_node_packet near_hello(enum wf_node_role role);
 /* How many clients the service has, from its list. */
 unsigned near_clients(const uint8_t key[WF_NODE_KEY]);
 
-/* Begin to collect what is written to standard error, and return it: a string, valid until the next
+/* Begin to collect the output of standard error, and return it: a string, valid until the next
  * call. */
 void near_stderr_begin(void);
 const char *near_stderr_end(void);
