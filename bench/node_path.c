@@ -88,6 +88,12 @@ static void on_end(void *owner, struct node_flow *flow, enum weft_status why)
     CHECK(why == WEFT_OK); /* a flow has ended */
 }
 
+static void on_gone(void *owner, struct node_sender *sender)
+{
+    (void)owner;
+    (void)sender;
+}
+
 static void on_resolve(void *owner, struct node_flow *flow)
 {
     (void)owner;
@@ -101,8 +107,8 @@ static void wake(void *owner)
 
 static void side_open(struct side *s, uint64_t tag)
 {
-    static const struct node_client_ops client_ops = {on_message, on_message, on_end, on_resolve,
-                                                      wake};
+    static const struct node_client_ops client_ops = {on_message, on_message, on_end,
+                                                      on_gone,    on_resolve, wake};
     struct node_mover_params mover = {.lanes = 4, .index_bits = 9, .rows = 65536, .waiters = 4096};
     struct node_client_params client = {.size = SIZE, .am_max = AM_MAX, .ops = &client_ops};
     struct node_port_params port = {.size = SIZE,
@@ -157,7 +163,7 @@ static void frames_take(struct side *from, struct side *to)
 {
     for (; from->head != from->tail; from->head++) {
         const struct frame *f = &from->lane[from->head % LANE];
-        CHECK(wf_node_frame_take(to->mover, WORD, 0, f->kind, f->args, f->nargs, f->data, f->len) ==
+        CHECK(wf_node_frame_take(to->mover, WORD, f->kind, f->args, f->nargs, f->data, f->len) ==
               WEFT_OK);
     }
 }

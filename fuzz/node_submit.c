@@ -114,8 +114,8 @@ static void frames_take(struct bed *bed, struct fuzz_input *in)
         data = malloc(head[3] + 1u);
         FUZZ_CHECK(data);
         fuzz_take(in, data, head[3]);
-        (void)wf_node_frame_take(bed->services[0].mover, BED_WORD + (head[0] > 250), head[1] % 4,
-                                 head[0] % 8, args, head[2] % 17, data, head[3]);
+        (void)wf_node_frame_take(bed->services[0].mover, BED_WORD + (head[0] > 250), head[0] % 8,
+                                 args, head[2] % 17, data, head[3]);
         free(data);
     }
 }

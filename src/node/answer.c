@@ -214,7 +214,6 @@ static bool port_has_room(struct node_port *port, uint32_t blocks)
 
 static int room_all_send(struct node_mover *m, struct node_port *port)
 {
-    const uint32_t args[2] = {(uint32_t)port->tag, (uint32_t)(port->tag >> 32)};
     int n = 0;
     port->room_all_any = false;
     for (uint32_t w = 0; w < m->nsessions; w++) {
@@ -222,10 +221,12 @@ static int room_all_send(struct node_mover *m, struct node_port *port)
         bool sent = true;
         if (!(port->room_all[w / 64] & bit))
             continue;
-        for (unsigned lane = 0; lane < m->lanes && sent; lane++)
+        for (unsigned lane = 0; lane < m->lanes && sent; lane++) {
+            const uint32_t args[3] = {(uint32_t)port->tag, (uint32_t)(port->tag >> 32), lane};
             sent = m->sessions[w] && m->sessions[w]->state == WF_NODE_UP &&
-                   m->ops->send(m->ops->owner, (uint16_t)w, lane, WF_NODE_FRAME_ROOM_ALL, args, 2,
+                   m->ops->send(m->ops->owner, (uint16_t)w, lane, WF_NODE_FRAME_ROOM_ALL, args, 3,
                                 NULL, 0) == WEFT_OK;
+        }
         if (sent)
             port->room_all[w / 64] &= ~bit;
         port->room_all_any = port->room_all_any || !sent;
@@ -368,8 +369,8 @@ static bool is_present(const struct node_port *port, uint32_t slot, uint16_t att
     return attempt && wf_load_acquire(&r->attempt) == attempt && r->word == word; /* "record" */
 }
 
-static void far_store(struct node_port *port, uint32_t slot, uint16_t attempt,
-                      enum wf_node_state state)
+void wf_node_far_store(struct node_port *port, uint32_t slot, uint16_t attempt,
+                       enum wf_node_state state)
 {
     wf_store_release(&port->event->slots[slot].far, wf_node_word(attempt, state)); /* "slot" */
     wf_shm_bell_ring(&port->event->bell, slot);
@@ -385,7 +386,7 @@ static void answer_pass(struct node_port *port, const struct node_answer *a, uin
         wf_shm_bell_ring(&port->event->bell, a->slot);
     }
     if (a->state != WF_NODE_NONE)
-        far_store(port, a->slot, a->attempt, (enum wf_node_state)a->state);
+        wf_node_far_store(port, a->slot, a->attempt, (enum wf_node_state)a->state);
     wf_node_port_wake(port);
 }
 
@@ -413,11 +414,11 @@ enum weft_status wf_node_answers_take(struct node_mover *m, uint16_t word, const
     return WEFT_OK;
 }
 
-enum weft_status wf_node_room_all_take(struct node_mover *m, uint16_t word, unsigned lane,
-                                       const uint32_t *args, unsigned nargs)
+enum weft_status wf_node_room_all_take(struct node_mover *m, uint16_t word, const uint32_t *args,
+                                       unsigned nargs)
 {
     uint64_t tag;
-    if (nargs != 2)
+    if (nargs != 3 || args[2] >= m->lanes)
         return WEFT_EPROTO;
     tag = args[0] | (uint64_t)args[1] << 32;
     for (uint32_t i = 0; i < m->nports; i++) {
@@ -426,8 +427,8 @@ enum weft_status wf_node_room_all_take(struct node_mover *m, uint16_t word, unsi
             const struct wf_node_record *r = &port->submit->records[slot];
             uint16_t attempt = wf_load_acquire(&r->attempt); /* "record" */
             if (attempt && r->tag == tag && r->word == word &&
-                wf_node_lane_of(m, port->index, r->index) == lane)
-                far_store(port, slot, attempt, WF_NODE_ROOM);
+                wf_node_lane_of(m, port->index, r->index) == args[2])
+                wf_node_far_store(port, slot, attempt, WF_NODE_ROOM);
         }
         if (port)
             wf_node_port_wake(port);

@@ -30,6 +30,7 @@ static bool data_parse(const uint32_t *a, unsigned nargs, size_t len, const stru
            d->nargs <= WF_NODE_ARGS && d->to_index < m->nindexes && d->index < m->nindexes &&
            answers == (nargs == WF_NODE_DATA_ARGS) && !(d->flags & WF_NODE_REPLY && d->reply_max) &&
            (!answers || d->place < WF_NODE_PLACES) &&
+           (!(d->flags & WF_NODE_HEED) || !(answers || d->len || d->nargs)) &&
            len == before + wf_node_body(d->len, d->nargs) && d->len <= 32768;
 }
 
@@ -98,6 +99,17 @@ static bool request_deliver(struct node_port *port, const struct node_data *d, u
     port->tail++;
     wf_node_port_wake(port);
     return true;
+}
+
+bool wf_node_end_deliver(struct node_port *port, const struct node_row *row)
+{
+    const struct node_data d = {.index = row->index,
+                                .ep = row->ep,
+                                .tag = row->tag,
+                                .handler = row->ended,
+                                .flags = WF_NODE_END,
+                                .number = row->expect};
+    return request_deliver(port, &d, row->word, NULL, 0);
 }
 
 /* Write the reply [d] to its place, if that waits for it. A reply that does not fit its request
@@ -170,9 +182,11 @@ static bool sender_ok(const struct node_mover *m, const struct node_data *d, con
            m->ops->tag(m->ops->owner, &a) == d->tag && a.ep == d->ep;
 }
 
-static enum weft_status data_take(struct node_mover *m, uint16_t word, unsigned lane,
-                                  const struct node_data *d, const uint8_t *body, uint32_t len)
+/* The answers go back by the lane that the message took. */
+static enum weft_status data_take(struct node_mover *m, uint16_t word, const struct node_data *d,
+                                  const uint8_t *body, uint32_t len)
 {
+    unsigned lane = wf_node_lane_of(m, d->to_index, d->index);
     struct node_port *port = wf_node_port_find(m, d->to_index, d->to_tag);
     struct node_row *row;
     uint32_t need = (uint32_t)wf_align_up(WF_NODE_SENDER + len, WF_NODE_BLOCK) / WF_NODE_BLOCK;
@@ -210,22 +224,23 @@ static enum weft_status data_take(struct node_mover *m, uint16_t word, unsigned 
     return WEFT_OK;
 }
 
-enum weft_status wf_node_frame_take(struct node_mover *m, uint16_t word, unsigned lane,
-                                    unsigned kind, const uint32_t *args, unsigned nargs,
-                                    const void *data, size_t len)
+enum weft_status wf_node_frame_take(struct node_mover *m, uint16_t word, unsigned kind,
+                                    const uint32_t *args, unsigned nargs, const void *data,
+                                    size_t len)
 {
     struct node_data d;
-    if (word >= m->nsessions || !m->sessions[word] || lane >= m->lanes)
+    if (word >= m->nsessions || !m->sessions[word])
         return WEFT_EPROTO;
     switch (kind) {
     case WF_NODE_FRAME_DATA:
         if (!data_parse(args, nargs, len, m, &d))
             return WEFT_EPROTO;
-        return data_take(m, word, lane, &d, data, (uint32_t)len);
+        return data_take(m, word, &d, data, (uint32_t)len);
     case WF_NODE_FRAME_ANSWER:
         return len ? WEFT_EPROTO : wf_node_answers_take(m, word, args, nargs);
     case WF_NODE_FRAME_ROOM_ALL:
-        return len ? WEFT_EPROTO : wf_node_room_all_take(m, word, lane, args, nargs);
+        return len ? WEFT_EPROTO : wf_node_room_all_take(m, word, args, nargs);
+    case WF_NODE_FRAME_END: return len ? WEFT_EPROTO : wf_node_end_take(m, word, args, nargs);
     default: return WEFT_EPROTO;
     }
 }

@@ -32,7 +32,7 @@ struct node_row *wf_node_row_find(struct node_mover *m, uint64_t tag, uint32_t p
 
 static bool is_evictable(const struct node_row *row)
 {
-    return !row->tag || (!row->dirty && row->told == row->expect);
+    return !row->tag || (!row->dirty && !row->ended && row->told == row->expect);
 }
 
 struct node_row *wf_node_row_new(struct node_mover *m, uint64_t tag, uint32_t port, bool is_reply)

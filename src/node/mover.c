@@ -244,5 +244,8 @@ int wf_node_mover_turn(struct node_mover *m)
     if (m->ndirty)
         n += wf_node_acks_send(m);
     n += wf_node_waiters_turn(m);
+    for (uint32_t i = 0; i < m->nports; i++)
+        if (m->ports[i] && m->ports[i]->ends_due)
+            n += wf_node_ends_turn(m->ports[i]);
     return n + wf_node_lanes_turn(m);
 }

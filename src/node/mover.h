@@ -29,6 +29,7 @@ enum wf_node_frame {
     WF_NODE_FRAME_DATA = 2,
     WF_NODE_FRAME_ANSWER = 3,
     WF_NODE_FRAME_ROOM_ALL = 4,
+    WF_NODE_FRAME_END = 5, /* on each lane: an endpoint has ended */
 };
 #define WF_NODE_DATA_ARGS 9
 
@@ -112,6 +113,7 @@ struct node_port {
     uint32_t waiting_last;
     uint64_t room_all[WF_NODE_WORDS / 64]; /* sessions with more flows that wait */
     bool room_all_any;
+    uint32_t ends_due; /* rows whose [ended] is to be delivered */
     struct node_near near[WF_NODE_SLOTS];
     void *user; /* the desk's */
 };
@@ -125,7 +127,8 @@ struct node_row {
     uint16_t word, index, ep, attempt;
     uint16_t refused; /* attempt that was refused; 0: none */
     uint8_t slot, lane;
-    bool is_reply, dirty;
+    uint8_t is_reply : 1, dirty : 1;
+    uint8_t ended : 3; /* enum wf_node_state: the sender has ended, and its port is to be told */
 };
 _Static_assert(sizeof(struct node_row) == 40, "40 bytes for each flow (docs/design/node.md)");
 
@@ -139,6 +142,13 @@ struct node_waiter {
     uint16_t word, index, ep, attempt;
     uint8_t slot, lane;
     bool refusal_due; /* REFUSED was not sent yet */
+};
+
+/* The end of an endpoint of this service, on its way to all others. */
+struct node_end {
+    uint64_t tag;
+    enum wf_node_state state; /* CLOSED or DEAD */
+    uint32_t word, lane;      /* what comes next; 0 at first */
 };
 
 struct node_mover {
@@ -229,15 +239,28 @@ void wf_node_lanes_reset(struct node_mover *m, struct node_session *s);
 
 /* ---- deliver.c ---- */
 
-/* A frame of the session of page word [word] came by lane [lane]. [args] and [data] are the other
- * service's. Returns OK, or EPROTO: the session is to be ended. */
-enum weft_status wf_node_frame_take(struct node_mover *m, uint16_t word, unsigned lane,
-                                    unsigned kind, const uint32_t *args, unsigned nargs,
-                                    const void *data, size_t len);
+/* A frame of the session of page word [word] came. [args] and [data] are the other service's.
+ * Returns OK, or EPROTO: the session is to be ended. */
+enum weft_status wf_node_frame_take(struct node_mover *m, uint16_t word, unsigned kind,
+                                    const uint32_t *args, unsigned nargs, const void *data,
+                                    size_t len);
 /* Load the client's count of consumed events. Returns false if it is wrong: the port has failed. */
 bool wf_node_port_refresh(struct node_port *port);
 /* Find room for [bytes] bytes in the payload area; *at is their position. */
 bool wf_node_payload_find(struct node_port *port, uint32_t bytes, uint64_t *at);
+/* Deliver the end of the row's sender. Returns false if there is no room. */
+bool wf_node_end_deliver(struct node_port *port, const struct node_row *row);
+
+/* ---- end.c ---- */
+
+/* Tell all other services of an end, as far as their lanes have room. Returns false if there is
+ * more to send. */
+bool wf_node_end_send(struct node_mover *m, struct node_end *end);
+/* An END of another service. */
+enum weft_status wf_node_end_take(struct node_mover *m, uint16_t word, const uint32_t *args,
+                                  unsigned nargs);
+/* Deliver ends that had no room. */
+int wf_node_ends_turn(struct node_port *port);
 
 /* ---- expect.c ---- */
 
@@ -271,8 +294,11 @@ void wf_node_waiters_cut(struct node_mover *m, uint16_t word);
 /* An ANSWER or ROOM ALL for clients of this service. */
 enum weft_status wf_node_answers_take(struct node_mover *m, uint16_t word, const uint32_t *args,
                                       unsigned nargs);
-enum weft_status wf_node_room_all_take(struct node_mover *m, uint16_t word, unsigned lane,
-                                       const uint32_t *args, unsigned nargs);
+enum weft_status wf_node_room_all_take(struct node_mover *m, uint16_t word, const uint32_t *args,
+                                       unsigned nargs);
+/* Store a word of the other service's in a slot, and ring the bell. */
+void wf_node_far_store(struct node_port *port, uint32_t slot, uint16_t attempt,
+                       enum wf_node_state state);
 
 static inline unsigned wf_node_lane_of(const struct node_mover *m, unsigned a, unsigned b)
 {

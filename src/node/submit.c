@@ -28,6 +28,7 @@ static inline bool entry_ok(const struct node_port *port, const struct wf_node_e
            e->slot < WF_NODE_SLOTS && !(e->flags & ~WF_NODE_FLAGS) &&
            (reply_max || reply ? e->place < WF_NODE_PLACES : e->place == WF_NODE_NO_PLACE) &&
            !(reply && reply_max) && (reply || !(e->flags & WF_NODE_NO_REPLY)) &&
+           (!(e->flags & WF_NODE_HEED) || !(reply || reply_max || len || e->nargs)) &&
            wf_node_body_ok(wf_node_body(len, e->nargs), e->flags, e->where,
                            wf_node_submit_blocks(port->size), WF_NODE_SUBMIT_DATA, 0);
 }

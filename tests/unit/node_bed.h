@@ -64,7 +64,7 @@ struct bed_client {
     unsigned nasked;
     /* what the test keeps: by the other side's client */
     uint32_t sent[BED_SIDE], got[BED_SIDE], wanted[BED_SIDE], answered[BED_SIDE];
-    unsigned wakes, ended;
+    unsigned wakes, ended, gone;
     enum weft_status why;
 };
 
@@ -167,8 +167,8 @@ static inline bool bed_frame(struct bed_service *from, unsigned lane)
     l->count--;
     exact = malloc(f->len + !f->len); /* a byte too far is seen */
     memcpy(exact, f->data, f->len);
-    CHECK(wf_node_frame_take(to->mover, BED_WORD, lane, f->kind, f->args, f->nargs, exact,
-                             f->len) == WEFT_OK);
+    CHECK(wf_node_frame_take(to->mover, BED_WORD, f->kind, f->args, f->nargs, exact, f->len) ==
+          WEFT_OK);
     free(exact);
     free(f);
     return true;
@@ -196,6 +196,13 @@ static void bed_ended(void *owner, struct node_flow *flow, enum weft_status why)
     b->why = why;
 }
 
+static void bed_gone(void *owner, struct node_sender *sender)
+{
+    struct bed_client *b = owner;
+    (void)sender;
+    b->gone++;
+}
+
 static void bed_resolve(void *owner, struct node_flow *flow)
 {
     struct bed_client *b = owner;
@@ -209,7 +216,7 @@ static void bed_wake(void *owner)
 }
 
 static const struct node_client_ops bed_client_ops = {bed_deliver, bed_replied, bed_ended,
-                                                      bed_resolve, bed_wake};
+                                                      bed_gone,    bed_resolve, bed_wake};
 
 static inline void bed_resolve_all(struct bed_client *b)
 {

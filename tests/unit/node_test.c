@@ -332,7 +332,7 @@ static enum weft_status frame_try(unsigned arg, uint32_t value, int nargs, int m
     a[arg] ^= value;
     if (byte >= 0)
         data[byte] ^= 1;
-    status = wf_node_frame_take(bed->services[1].mover, BED_WORD, 0, WF_NODE_FRAME_DATA, a,
+    status = wf_node_frame_take(bed->services[1].mover, BED_WORD, WF_NODE_FRAME_DATA, a,
                                 (unsigned)nargs, data, len + (size_t)more);
     (void)run(bed, 3);
     assert_int_equal(received, status == WEFT_OK && !value);
@@ -361,14 +361,17 @@ static void frames(void **state)
     assert_int_equal(frame_try(0, 0, 9, 0, -1), WEFT_EPROTO);
     assert_int_equal(frame_try(0, 0, 8, 0, 0), WEFT_EPROTO); /* no address */
     bed = bed_new(1, 8);
-    assert_int_equal(wf_node_frame_take(bed->services[0].mover, BED_WORD, 0, 99, args, 3, NULL, 0),
+    assert_int_equal(wf_node_frame_take(bed->services[0].mover, BED_WORD, 99, args, 3, NULL, 0),
                      WEFT_EPROTO);
-    assert_int_equal(wf_node_frame_take(bed->services[0].mover, BED_WORD, 0, WF_NODE_FRAME_ANSWER,
+    assert_int_equal(wf_node_frame_take(bed->services[0].mover, BED_WORD, WF_NODE_FRAME_ANSWER,
                                         args, 2, NULL, 0),
                      WEFT_EPROTO);
-    assert_int_equal(wf_node_frame_take(bed->services[0].mover, BED_WORD, 0, WF_NODE_FRAME_ROOM_ALL,
-                                        args, 3, NULL, 0),
+    assert_int_equal(wf_node_frame_take(bed->services[0].mover, BED_WORD, WF_NODE_FRAME_ROOM_ALL,
+                                        args, 2, NULL, 0),
                      WEFT_EPROTO);
+    assert_int_equal(
+        wf_node_frame_take(bed->services[0].mover, BED_WORD, WF_NODE_FRAME_END, args, 3, NULL, 0),
+        WEFT_EPROTO);
     bed_free(bed);
 }
 
@@ -436,16 +439,94 @@ static void gone(void **state)
     }
 }
 
-/* A service that is lost ends the flows to it. */
+/* A client's service reports the client's end: as the mover's thread does, until all is sent. */
+static bool end_send(struct bed_client *b, enum wf_node_state state, struct node_end *end)
+{
+    if (b->attached) {
+        *end = (struct node_end){.tag = b->port->tag, .state = state};
+        wf_node_port_detach(b->port);
+        b->attached = false;
+    }
+    return wf_node_end_send(b->service->mover, end);
+}
+
+/* The end of an endpoint is reported once, behind its messages, to an endpoint that received from
+ * it (also one whose ring was full), and to one that only has a flow to it. */
+static void ended(void **state)
+{
+    struct bed *bed = bed_new(2, 8);
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    struct bed_client *heeds = &bed->clients[1][1], *idle = &bed->clients[0][1];
+    struct node_end end;
+    unsigned sent = 0;
+    (void)state;
+    OK(wf_node_client_heed(heeds->c, heeds->to[0]));
+    (void)run(bed, 3);
+    assert_int_equal(received, 0); /* no handler sees that */
+    to->stopped = true;
+    while (send_to(from, 0, 8, 0) == WEFT_OK) {
+        sent++;
+        (void)run(bed, 2);
+    }
+    assert_int_equal(sent, to->c->lines + 1); /* the last one was refused */
+    assert_true(end_send(from, WF_NODE_CLOSED, &end));
+    from->stopped = true;
+    (void)run(bed, 5);
+    assert_int_equal(heeds->ended, 1);
+    assert_int_equal(heeds->why, WEFT_ECLOSED);
+    assert_int_equal(heeds->gone, 0);
+    assert_int_equal(to->port->ends_due, 1);
+    to->stopped = false;
+    (void)run(bed, 20);
+    assert_int_equal(to->got[0], sent - 1);
+    assert_int_equal(to->gone, 1);
+    assert_int_equal(to->port->ends_due, 0);
+    assert_int_equal(idle->ended + idle->gone, 0);
+    assert_int_equal(send_to(heeds, 0, 8, 0), WEFT_ECLOSED);
+    bed_free(bed);
+}
+
+/* END waits for lanes that are full, and a reply that came before it is delivered before it. */
+static void ended_late(void **state)
+{
+    struct bed *bed = bed_new(1, 8);
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    struct node_end end;
+    (void)state;
+    OK(send_to(from, 0, 8, 9));
+    (void)run(bed, 1); /* [to] has the request, and its reply is on the way */
+    (void)run(bed, 1);
+    bed->services[1].out[0].room = bed->services[1].out[1].room = 0;
+    assert_false(end_send(to, WF_NODE_DEAD, &end));
+    to->stopped = true;
+    (void)run(bed, 3);
+    assert_int_equal(from->ended, 0);
+    bed->services[1].out[0].room = bed->services[1].out[1].room = 64;
+    assert_true(end_send(to, WF_NODE_DEAD, &end));
+    (void)run(bed, 3);
+    assert_int_equal(from->ended, 1);
+    assert_int_equal(from->why, WEFT_EPEER);
+    assert_true(from->c->places_free == UINT64_MAX);
+    bed_free(bed);
+}
+
+/* A service that is lost ends the flows to it, and its senders, behind what had arrived. */
 static void lost(void **state)
 {
     struct bed *bed = bed_new(1, 8);
-    struct bed_client *from = &bed->clients[0][0];
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
     (void)state;
+    OK(send_to(to, 0, 8, 0));
+    from->stopped = true;
+    (void)run(bed, 2);
     OK(send_to(from, 0, 8, 9));
     OK(wf_node_session_set(bed->services[0].mover, BED_WORD, WF_NODE_LOST));
+    (void)wf_node_client_poll(from->c, 0, 0);
+    assert_int_equal(from->ended + from->gone, 0);
     (void)wf_node_client_poll(from->c, 0, 1);
+    assert_int_equal(from->got[0], 1);
     assert_int_equal(from->why, WEFT_EPEER);
+    assert_int_equal(from->gone, 1);
     bed_free(bed);
 }
 
@@ -484,9 +565,12 @@ static void few_slots(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes),   cmocka_unit_test(bodies),   cmocka_unit_test(blocks),
-        cmocka_unit_test(lies),    cmocka_unit_test(frames),   cmocka_unit_test(lies_of_services),
-        cmocka_unit_test(stopped), cmocka_unit_test(gone),     cmocka_unit_test(lost),
-        cmocka_unit_test(wakes),   cmocka_unit_test(few_slots)};
+        cmocka_unit_test(sizes),      cmocka_unit_test(bodies),
+        cmocka_unit_test(blocks),     cmocka_unit_test(lies),
+        cmocka_unit_test(frames),     cmocka_unit_test(lies_of_services),
+        cmocka_unit_test(stopped),    cmocka_unit_test(gone),
+        cmocka_unit_test(lost),       cmocka_unit_test(ended),
+        cmocka_unit_test(ended_late), cmocka_unit_test(wakes),
+        cmocka_unit_test(few_slots)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

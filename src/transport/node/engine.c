@@ -45,6 +45,7 @@ enum weft_status wf_node_client_open(const struct node_client_params *params,
     wf_list_init(&c->idle);
     wf_list_init(&c->refused);
     wf_list_init(&c->due);
+    wf_list_init(&c->ending);
     if (!tables_open(c)) {
         wf_node_client_close(c);
         return WEFT_ENOMEM;
@@ -57,6 +58,7 @@ static void flow_free(struct node_client *c, struct node_flow *flow)
 {
     wf_node_journal_ack(c, flow, flow->next);
     free(flow->journal);
+    free(flow->user);
     free(flow);
 }
 
@@ -94,8 +96,8 @@ static void flow_reattach(struct node_client *c, struct node_flow *flow)
     c->ops->resolve(c->owner, flow);
 }
 
-/* The entries of the event ring that are published. The dead service may have died in one. */
-static uint32_t event_tail(const struct node_client *c)
+/* A dead service may have died in the entry behind them. */
+uint32_t wf_node_event_tail(const struct node_client *c)
 {
     uint32_t at = c->head;
     while (at - c->head < c->lines &&
@@ -111,7 +113,7 @@ void wf_node_client_reattach(struct node_client *c, const struct wf_node_page *p
     c->page = page;
     c->changes = wf_load_acquire(&page->changes) - 1;
     c->service_seen = 0;
-    c->attached_at = event_tail(c);
+    c->attached_at = wf_node_event_tail(c);
     /* What the dead service has not read would be dropped: its attempts are over. */
     c->taken = c->tail;
     wf_store_release(&c->event->taken, c->tail);
@@ -122,8 +124,8 @@ void wf_node_client_reattach(struct node_client *c, const struct wf_node_page *p
 
 /* ---- poll ---- */
 
-/* Exchange the words of the bell, and look at what its bits stand for. */
-static int bell_read(struct node_client *c)
+/* Exchanges the words of the bell. */
+int wf_node_bell_read(struct node_client *c)
 {
     struct wf_shm_bell *bell = &c->event->bell;
     uint64_t rung = atomic_exchange_explicit(&bell->rung, 0, memory_order_acquire); /* "slot" */
@@ -170,7 +172,7 @@ int wf_node_client_poll(struct node_client *c, uint64_t now_ns, int budget)
     c->now_ns = now_ns;
     status_look(c);
     if (wf_load_relaxed(&c->event->bell.rung))
-        events += bell_read(c);
+        events += wf_node_bell_read(c);
     events += wf_node_sessions_look(c);
     events += wf_node_client_post(c);
     if (c->wants_room && (events || wf_load_relaxed(&c->event->taken) != c->taken)) {
@@ -178,7 +180,25 @@ int wf_node_client_poll(struct node_client *c, uint64_t now_ns, int budget)
         events++;
     }
     events += wf_node_events_poll(c, budget);
+    if (!wf_list_empty(&c->ending))
+        events += wf_node_flows_ending(c);
+    if (c->lost && (int32_t)(c->head - c->lost_at) >= 0)
+        wf_node_senders_lost(c);
     return __builtin_expect(c->failed, WEFT_OK) ? events + flows_fail(c) : events;
+}
+
+bool wf_node_client_drain(struct node_client *c, uint64_t now_ns)
+{
+    bool left = false;
+    c->now_ns = now_ns;
+    status_look(c);
+    (void)wf_node_bell_read(c);
+    (void)wf_node_sessions_look(c);
+    (void)wf_node_client_post(c);
+    for (uint32_t i = 0; !c->failed && i <= c->flow_mask; i++)
+        for (const struct node_flow *f = c->flows[i]; f; f = f->next_flow)
+            left |= f->low != f->next && !f->ended && !f->ending;
+    return left;
 }
 
 bool wf_node_client_pending(const struct node_client *c)

@@ -52,17 +52,22 @@ struct node_flow {
     struct node_target to;
     bool is_reply;
     bool live, begins, refused, asked; /* asked: [resolve] was called and has not been answered */
+    bool heeds;                        /* HEED is to be sent, if nothing else is */
     uint16_t attempt;
     int16_t slot; /* -1: none */
     uint32_t low, posted, next;
     uint32_t session; /* by which this attempt goes */
     uint32_t bytes;   /* of the journal's bodies */
     enum weft_status ended;
+    /* Not OK: the destination has ended, and the flow ends when the entries before [ends_at] of the
+     * event ring, which it sent before, are consumed. The flow is then in client->ending. */
+    enum weft_status ending;
+    uint32_t ends_at;
     struct node_record *journal; /* WF_NODE_WINDOW lines, or NULL */
     struct wf_list slot_item, due_item;
     uint64_t retry_ns;
     uint32_t backoff_ns;
-    void *user; /* the transport's */
+    void *user; /* the transport's; memory of malloc, freed with the flow */
 };
 
 /* An endpoint that has sent to this one. */
@@ -70,6 +75,7 @@ struct node_sender {
     struct node_sender *next_sender;
     uint64_t tag;
     uint32_t expect; /* the number that is delivered next */
+    uint16_t word;   /* of its service, or WF_NODE_NO_WORD */
     struct wf_address address;
     struct wf_contact contact;
     struct node_flow *replies; /* the flow to it, once there is one */
@@ -97,6 +103,8 @@ struct node_client_ops {
     /* The destination was closed (ECLOSED) or has ended (EPEER). What the flow had not
      * acknowledged is lost, and no reply to its requests will come. */
     void (*ended)(void *owner, struct node_flow *flow, enum weft_status why);
+    /* The sender has ended, and all its messages were delivered. It is freed next. */
+    void (*gone)(void *owner, struct node_sender *sender);
     /* Find the word of the flow's service, and call wf_node_flow_resolve. Also called by sends. */
     void (*resolve)(void *owner, struct node_flow *flow);
     /* Wake the service. Also called by sends. */
@@ -127,9 +135,12 @@ struct node_client {
     struct node_flow *by_slot[WF_NODE_SLOTS];
     uint16_t attempts[WF_NODE_SLOTS];
     uint64_t slots_free[WF_NODE_SLOTS / 64];
-    struct wf_list idle, refused, due;
+    struct wf_list idle, refused, due, ending;
     uint32_t changes; /* of the page, seen */
     bool wants_room;
+    /* A service may have been lost: its senders end at position [lost_at] of the event ring. */
+    bool lost;
+    uint32_t lost_at;
     uint64_t now_ns;
     /* the journal */
     void *spare_journals; /* a list through their first words */
@@ -181,6 +192,13 @@ void wf_node_client_reattach(struct node_client *c, const struct wf_node_page *p
 /* Do what is due at [now_ns] and deliver at most [budget] messages. Returns the number of events;
  * room after a send that returned AGAIN is an event. */
 int wf_node_client_poll(struct node_client *c, uint64_t now_ns, int budget);
+/* The same without delivering: send what is due, and learn what was acknowledged. Returns true if
+ * messages are left that were not acknowledged. For an endpoint that closes. */
+bool wf_node_client_drain(struct node_client *c, uint64_t now_ns);
+/* Read the bell, and look at what its bits stand for. Returns the number of events. */
+int wf_node_bell_read(struct node_client *c);
+/* The entries of the event ring that are published end before this position. */
+uint32_t wf_node_event_tail(const struct node_client *c);
 /* Is there something for poll to do? Called when armed, after wf_sleep_barrier. */
 bool wf_node_client_pending(const struct node_client *c);
 /* The service broke the protocol: [what] for the log. The endpoint works no more. */
@@ -202,6 +220,15 @@ int wf_node_sessions_look(struct node_client *c);
 /* Post again from the oldest message on that is not acknowledged, as soon as that is possible. */
 void wf_node_flow_again(struct node_client *c, struct node_flow *flow);
 void wf_node_flow_end(struct node_client *c, struct node_flow *flow, enum weft_status why);
+/* The endpoint of [tag] has ended: end the flows to it. */
+void wf_node_flows_end(struct node_client *c, uint64_t tag, enum weft_status why);
+/* End the flow once what its destination had sent is delivered. */
+void wf_node_flow_ending(struct node_client *c, struct node_flow *flow, enum weft_status why);
+/* End the flows whose destinations' last messages are consumed. Returns the number of events. */
+int wf_node_flows_ending(struct node_client *c);
+/* Has the flow's message number [number] arrived in its destination's ring? Looks at the
+ * acknowledgements first. */
+bool wf_node_flow_is_past(struct node_client *c, struct node_flow *flow, uint32_t number);
 
 /* ---- journal.c ---- */
 
@@ -225,6 +252,10 @@ void wf_node_journal_park(struct node_client *c, struct node_flow *flow);
  * room), or why the flow has ended. The flow's order is that of the calls. */
 enum weft_status wf_node_client_send(struct node_client *c, struct node_flow *flow,
                                      const struct wf_am_out *out);
+/* Have the end of the flow's destination reported, also if nothing is sent: the services must know
+ * the flow, so an empty message goes, at once or as soon as that is possible. Returns OK, or why
+ * the flow has ended. */
+enum weft_status wf_node_client_heed(struct node_client *c, struct node_flow *flow);
 /* Reply to the request that is being delivered. Never fails for lack of room. */
 void wf_node_client_reply(struct node_client *c, const struct node_am *am,
                           const struct wf_am_out *out);
@@ -247,5 +278,7 @@ int wf_node_events_poll(struct node_client *c, int budget);
 int wf_node_place_look(struct node_client *c, uint32_t place);
 void wf_node_place_free(struct node_client *c, uint32_t place);
 void wf_node_senders_free(struct node_client *c);
+/* End the senders whose services are lost. */
+void wf_node_senders_lost(struct node_client *c);
 
 #endif

@@ -77,6 +77,7 @@ enum arrival {
     DELIVERED,
     DROPPED, /* it came twice */
     STRANGE, /* its sender has left a number out */
+    ENDED,   /* the end of a sender */
     WAITS,
     BAD, /* the service errs */
 };
@@ -86,7 +87,7 @@ static bool entry_ok(const struct node_client *c, const struct wf_node_entry *e,
 {
     uint32_t before = e->flags & WF_NODE_BEGIN ? WF_NODE_SENDER : 0;
     return am->len <= c->am_max && am->nargs <= WF_NODE_ARGS && am->reply_max <= c->am_max + 1 &&
-           !(e->flags & ~(WF_NODE_BESIDE | WF_NODE_BEGIN)) &&
+           !(e->flags & ~(WF_NODE_BESIDE | WF_NODE_BEGIN | WF_NODE_HEED | WF_NODE_END)) &&
            (!am->reply_max || e->place < WF_NODE_PLACES) && e->slot < WF_NODE_INDEXES &&
            wf_node_body_ok(wf_node_body(am->len, am->nargs), e->flags, e->where,
                            c->size / 2 / WF_NODE_BLOCK, WF_NODE_EVENT_DATA, before);
@@ -126,6 +127,41 @@ static void deliver(struct node_client *c, struct node_am *am)
     c->replying = NULL;
 }
 
+static void sender_end(struct node_client *c, struct node_sender *s)
+{
+    struct node_sender **at = bucket_of(c, s->tag);
+    while (*at != s)
+        at = &(*at)->next_sender;
+    *at = s->next_sender;
+    c->nsenders--;
+    c->ops->gone(c->owner, s);
+    free(s);
+}
+
+void wf_node_senders_lost(struct node_client *c)
+{
+    c->lost = false;
+    for (uint32_t i = 0; i <= c->sender_mask; i++)
+        for (struct node_sender *s = c->senders[i], *next; s; s = next) {
+            next = s->next_sender;
+            if (s->word < WF_NODE_WORDS &&
+                wf_load_acquire(&c->page->words[s->word]) >> 32 == WF_NODE_LOST) /* "page" */
+                sender_end(c, s);
+        }
+}
+
+/* Its replies came before its end, but by other memory: look there first. */
+static enum arrival end_take(struct node_client *c, const struct wf_node_entry *e)
+{
+    enum weft_status why = e->handler == WF_NODE_CLOSED ? WEFT_ECLOSED : WEFT_EPEER;
+    struct node_sender *s = sender_find(c, e->event.tag);
+    (void)wf_node_bell_read(c);
+    wf_node_flows_end(c, e->event.tag, why);
+    if (s)
+        sender_end(c, s);
+    return ENDED;
+}
+
 /* [e] is a copy of the entry at c->head. */
 static enum arrival entry_take(struct node_client *c, const struct wf_node_entry *e, uint64_t ready)
 {
@@ -145,6 +181,8 @@ static enum arrival entry_take(struct node_client *c, const struct wf_node_entry
                          .ep = e->attempt};
     if (!entry_ok(c, e, &am))
         return BAD;
+    if (e->flags & WF_NODE_END)
+        return end_take(c, e);
     am.from = sender_of(c, e, block, &why);
     if (!am.from)
         return why;
@@ -161,7 +199,9 @@ static enum arrival entry_take(struct node_client *c, const struct wf_node_entry
         body_take(c, &am, c->data);
     }
     am.from->expect++;
-    deliver(c, &am);
+    am.from->word = am.word;
+    if (!(e->flags & WF_NODE_HEED))
+        deliver(c, &am);
     return DELIVERED;
 }
 

@@ -49,7 +49,11 @@ enum wf_node_flags {
     WF_NODE_BEGIN = 2,  /* the first message of an attempt */
     WF_NODE_REPLY = 4,
     WF_NODE_NO_REPLY = 8, /* REPLY: the handler did not reply */
-    WF_NODE_FLAGS = 15,
+    WF_NODE_HEED = 16,    /* for no handler: it makes the destination's service know the flow */
+    WF_NODE_FLAGS = 31,
+    /* Event entries only, with no body: the sender of this tag has ended. [handler] is CLOSED or
+     * DEAD. Nothing of the sender follows. */
+    WF_NODE_END = 32,
 };
 
 /* State of a word of a slot; see wf_node_word. */

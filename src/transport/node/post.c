@@ -81,12 +81,47 @@ static bool body_place(struct node_client *c, struct node_record *r)
     return true;
 }
 
+/* Add a message to the journal. Its long body is in [where] or in [own], or is to be written there
+ * by the caller. */
+static struct node_record *record_add(struct node_client *c, struct node_flow *flow,
+                                      const struct wf_am_out *out, uint32_t body)
+{
+    struct node_record *r = wf_node_record_at(flow, flow->next);
+    if (flow->low == flow->next)
+        wf_list_remove(&flow->slot_item); /* no longer idle */
+    flow->next++;
+    r->own = NULL;
+    r->where = WF_NODE_NO_BLOCK;
+    r->use = 0;
+    r->len = (uint16_t)out->len;
+    r->reply_max = (uint16_t)out->reply_max;
+    r->handler = out->handler;
+    r->nargs = (uint8_t)out->nargs;
+    r->place = WF_NODE_NO_PLACE;
+    r->flags = 0;
+    flow->bytes += body;
+    c->sent_bytes += body;
+    return r;
+}
+
+/* Add the message that makes the services know the flow. */
+static void heed_add(struct node_client *c, struct node_flow *flow)
+{
+    const struct wf_am_out none = {0};
+    if (flow->posted != flow->next || !wf_node_journal_open(c, flow))
+        return;
+    record_add(c, flow, &none, 0)->flags = WF_NODE_HEED;
+    flow->heeds = false;
+}
+
 int wf_node_flow_post(struct node_client *c, struct node_flow *flow)
 {
     int n = 0;
     if (!flow->live &&
         ((flow->slot < 0 && flow->retry_ns > c->now_ns) || !wf_node_flow_begin(c, flow)))
         return 0;
+    if (flow->heeds)
+        heed_add(c, flow);
     while (flow->posted != flow->next && ring_has_room(c)) {
         struct node_record *r = wf_node_record_at(flow, flow->posted);
         if (!body_place(c, r))
@@ -112,29 +147,6 @@ int wf_node_client_post(struct node_client *c)
         n += wf_node_flow_post(c, flow);
     }
     return n;
-}
-
-/* Add a message to the journal. Its long body is in [where] or in [own], or is to be written there
- * by the caller. */
-static struct node_record *record_add(struct node_client *c, struct node_flow *flow,
-                                      const struct wf_am_out *out, uint32_t body)
-{
-    struct node_record *r = wf_node_record_at(flow, flow->next);
-    if (flow->low == flow->next)
-        wf_list_remove(&flow->slot_item); /* no longer idle */
-    flow->next++;
-    r->own = NULL;
-    r->where = WF_NODE_NO_BLOCK;
-    r->use = 0;
-    r->len = (uint16_t)out->len;
-    r->reply_max = (uint16_t)out->reply_max;
-    r->handler = out->handler;
-    r->nargs = (uint8_t)out->nargs;
-    r->place = WF_NODE_NO_PLACE;
-    r->flags = 0;
-    flow->bytes += body;
-    c->sent_bytes += body;
-    return r;
 }
 
 static enum weft_status again(struct node_client *c)
@@ -171,7 +183,7 @@ static void place_claim(struct node_client *c, struct node_flow *flow, struct no
 static inline bool may_send(struct node_client *c, struct node_flow *flow, uint32_t body)
 {
     uint32_t sent = flow->next - flow->low;
-    return flow->posted == flow->next && !flow->refused && sent < WF_NODE_WINDOW &&
+    return flow->posted == flow->next && !flow->refused && !flow->ending && sent < WF_NODE_WINDOW &&
            flow->bytes + body <= c->size / 4 && (c->sent_bytes <= 4u * c->size || !sent) &&
            (flow->live || wf_node_flow_begin(c, flow)) && ring_has_room(c) &&
            wf_node_journal_open(c, flow);
@@ -196,12 +208,24 @@ enum weft_status wf_node_client_send(struct node_client *c, struct node_flow *fl
         return again(c);
     }
     /* From here on, no step can fail. */
+    flow->heeds = false;
     r = record_add(c, flow, out, body);
     r->where = where;
     body_write(where == WF_NODE_NO_BLOCK ? r->data : block_at(c, where), out);
     if (out->reply_max)
         place_claim(c, flow, r, reply_at, reply);
     entry_post(c, flow, r);
+    return WEFT_OK;
+}
+
+enum weft_status wf_node_client_heed(struct node_client *c, struct node_flow *flow)
+{
+    if (flow->ended || flow->ending || flow->low != flow->next || (flow->live && flow->next))
+        return flow->ended; /* the services know the flow, or will */
+    flow->heeds = true;
+    if (!wf_node_is_due(flow))
+        wf_list_append(&c->due, &flow->due_item);
+    (void)wf_node_flow_post(c, flow);
     return WEFT_OK;
 }
 
@@ -254,7 +278,7 @@ static void reply_send(struct node_client *c, const struct node_am *am, const st
     r->place = am->place;
     r->use = am->use;
     body_write(body <= WF_NODE_SUBMIT_DATA ? r->data : reply_body(c, r, body), out);
-    if (flow->refused || wf_node_is_due(flow))
+    if (flow->refused || wf_node_is_due(flow)) /* or it is ending */
         return;
     wf_list_append(&c->due, &flow->due_item);
     (void)wf_node_flow_post(c, flow);

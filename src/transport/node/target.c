@@ -36,13 +36,21 @@ static void ask(struct node_client *c, struct node_flow *flow)
     c->ops->resolve(c->owner, flow);
 }
 
+static struct node_flow *lookup(const struct node_client *c, uint64_t tag, bool is_reply)
+{
+    struct node_flow *flow = c->flows[bucket_of(c, tag, is_reply)];
+    while (flow && (flow->to.tag != tag || flow->is_reply != is_reply))
+        flow = flow->next_flow;
+    return flow;
+}
+
 struct node_flow *wf_node_flow_find(struct node_client *c, const struct node_target *to,
                                     bool is_reply)
 {
-    struct node_flow **at = &c->flows[bucket_of(c, to->tag, is_reply)], *flow;
-    for (flow = *at; flow; flow = flow->next_flow)
-        if (flow->to.tag == to->tag && flow->is_reply == is_reply)
-            return flow;
+    struct node_flow **at = &c->flows[bucket_of(c, to->tag, is_reply)];
+    struct node_flow *flow = lookup(c, to->tag, is_reply);
+    if (flow)
+        return flow;
     flow = calloc(1, sizeof *flow);
     if (!flow)
         return NULL;
@@ -186,6 +194,7 @@ void wf_node_flow_end(struct node_client *c, struct node_flow *flow, enum weft_s
     if (flow->ended)
         return;
     flow->ended = why;
+    flow->ending = WEFT_OK;
     wf_node_journal_ack(c, flow, flow->next);
     wf_list_remove(&flow->due_item);
     slot_leave(c, flow);
@@ -194,6 +203,43 @@ void wf_node_flow_end(struct node_client *c, struct node_flow *flow, enum weft_s
         if (c->places[i].flow == flow)
             wf_node_place_free(c, i);
     c->ops->ended(c->owner, flow, why);
+}
+
+void wf_node_flows_end(struct node_client *c, uint64_t tag, enum weft_status why)
+{
+    for (int is_reply = 0; is_reply < 2; is_reply++) {
+        struct node_flow *flow = lookup(c, tag, is_reply);
+        if (flow)
+            wf_node_flow_end(c, flow, why);
+    }
+}
+
+void wf_node_flow_ending(struct node_client *c, struct node_flow *flow, enum weft_status why)
+{
+    if (flow->ended || flow->ending)
+        return;
+    flow->ending = why;
+    flow->ends_at = wf_node_event_tail(c);
+    wf_list_remove(&flow->slot_item);
+    wf_list_remove(&flow->due_item);
+    wf_list_append(&c->ending, &flow->due_item);
+}
+
+int wf_node_flows_ending(struct node_client *c)
+{
+    struct wf_list ending;
+    int n = 0;
+    wf_list_take(&ending, &c->ending);
+    while (!wf_list_empty(&ending)) {
+        struct node_flow *flow = wf_container_of(wf_list_pop(&ending), struct node_flow, due_item);
+        if ((int32_t)(c->head - flow->ends_at) >= 0) {
+            wf_node_flow_end(c, flow, flow->ending);
+            n++;
+        } else {
+            wf_list_append(&c->ending, &flow->due_item);
+        }
+    }
+    return n;
 }
 
 /* ---- words ---- */
@@ -240,7 +286,7 @@ int wf_node_slot_look(struct node_client *c, uint32_t slot)
     int events;
     unsigned far;
     uint64_t near;
-    if (!flow || !flow->live)
+    if (!flow || !flow->live || flow->ending)
         return 0;
     events = acked_look(c, flow);
     if (!flow->live || c->failed)
@@ -248,19 +294,26 @@ int wf_node_slot_look(struct node_client *c, uint32_t slot)
     far = wf_node_word_state(wf_load_acquire(&words->far), flow->attempt); /* "slot" */
     near = wf_load_acquire(&words->near);                                  /* "slot" */
     if (far == WF_NODE_CLOSED || far == WF_NODE_DEAD)
-        wf_node_flow_end(c, flow, far == WF_NODE_CLOSED ? WEFT_ECLOSED : WEFT_EPEER);
+        wf_node_flow_ending(c, flow, far == WF_NODE_CLOSED ? WEFT_ECLOSED : WEFT_EPEER);
     else if (far == WF_NODE_ROOM || near_has_room(flow, near, far))
         wf_node_flow_again(c, flow);
     else if (far == WF_NODE_REFUSED ||
              wf_node_word_state((uint32_t)near, flow->attempt) == WF_NODE_REFUSED)
         flow_refused(c, flow);
-    return events + (flow->ended != WEFT_OK);
+    return events + (flow->ending != WEFT_OK);
+}
+
+bool wf_node_flow_is_past(struct node_client *c, struct node_flow *flow, uint32_t number)
+{
+    if (flow->live && !flow->ending && !c->failed)
+        (void)acked_look(c, flow);
+    return flow->ended || (int32_t)(flow->low - number) > 0;
 }
 
 static void session_look(struct node_client *c, struct node_flow *flow)
 {
     uint64_t word;
-    if (flow->ended || flow->to.word >= WF_NODE_WORDS)
+    if (flow->ended || flow->ending || flow->to.word >= WF_NODE_WORDS)
         return;
     word = wf_load_acquire(&c->page->words[flow->to.word]); /* "page" */
     if (flow->live && (word >> 32 != WF_NODE_UP || (uint32_t)word != flow->session)) {
@@ -269,7 +322,7 @@ static void session_look(struct node_client *c, struct node_flow *flow)
         wf_node_flow_again(c, flow);
     }
     if (word >> 32 == WF_NODE_LOST)
-        wf_node_flow_end(c, flow, WEFT_EPEER);
+        wf_node_flow_ending(c, flow, WEFT_EPEER);
 }
 
 int wf_node_sessions_look(struct node_client *c)
@@ -278,6 +331,8 @@ int wf_node_sessions_look(struct node_client *c)
     if (changes == c->changes)
         return 0;
     c->changes = changes;
+    c->lost = true;
+    c->lost_at = wf_node_event_tail(c);
     for (uint32_t i = 0; i <= c->flow_mask; i++)
         for (struct node_flow *f = c->flows[i]; f && !c->failed; f = f->next_flow)
             session_look(c, f);
