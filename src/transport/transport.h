@@ -219,6 +219,8 @@ struct wf_order {
 /* The lane of an order that names all messages that request_ordered has sent to the peer. A message
  * that request_bulk sends behind them leaves at once, if the transport has room. */
 #define WF_LANE_ORDERED UINT32_MAX
+/* Names no message, but the lane [k] < WF_LANES_MAX, which delivers its messages in their order. */
+#define WF_LANE_FIXED(k) (UINT32_MAX - WF_LANES_MAX + (k))
 
 /* The arguments of a message to WF_AM_TAGGED. */
 struct wf_tagged_args {
@@ -282,6 +284,10 @@ struct wf_tctx_params {
     uint32_t am_max;           /* longest payload of an active message that they send */
     /* NULL, or where ctx_open stores a string literal for the log if it returns EUNREACH. */
     const char **why;
+    /* NULL, or sets in *self what depends on the ports of [contact]. Called by a network
+     * transport's ctx_open, before any peer can connect. */
+    void (*identify)(void *arg, const struct wf_contact *contact, struct wf_process_id *self);
+    void *identify_arg;
 };
 
 /* Called by the ctx_open of a transport that is of no use here. Stores [why], the reason for the
@@ -304,6 +310,7 @@ struct wf_tep_params {
      * transport may add descriptors of its own. The owner ignores data.ptr of the events. */
     int epoll_fd;
     uint32_t am_max;
+    uint32_t lanes;     /* connections to each peer, at most WF_LANES_MAX; 0: WEFT_TCP_LANES */
     uint32_t level;     /* of struct weft_ep_params */
     uint64_t *counters; /* indexed by enum wf_stat; only the owner writes them */
     /* The bits of the transports that the core polls, and this transport's: wf_tep_activate. */

@@ -597,6 +597,60 @@ static void test_away(void **state)
     close(fd);
 }
 
+/* Read the frames that have come. Returns how many are of [kind]. */
+static int frames_come(int fd, unsigned kind)
+{
+    uint8_t bytes[4096];
+    ssize_t n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    int found = 0;
+    for (ssize_t at = 0; at < n;) {
+        struct wf_net_frame f;
+        memcpy(&f, bytes + at, sizeof f);
+        found += f.kind == kind;
+        at += wf_net_head_size(f.nargs) + wf_net_padded(f.len);
+    }
+    return found;
+}
+
+/* Fails when: a message for a named lane takes another one, because that one is connected or has
+ * less to send, or a message of the greatest length is refused. */
+static void test_named_lane(void **state)
+{
+    static const char data[WF_NET_REQUEST_MAX];
+    static char bytes[WF_NET_REQUEST_MAX + 4096];
+    struct bench *b = *state;
+    struct wf_tpeer *tpeer = peer_of_other(b);
+    int fd[3] = {connect_lane(b, 0, 1), -1, connect_lane(b, 2, 1)};
+    say_sync(b, fd[0], 0);
+    say_sync(b, fd[2], 0);
+    poll_once(b);
+    for (unsigned lane = 2; lane > 0; lane--)
+        for (int i = 0; i < 3; i++) {
+            struct wf_order order = {.lane = WF_LANE_FIXED(lane)};
+            assert_int_equal(wf_tcp_transport.request_after(tpeer, &order, WEFT_AM_USER_HANDLERS,
+                                                            NULL, "to a lane", 10, 0),
+                             WEFT_OK);
+            assert_int_equal(order.lane, lane + 1);
+        }
+    poll_once(b);
+    assert_int_equal(frames_come(fd[2], WF_NET_REQUEST), 3);
+    assert_int_equal(frames_come(fd[0], WF_NET_REQUEST), 0);
+    fd[1] = connect_lane(b, 1, b->session->chans[1]->gen + 1);
+    say_sync(b, fd[1], 0);
+    poll_once(b);
+    assert_int_equal(frames_come(fd[1], WF_NET_REQUEST), 3);
+    assert_int_equal(
+        wf_tcp_transport.request_after(tpeer, &(struct wf_order){.lane = WF_LANE_FIXED(0)},
+                                       WEFT_AM_USER_HANDLERS, NULL, data, sizeof data, 0),
+        WEFT_OK);
+    poll_once(b);
+    assert_true(recv(fd[0], bytes, sizeof bytes, MSG_DONTWAIT) >= (ssize_t)sizeof data);
+    for (int i = 0; i < 3; i++)
+        close(fd[i]);
+    wf_tcp_transport.peer_close(tpeer);
+    free(tpeer);
+}
+
 /* Send numbered messages of 100 bytes from [first] on, at most [most]. Returns how many had room.
  */
 static uint32_t numbers_send(struct wf_tpeer *tpeer, uint32_t first, uint32_t most)
@@ -722,21 +776,6 @@ static void test_room_returns(void **state)
         assert_true(recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0);
     }
     close(fd);
-}
-
-/* Read the frames that have come. Returns how many are of [kind]. */
-static int frames_come(int fd, unsigned kind)
-{
-    uint8_t bytes[4096];
-    ssize_t n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
-    int found = 0;
-    for (ssize_t at = 0; at < n;) {
-        struct wf_net_frame f;
-        memcpy(&f, bytes + at, sizeof f);
-        found += f.kind == kind;
-        at += wf_net_head_size(f.nargs) + wf_net_padded(f.len);
-    }
-    return found;
 }
 
 static void spin_ns(uint64_t ns)
@@ -947,6 +986,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_away, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_look_ends, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_room_returns, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_named_lane, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_replies_ride, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_ring_grows, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_altered, bench_open, bench_close),

@@ -47,8 +47,11 @@ static unsigned arrivals_max(void)
 
 static enum weft_status mgr_open(struct net_ctx *ctx, const struct wf_tctx_params *params)
 {
-    struct wf_conn_mgr_params mgr = {
-        .events = &wf_net_mgr_events, .self = params->self, .owner = ctx};
+    struct wf_conn_mgr_params mgr = {.events = &wf_net_mgr_events,
+                                     .self = params->self,
+                                     .identify = params->identify,
+                                     .identify_arg = params->identify_arg,
+                                     .owner = ctx};
     enum weft_status status = wf_net_auth_init();
     if (status == WEFT_OK)
         status = wf_conn_mgr_open(&mgr, &ctx->mgr);
@@ -124,7 +127,7 @@ enum weft_status wf_net_ep_open(struct wf_tctx *tctx, const struct wf_tep_params
     ep->ctx = ctx;
     ep->driver = ctx->driver;
     ep->address = params->address;
-    ep->lanes = (unsigned)wf_config()->tcp_lanes;
+    ep->lanes = params->lanes ? params->lanes : (unsigned)wf_config()->tcp_lanes;
     ep->outer_fd = params->epoll_fd;
     ep->epoll_fd = -1;
     wf_list_init(&ep->live);

@@ -83,7 +83,8 @@ static void given_up(struct net_ep *ep, const struct wf_dial_result *v)
                /* the other channel shows that the peer's process lives */
                wf_net_session_has_other(session, chan)) {
         wf_net_chan_dial(chan, RETRY_MS);
-    } else if (!chan->gen && chan->index) { /* the session goes on without this channel */
+    } else if (!chan->gen && chan->index && chan->first == chan->next) {
+        /* No message was sent to this lane (WF_LANE_FIXED): the session goes on without it. */
         wf_info("lane %u to endpoint %u of process %u cannot be opened: %s", chan->index,
                 session->known.address.ep, session->known.address.process.pid, v->why);
         chan->lost = true;

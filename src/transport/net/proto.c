@@ -7,7 +7,7 @@
 static int shape_ok(const struct wf_net_frame *f)
 {
     switch (f->kind) {
-    case WF_NET_REQUEST:
+    case WF_NET_REQUEST: return f->len <= WF_NET_REQUEST_MAX && f->room <= WF_NET_AM_MAX + 1;
     case WF_NET_REPLY: return f->len <= WF_NET_AM_MAX && f->room <= WF_NET_AM_MAX + 1;
     case WF_NET_BULK_REQUEST:
     case WF_NET_BULK_REPLY:

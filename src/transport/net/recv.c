@@ -30,7 +30,7 @@
 #define GAP_MAX 4096u
 #define GAP_READ 1024u
 
-_Static_assert(NET_RX_SIZE >= READ_MAX + 2 * (WF_NET_AM_MAX + 128), "a stash fits in front");
+_Static_assert(NET_RX_SIZE >= READ_MAX + 2 * (WF_NET_REQUEST_MAX + 128), "a stash fits in front");
 
 /* ---- delivery ---- */
 

@@ -167,12 +167,23 @@ static bool is_filling(const struct net_chan *chan)
            wf_net_past(chan->tail, chan->head) < SMALL_BACKLOG;
 }
 
+/* Returns the channel of lane [index], and dials for it if it has no connection. */
+static struct net_chan *chan_fixed(struct net_session *session, unsigned index)
+{
+    struct net_chan *chan = wf_net_session_chan(session, index);
+    if (chan && !chan->link && !chan->dial)
+        wf_net_chan_dial(chan, 0);
+    return chan;
+}
+
 struct net_chan *wf_net_session_pick_ordered(struct net_session *session,
                                              const struct wf_order *order, bool bulk)
 {
     struct net_chan *chan;
     if (order->lane == WF_LANE_ORDERED)
         return wf_net_session_pick(session, true);
+    if (order->lane >= WF_LANE_FIXED(0))
+        return chan_fixed(session, order->lane - WF_LANE_FIXED(0));
     chan = chan_before(session, order);
     if (chan)
         return chan;

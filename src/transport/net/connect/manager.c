@@ -381,6 +381,8 @@ enum weft_status wf_conn_mgr_open(const struct wf_conn_mgr_params *params, struc
     mgr_lock(mgr);
     status = wf_socket_listen(&mgr->listeners);
     mgr->contact = mgr->listeners.contact;
+    if (status == WEFT_OK && params->identify)
+        params->identify(params->identify_arg, &mgr->contact, &mgr->self);
     if (status == WEFT_OK)
         status = watches_open(mgr);
     if (status == WEFT_OK)

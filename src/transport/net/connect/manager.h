@@ -145,6 +145,9 @@ struct wf_conn_mgr_params {
     const struct wf_conn_mgr_events *events;
     void *owner;
     const struct wf_process_id *self;
+    /* As in struct wf_tctx_params. */
+    void (*identify)(void *arg, const struct wf_contact *contact, struct wf_process_id *self);
+    void *identify_arg;
 };
 
 /* Listen, and start the thread. The manager listens on the interfaces that WEFT_TCP_INTERFACES
