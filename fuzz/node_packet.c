@@ -13,17 +13,20 @@ static void fill(struct wf_node_packet *p)
             .role = WF_NODE_ATTACH, .held = 3, .last = 77, .nonce = {1}, .self = {.pid = 1}};
         break;
     case WF_NODE_PROOF: p->u.proof.parameters.connections = 4; break;
-    case WF_NODE_WELCOME: p->u.welcome = (struct wf_node_welcome){4095, 1}; break;
-    case WF_NODE_REFUSED: p->u.refused.reason = WF_NODE_REFUSED_BUSY; break;
+    case WF_NODE_WELCOME: p->u.welcome = (struct wf_node_welcome){4095, 1, {7, 1}}; break;
+    case WF_NODE_REFUSAL: p->u.refused.reason = WF_NODE_REFUSED_BUSY; break;
     case WF_NODE_RING:
         p->u.ring = (struct wf_node_ring){
-            {.version = WF_ADDRESS_VERSION, .size = 64, .process = {.pid = 1}}, 262144, 4096};
+            {.version = WF_ADDRESS_VERSION, .size = 64, .process = {.pid = 1}},
+            {.count = 1, .node = 1, .rdma = 7},
+            262144,
+            4096};
         break;
     case WF_NODE_RING_NO: p->u.ring_no.status = -9; break;
     case WF_NODE_UNRING:
     case WF_NODE_UNRING_OK: p->u.unring = (struct wf_node_unring){3, 0, 9}; break;
     case WF_NODE_NODE: p->u.node.contact = (struct wf_contact){.port = 4711, .count = 1}; break;
-    case WF_NODE_NODE_OK: p->u.node_ok.index = WF_NODE_NODES - 1; break;
+    case WF_NODE_NODE_OK: p->u.node_ok.index = WF_NODE_WORDS - 1; break;
     case WF_NODE_LOG:
         p->u.log = (struct wf_node_line){WF_LOG_ERROR, "what is wrong, and why"};
         break;
@@ -55,14 +58,14 @@ static void check_body(const struct wf_node_packet *p)
         FUZZ_CHECK(p->u.hello.role >= 1 && p->u.hello.role < WF_NODE_ROLES);
         break;
     case WF_NODE_WELCOME: FUZZ_CHECK(p->u.welcome.index < 4096); break;
-    case WF_NODE_REFUSED: FUZZ_CHECK(p->u.refused.reason < WF_NODE_REASONS); break;
+    case WF_NODE_REFUSAL: FUZZ_CHECK(p->u.refused.reason < WF_NODE_REASONS); break;
     case WF_NODE_RING:
         FUZZ_CHECK(wf_address_parse(&p->u.ring.from, sizeof a, &a, &none) == WEFT_OK);
         FUZZ_CHECK(p->u.ring.bytes >= WF_NODE_RING_MIN && p->u.ring.bytes <= WF_NODE_RING_MAX);
         FUZZ_CHECK(p->u.ring.am_max <= 32704);
         break;
     case WF_NODE_NODE: FUZZ_CHECK(wf_contact_is_valid(&p->u.node.contact)); break;
-    case WF_NODE_NODE_OK: FUZZ_CHECK(p->u.node_ok.index < WF_NODE_NODES); break;
+    case WF_NODE_NODE_OK: FUZZ_CHECK(p->u.node_ok.index < WF_NODE_WORDS); break;
     case WF_NODE_LOG: FUZZ_CHECK(strlen(p->u.log.text) < sizeof p->u.log.text); break;
     case WF_NODE_ROW: FUZZ_CHECK((int32_t)p->u.row.pid > 0); break;
     default: break;

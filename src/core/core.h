@@ -32,9 +32,9 @@
 /* WF_TRANSPORTS is the number of transports in this build. wf_transports lists them in the order of
  * preference: a new peer uses the first transport that can reach the remote endpoint. */
 #if defined(WF_HAVE_VERBS)
-#define WF_TRANSPORTS 4
+#define WF_TRANSPORTS 5
 #elif defined(WF_HAVE_TCP)
-#define WF_TRANSPORTS 3
+#define WF_TRANSPORTS 4
 #else
 #define WF_TRANSPORTS 2
 #endif

@@ -16,8 +16,10 @@
 #include "core/region.h"
 
 const struct wf_transport *const wf_transports[WF_TRANSPORTS] = {
-    &wf_loop_transport,
-    &wf_shm_transport,
+    &wf_loop_transport, &wf_shm_transport,
+#ifdef WF_HAVE_TCP
+    &wf_node_transport,
+#endif
 #ifdef WF_HAVE_VERBS
     &wf_rdma_transport,
 #endif
@@ -164,7 +166,8 @@ static enum weft_status transports_check(void)
     const char *at = wf_config()->transports, *name;
     while (*at) {
         size_t n = name_next(&at, &name);
-        bool known = name_is(name, n, "tcp") || name_is(name, n, "rdma"); /* built in or not */
+        bool known = name_is(name, n, "tcp") || name_is(name, n, "rdma") ||
+                     name_is(name, n, "node"); /* built in or not */
         for (int i = 0; i < WF_TRANSPORTS; i++)
             known |= name_is(name, n, wf_transports[i]->name);
         if (!known) {
@@ -181,9 +184,21 @@ static enum weft_status transports_check(void)
 static void contact_add(struct wf_contact *to, const struct wf_contact *more)
 {
     uint16_t port = more->port ? more->port : to->port, rdma = more->rdma ? more->rdma : to->rdma;
+    uint16_t index = more->node ? more->index : to->index;
+    uint8_t node = more->node | to->node;
     *to = *more;
     to->port = port;
     to->rdma = rdma;
+    to->node = node;
+    to->index = index;
+}
+
+static void contact_of(struct weft_ctx *ctx, int i)
+{
+    const struct wf_transport *t = wf_transports[i];
+    const struct wf_contact *more = t->contact ? t->contact(ctx->tctx[i]) : NULL;
+    if (more)
+        contact_add(&ctx->contact, more);
 }
 
 static enum weft_status transport_open(struct weft_ctx *ctx, int i, struct wf_tctx_params *params)
@@ -195,9 +210,20 @@ static enum weft_status transport_open(struct weft_ctx *ctx, int i, struct wf_tc
     status = t->ctx_open(params, &ctx->tctx[i]);
     if (status != WEFT_OK)
         ctx->tctx[i] = NULL;
-    else if (t->contact && t->contact(ctx->tctx[i]))
-        contact_add(&ctx->contact, t->contact(ctx->tctx[i]));
+    else
+        contact_of(ctx, i);
     return status == WEFT_EUNREACH ? WEFT_OK : status;
+}
+
+/* With a node's service no NIC is opened: an address has room for one of the two ports. */
+static bool is_replaced(const struct wf_transport *t)
+{
+#ifdef WF_HAVE_VERBS
+    return t == &wf_rdma_transport && wf_config()->node && wf_ctx_wants(&wf_node_transport);
+#else
+    (void)t;
+    return false;
+#endif
 }
 
 static enum weft_status transports_open(struct weft_ctx *ctx, const struct weft_ctx_params *p)
@@ -211,7 +237,9 @@ static enum weft_status transports_open(struct weft_ctx *ctx, const struct weft_
                                     .am_max = ctx->am_max};
     enum weft_status status = transports_check();
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
-        if (wf_ctx_wants(wf_transports[i]))
+        if (wf_ctx_wants(wf_transports[i]) && is_replaced(wf_transports[i]))
+            ctx->absent[i] = "WEFT_NODE is on, so the node's service carries the messages";
+        else if (wf_ctx_wants(wf_transports[i]))
             status = transport_open(ctx, i, &params);
         else
             ctx->absent[i] = "WEFT_TRANSPORTS of this process does not name it";
@@ -231,8 +259,10 @@ enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, const void *key, size_t 
         return WEFT_EINVAL;
     }
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
-        if (ctx->tctx[i] && wf_transports[i]->set_key)
+        if (ctx->tctx[i] && wf_transports[i]->set_key) {
             status = wf_transports[i]->set_key(ctx->tctx[i], key, len);
+            contact_of(ctx, i); /* a client of the node's service has one only with the key */
+        }
     return status;
 }
 

@@ -8,10 +8,10 @@
 #include "base/clock.h"
 #include "node/node.h"
 
-void wf_node_refuse(const struct node_desk *desk, int sock, enum wf_node_reason reason)
+void wf_node_turn_away(const struct node_desk *desk, int sock, enum wf_node_reason reason)
 {
     struct wf_node_packet p;
-    wf_node_packet_init(&p, WF_NODE_REFUSED);
+    wf_node_packet_init(&p, WF_NODE_REFUSAL);
     p.u.refused.reason = (uint32_t)reason;
     p.u.refused.parameters = desk->parameters;
     p.u.refused.ends = reason == WF_NODE_REFUSED_ENDING;
@@ -20,7 +20,7 @@ void wf_node_refuse(const struct node_desk *desk, int sock, enum wf_node_reason 
 
 static void refuse(struct node_desk *desk, struct desk_client *client, enum wf_node_reason reason)
 {
-    wf_node_refuse(desk, client->sock, reason);
+    wf_node_turn_away(desk, client->sock, reason);
     wf_node_client_end(desk, client);
 }
 
@@ -60,7 +60,11 @@ static void welcome(struct node_desk *desk, struct desk_client *client, uint32_t
     wf_node_packet_init(&p, WF_NODE_WELCOME);
     p.u.welcome.index = index;
     p.u.welcome.incarnation = desk->incarnation;
-    if (wf_node_packet_send(client->sock, &p, NULL, 0)) {
+    p.u.welcome.contact = desk->work.contact;
+    p.flags = desk->work.membarrier ? WF_NODE_MEMBARRIER : 0;
+    client->serial = ++desk->next_serial;
+    client->fence = !(client->hello.flags & WF_NODE_MEMBARRIER);
+    if (wf_node_packet_send(client->sock, &p, &desk->work.page_fd, 1)) {
         wf_node_client_end(desk, client);
         return;
     }
@@ -203,9 +207,16 @@ wait:
 /* ---- packets ---- */
 
 void wf_node_client_packet(struct node_desk *desk, struct desk_client *client,
-                           enum weft_status received, const struct wf_node_packet *packet)
+                           enum weft_status received, const struct wf_node_packet *packet,
+                           const int *fds, int nfds)
 {
     unsigned type = received == WEFT_OK ? packet->type : 0;
+    if (type == WF_NODE_RING && client->state == NODE_ATTACHED) {
+        wf_node_ring_read(desk, client, packet, fds, nfds);
+        return;
+    }
+    if (type)
+        wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
     if (received == WEFT_ECLOSED)
         wf_node_client_end(desk, client);
     else if (received == WEFT_EVERSION && client->state == NODE_KNOWN)
@@ -219,6 +230,10 @@ void wf_node_client_packet(struct node_desk *desk, struct desk_client *client,
         hello_read(desk, client, packet);
     else if (type == WF_NODE_PROOF && client->state == NODE_ASKED)
         proof_read(desk, client, packet);
+    else if (type == WF_NODE_UNRING && client->state == NODE_ATTACHED)
+        wf_node_unring_read(desk, client, packet);
+    else if (type == WF_NODE_NODE && client->state == NODE_ATTACHED)
+        wf_node_other_read(desk, client, packet);
     else
         wf_node_client_fail(
             desk, client,

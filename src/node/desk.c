@@ -34,6 +34,8 @@ static uint32_t first_index(const struct node_desk *desk)
 enum weft_status wf_node_desk_init(struct node_desk *desk, int listen_fd)
 {
     struct epoll_event ev = {.events = EPOLLIN};
+    struct epoll_event done = {.events = EPOLLIN, .data.ptr = &desk->work};
+    enum weft_status status;
     desk->listen_fd = listen_fd;
     desk->epoll_fd = desk->spare_fd = -1;
     wf_list_init(&desk->unproved);
@@ -51,11 +53,24 @@ enum weft_status wf_node_desk_init(struct node_desk *desk, int listen_fd)
     desk->spare_fd = spare_open();
     if (desk->epoll_fd < 0 || desk->spare_fd < 0 ||
         epoll_ctl(desk->epoll_fd, EPOLL_CTL_ADD, listen_fd, &ev)) {
-        desk->listen_fd = -1;
-        wf_node_desk_fini(desk);
-        return WEFT_ESYSTEM;
+        status = WEFT_ESYSTEM;
+        goto fini;
     }
-    return WEFT_OK;
+    desk->work.parameters = desk->parameters;
+    desk->work.incarnation = desk->incarnation;
+    desk->work.key = desk->key;
+    desk->work.scope = &desk->place;
+    status = wf_node_work_open(&desk->work);
+    if (status != WEFT_OK)
+        goto fini;
+    if (!epoll_ctl(desk->epoll_fd, EPOLL_CTL_ADD, desk->work.done_fd, &done))
+        return WEFT_OK;
+    status = WEFT_ESYSTEM;
+    wf_node_work_close(&desk->work, 1);
+fini:
+    desk->listen_fd = -1;
+    wf_node_desk_fini(desk);
+    return status;
 }
 
 void wf_node_desk_fini(struct node_desk *desk)
@@ -106,6 +121,7 @@ static void client_begin(struct node_desk *desk, int sock)
     if (client) {
         *client = (struct desk_client){
             .sock = sock, .pidfd = -1, .pid = who.pid, .since_ns = wf_now_ns()};
+        wf_list_init(&client->rings);
         wf_list_append(&desk->unproved, &client->item);
         desk->unproved_count++;
         if (client_watch(desk, client))
@@ -113,7 +129,7 @@ static void client_begin(struct node_desk *desk, int sock)
     }
     /* ESRCH: the client has ended already; else no descriptor or memory is left. */
     if (!client || errno != ESRCH)
-        wf_node_refuse(desk, sock, WF_NODE_REFUSED_LIMIT);
+        wf_node_turn_away(desk, sock, WF_NODE_REFUSED_LIMIT);
     if (client)
         wf_node_client_end(desk, client);
     else
@@ -131,7 +147,7 @@ static void accept_to_refuse(struct node_desk *desk)
     sock = wf_fd_high(accept4(desk->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (sock >= 0) {
         if (is_own_user(sock, &who))
-            wf_node_refuse(desk, sock, WF_NODE_REFUSED_LIMIT);
+            wf_node_turn_away(desk, sock, WF_NODE_REFUSED_LIMIT);
         close(sock);
     } else
         desk->retry_ns = wf_now_ns() + RETRY_MS * 1000000u;
@@ -164,9 +180,7 @@ static void client_event(struct node_desk *desk, struct desk_client *client, uin
         enum weft_status status = wf_node_packet_recv(client->sock, &packet, fds, &nfds);
         if (status == WEFT_AGAIN)
             break;
-        if (status == WEFT_OK) /* no packet that this service takes has descriptors */
-            wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
-        wf_node_client_packet(desk, client, status, &packet);
+        wf_node_client_packet(desk, client, status, &packet, fds, nfds);
     }
     if (!client->ended && (events & EPOLLOUT))
         wf_node_rows_send(desk, client);
@@ -178,7 +192,9 @@ static void events_handle(struct node_desk *desk, const struct epoll_event *even
 {
     bool come = false;
     for (int i = 0; i < count; i++) {
-        if (events[i].data.ptr)
+        if (events[i].data.ptr == &desk->work)
+            wf_node_jobs_take(desk);
+        else if (events[i].data.ptr)
             client_event(desk, events[i].data.ptr, events[i].events);
         else
             come = true;
@@ -243,4 +259,7 @@ void wf_node_desk_run(struct node_desk *desk)
             listen_watch(desk, desk->paused);
     }
     wf_node_leave(desk);
+    while (desk->jobs && epoll_wait(desk->epoll_fd, events, 1, WF_NODE_CLOSE_MS) == 1)
+        wf_node_jobs_take(desk);
+    wf_node_work_close(&desk->work, WF_NODE_CLOSE_MS);
 }

@@ -25,9 +25,10 @@ void wf_node_client_end(struct node_desk *desk, struct desk_client *client)
     if (client->ended)
         return;
     client->ended = true;
-    sock_close(client->sock);
     if (client->pidfd >= 0)
         close(client->pidfd);
+    sock_close(client->sock); /* its end, when all else that belonged to it is closed */
+    wf_node_rings_end(desk, client);
     if (client->state == NODE_ATTACHED) {
         desk->by_index[client->index] = NULL;
         if (!--desk->attached_count)
@@ -69,7 +70,7 @@ static void clients_leave(struct node_desk *desk, struct wf_list *clients)
         if (client->state == NODE_ATTACHED)
             (void)wf_node_packet_send(client->sock, &bye, NULL, 0);
         else if (client->state == NODE_KNOWN || client->state == NODE_ASKED)
-            wf_node_refuse(desk, client->sock, WF_NODE_REFUSED_ENDING);
+            wf_node_turn_away(desk, client->sock, WF_NODE_REFUSED_ENDING);
         wf_node_client_end(desk, client);
     }
 }

@@ -235,6 +235,22 @@ void wf_node_mover_settle(struct node_mover *m)
     m->young = false;
 }
 
+static bool port_pending(const struct node_port *port)
+{
+    const struct wf_node_entry *line = &port->submit->entries[port->head & (port->lines - 1)];
+    bool waits = port->waiting != WF_NODE_NIL || port->room_all_any || port->ends_due;
+    return wf_shm_is_ready(wf_load_acquire(&line->ready), port->head) ||    /* "entry" */
+           (waits && wf_load_acquire(&port->submit->taken) != port->taken); /* "taken" */
+}
+
+bool wf_node_mover_pending(const struct node_mover *m)
+{
+    for (uint32_t i = 0; i < m->nports; i++)
+        if (m->ports[i] && !m->ports[i]->failed && port_pending(m->ports[i]))
+            return true;
+    return false;
+}
+
 int wf_node_mover_turn(struct node_mover *m)
 {
     int n = 0;

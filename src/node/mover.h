@@ -223,6 +223,9 @@ void wf_node_mover_settle(struct node_mover *m);
 /* One turn: read entries of each client, then send answers that are due. Returns how many entries
  * and answers there were. */
 int wf_node_mover_turn(struct node_mover *m);
+/* Has a client written something that a turn would take? Called by a thread that is about to sleep,
+ * after wf_sleep_barrier. */
+bool wf_node_mover_pending(const struct node_mover *m);
 /* End the endpoint with EPROTO; [what] is for the log. */
 void wf_node_port_fail(struct node_port *port, const char *what);
 /* Wake the client if it sleeps. */

@@ -10,6 +10,7 @@
 
 #include "base/process.h"
 #include "transport/net/connect/auth.h"
+#include "transport/net/connect/ifaddr.h"
 
 #define STEP_NS (1000000000u / 64)
 
@@ -75,13 +76,33 @@ void wf_node_service_address(const uint8_t key[WF_NODE_KEY], const struct wf_nod
     const struct wf_net_part part = {where, sizeof where};
     uint8_t mac[WF_NET_MAC];
     wf_net_mac(key, label_token, &part, 1, mac);
-    *out = (struct wf_address){
-        .version = WF_ADDRESS_VERSION,
-        .size = sizeof *out,
-        .ep_gen = incarnation,
-        .process = {
-            .node = place->node, .netns = place->netns, .pidns = place->pidns, .uid = place->uid}};
+    *out = (struct wf_address){.version = WF_ADDRESS_VERSION,
+                               .size = sizeof *out,
+                               .ep_gen = incarnation,
+                               .process = {.node = place->node,
+                                           .netns = place->netns,
+                                           .pidns = place->pidns,
+                                           .uid = place->uid,
+                                           .pid = 1}};
     memcpy(out->process.token, mac, sizeof out->process.token);
+}
+
+enum weft_status wf_node_key_read(const char *path, uint8_t key[WF_NODE_KEY])
+{
+    return wf_net_key_read(path, key);
+}
+
+void wf_node_key_derive(const void *secret, size_t len, uint8_t key[WF_NODE_KEY])
+{
+    wf_net_key_derive(secret, len, key);
+}
+
+bool wf_node_can_dial(const struct wf_contact *contact, bool same)
+{
+    for (unsigned i = 0; i < contact->count; i++)
+        if (wf_ifaddr_can_dial(contact->ip[i], same))
+            return true;
+    return false;
 }
 
 uint64_t wf_node_tag(const uint8_t key[WF_NODE_KEY], const struct wf_address *endpoint)

@@ -40,9 +40,18 @@ void wf_node_socket_name(const uint8_t key[WF_NODE_KEY], const struct wf_node_sc
 socklen_t wf_node_sockaddr(const char *name, struct sockaddr_un *sa);
 
 /* Write the address by which other services call the service that listens at TCP port [port]. All
- * but the incarnation is the same for its successor. */
+ * but the incarnation is the same for its successor. The process id is 1, for all services. */
 void wf_node_service_address(const uint8_t key[WF_NODE_KEY], const struct wf_node_scope *place,
                              uint16_t port, uint32_t incarnation, struct wf_address *out);
+
+/* Read the job's key from a file. Returns as wf_net_key_read. */
+enum weft_status wf_node_key_read(const char *path, uint8_t key[WF_NODE_KEY]);
+
+/* Make the job's key of a secret, as wf_net_key_derive. */
+void wf_node_key_derive(const void *secret, size_t len, uint8_t key[WF_NODE_KEY]);
+
+/* Can this host dial one of the addresses of [contact]? [same]: it is this host's own. */
+bool wf_node_can_dial(const struct wf_contact *contact, bool same);
 
 /* Returns the tag of an endpoint, by which services name its incarnation. */
 uint64_t wf_node_tag(const uint8_t key[WF_NODE_KEY], const struct wf_address *endpoint);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The service of a node: a process that accepts clients of one job and user, the contexts of that
- * job's processes. One thread, the desk, accepts them, checks them, gives them indexes, and notices
- * their deaths. It carries no messages yet.
+ * job's processes. One thread, the desk, accepts them, checks them, gives them indexes, maps their
+ * rings, and notices their deaths. Another one (work.h) carries their messages.
  *
  * States of a client, by the last thing that happened:
  *
@@ -17,7 +17,10 @@
  * | ASKED   | PROOF; a reason against it         | REFUSED                             | -        |
  * | ASKED   | PROOF                              | index, WELCOME                      | ATTACHED |
  * | KNOWN, ASKED, LISTS | the limit is over      | close                               | -        |
- * | ATTACHED | BYE, or its socket or process ended | its index is free                 | -        |
+ * | ATTACHED | RING                             | map it, hand it to the mover        | ATTACHED |
+ * | ATTACHED | UNRING                           | take it back, UNRING_OK, unmap      | ATTACHED |
+ * | ATTACHED | NODE                             | ask the mover, NODE_OK              | ATTACHED |
+ * | ATTACHED | BYE, or its socket or process ended | its rings go, its index is free  | -        |
  * | any     | any other packet, or no packet     | LOG, close                          | -        |
  *
  * Objects are freed after the events of a round, since later events of the round may point to them.
@@ -33,11 +36,15 @@
 #include "base/util.h"
 #include "node/name.h"
 #include "node/packet.h"
+#include "node/work.h"
 
 #define WF_NODE_UNPROVED 64                /* clients that have not proved themselves, at a time */
 #define WF_NODE_UNPROVED_MS UINT64_C(5000) /* how long each of them may take */
 #define WF_NODE_IDLE_MS UINT64_C(1000)     /* the service ends so long after its last client */
 #define WF_NODE_TURN 32                    /* packets read from one client in a turn */
+#define WF_NODE_RINGS 64                   /* endpoints of a client */
+#define WF_NODE_ASKS 64                    /* other services that a client asks for at a time */
+#define WF_NODE_CLOSE_MS 2000u             /* for other services, when the service ends */
 
 enum desk_client_state { NODE_KNOWN, NODE_ASKED, NODE_LISTS, NODE_STOPS, NODE_ATTACHED };
 
@@ -50,6 +57,10 @@ struct desk_client {
     pid_t pid;
     uint64_t since_ns; /* of connecting, then of attaching */
     uint32_t index;    /* ATTACHED */
+    uint64_t serial;   /* of this client among all */
+    bool fence;        /* it cannot use membarrier(2) */
+    struct wf_list rings;
+    unsigned nrings, nasks;
     uint32_t next_row; /* LISTS: the next index to look at; WF_NODE_NO_INDEX: the service's row */
     /* KNOWN and ASKED: what the proof has to cover. */
     struct wf_node_packet hello, challenge;
@@ -73,7 +84,10 @@ struct node_desk {
     unsigned unproved_count, attached_count;
     struct wf_list unproved, attached, ended;
     struct desk_client **by_index; /* 1 << index_bits */
-    uint32_t next_index;           /* where the search for a free index begins */
+    uint64_t next_serial;
+    unsigned jobs; /* that the mover has */
+    struct node_work work;
+    uint32_t next_index; /* where the search for a free index begins */
 };
 
 static inline uint32_t node_indexes(const struct node_desk *desk)
@@ -95,13 +109,28 @@ bool wf_node_accept(struct node_desk *desk);
 /* attach.c */
 
 /* Handle a packet of a client, or the fact that it sent none (as wf_node_packet_recv returns it).
- */
+ * Takes over its descriptors. */
 void wf_node_client_packet(struct node_desk *desk, struct desk_client *client,
-                           enum weft_status received, const struct wf_node_packet *packet);
+                           enum weft_status received, const struct wf_node_packet *packet,
+                           const int *fds, int nfds);
 /* Send the rows that [client] has still to get, as far as its socket has room. */
 void wf_node_rows_send(struct node_desk *desk, struct desk_client *client);
 /* Send REFUSED to a socket. */
-void wf_node_refuse(const struct node_desk *desk, int sock, enum wf_node_reason reason);
+void wf_node_turn_away(const struct node_desk *desk, int sock, enum wf_node_reason reason);
+
+/* rings.c */
+
+/* RING, UNRING and NODE. wf_node_ring_read takes over the descriptors. */
+void wf_node_ring_read(struct node_desk *desk, struct desk_client *client,
+                       const struct wf_node_packet *packet, const int *fds, int nfds);
+void wf_node_unring_read(struct node_desk *desk, struct desk_client *client,
+                         const struct wf_node_packet *packet);
+void wf_node_other_read(struct node_desk *desk, struct desk_client *client,
+                        const struct wf_node_packet *packet);
+/* The client has ended: take its rings back. */
+void wf_node_rings_end(struct node_desk *desk, struct desk_client *client);
+/* Handle what the mover has done. */
+void wf_node_jobs_take(struct node_desk *desk);
 
 /* leave.c */
 

@@ -20,8 +20,8 @@ static const struct {
     [WF_NODE_HELLO] = {0, sizeof(struct wf_node_hello)},
     [WF_NODE_CHALLENGE] = {0, sizeof(struct wf_node_challenge)},
     [WF_NODE_PROOF] = {0, sizeof(struct wf_node_proof)},
-    [WF_NODE_WELCOME] = {0, sizeof(struct wf_node_welcome)},
-    [WF_NODE_REFUSED] = {0, sizeof(struct wf_node_refused)},
+    [WF_NODE_WELCOME] = {1, sizeof(struct wf_node_welcome)},
+    [WF_NODE_REFUSAL] = {0, sizeof(struct wf_node_refused)},
     [WF_NODE_RING] = {3, sizeof(struct wf_node_ring)},
     [WF_NODE_RING_OK] = {1, 0},
     [WF_NODE_RING_NO] = {0, 4},
@@ -64,14 +64,20 @@ static bool refused_ok(const struct wf_node_refused *r)
            parameters_ok(&r->parameters);
 }
 
+/* Is it how a service is called? */
+static bool is_service(const struct wf_contact *c)
+{
+    return wf_contact_is_valid(c) && c->port && !c->rdma;
+}
+
 static bool ring_ok(const struct wf_node_ring *r)
 {
     struct wf_address a;
     struct wf_contact none;
     return wf_address_parse(&r->from, sizeof r->from, &a, &none) == WEFT_OK &&
            r->bytes >= WF_NODE_RING_MIN && r->bytes <= WF_NODE_RING_MAX &&
-           !(r->bytes & (r->bytes - 1)) && r->am_max >= 512 && r->am_max <= WF_NET_AM_MAX &&
-           !(r->am_max & 63);
+           wf_contact_is_valid(&r->contact) && r->contact.node && !(r->bytes & (r->bytes - 1)) &&
+           r->am_max >= 512 && r->am_max <= WF_NODE_AM_MAX && !(r->am_max & 63);
 }
 
 static bool line_ok(const struct wf_node_line *l)
@@ -90,18 +96,17 @@ static bool body_ok(const struct wf_node_packet *p)
     case WF_NODE_HELLO: return hello_ok(&p->u.hello);
     case WF_NODE_PROOF: return parameters_ok(&p->u.proof.parameters);
     case WF_NODE_WELCOME:
-        return p->u.welcome.index < 1u << WF_NODE_INDEX_BITS_MAX && p->u.welcome.incarnation;
-    case WF_NODE_REFUSED: return refused_ok(&p->u.refused);
+        return p->u.welcome.index < 1u << WF_NODE_INDEX_BITS_MAX && p->u.welcome.incarnation &&
+               is_service(&p->u.welcome.contact);
+    case WF_NODE_REFUSAL: return refused_ok(&p->u.refused);
     case WF_NODE_RING: return ring_ok(&p->u.ring);
     case WF_NODE_RING_NO: return p->u.ring_no.status < 0;
     case WF_NODE_UNRING:
     case WF_NODE_UNRING_OK: return !p->u.unring.zero;
-    case WF_NODE_NODE:
-        return wf_contact_is_valid(&p->u.node.contact) && wf_contact_is_some(&p->u.node.contact) &&
-               !p->u.node.zero;
+    case WF_NODE_NODE: return is_service(&p->u.node.contact) && !p->u.node.zero;
     case WF_NODE_NODE_OK:
         return p->u.node_ok.status < 0 ? !p->u.node_ok.index
-                                       : !p->u.node_ok.status && p->u.node_ok.index < WF_NODE_NODES;
+                                       : !p->u.node_ok.status && p->u.node_ok.index < WF_NODE_WORDS;
     case WF_NODE_LOG: return line_ok(&p->u.log);
     case WF_NODE_ROW:
         return (p->u.row.index < 1u << WF_NODE_INDEX_BITS_MAX ||
@@ -175,7 +180,7 @@ void wf_node_parameters_here(struct wf_node_parameters *p)
     const struct wf_config *c = wf_config();
     *p = (struct wf_node_parameters){.connections = (uint32_t)c->node_connections,
                                      .index_bits = (uint32_t)c->node_index_bits,
-                                     .am_max = (uint32_t)c->am_max,
+                                     .am_max = WF_NODE_AM_MAX,
                                      .ring = (uint32_t)c->node_ring,
                                      .receives = (uint32_t)c->node_receives,
                                      .encrypt = (uint32_t)c->tcp_encrypt,
@@ -190,7 +195,7 @@ const char *wf_node_parameters_differ(const struct wf_node_parameters *a,
     static const char *const names[] = {
         "WEFT_NODE_CONNECTIONS",
         "WEFT_NODE_INDEX_BITS",
-        "WEFT_AM_MAX",
+        "longest payload",
         "WEFT_NODE_RING",
         "WEFT_NODE_RECEIVES",
         "WEFT_TCP_ENCRYPT",

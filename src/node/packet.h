@@ -21,6 +21,7 @@
 
 #include "base/seqpacket.h"
 #include "transport/address.h"
+#include "transport/node/layout.h"
 
 #define WF_NODE_MAGIC 0x444e4657u /* "WFND" */
 #define WF_NODE_VERSION 1         /* of the packets; part of the socket's name, too */
@@ -32,9 +33,6 @@
 _Static_assert(WF_NODE_FDS <= WF_SEQPACKET_FDS, "room for descriptors");
 
 #define WF_NODE_INDEX_BITS_MAX 12
-#define WF_NODE_NODES 4096 /* words of a service's page: other services that it may know */
-#define WF_NODE_RING_MIN 131072u
-#define WF_NODE_RING_MAX 16777216u
 /* The row of a list that describes the service itself. */
 #define WF_NODE_NO_INDEX UINT32_MAX
 
@@ -42,8 +40,8 @@ enum wf_node_type {
     WF_NODE_HELLO = 1, /* from the client: its role, and its process */
     WF_NODE_CHALLENGE, /* from the service */
     WF_NODE_PROOF,     /* from the client */
-    WF_NODE_WELCOME,   /* from the service: the client is attached */
-    WF_NODE_REFUSED,   /* from the service: it closes this connection */
+    WF_NODE_WELCOME,   /* from the service: the client is attached. fd: the service's page */
+    WF_NODE_REFUSAL,   /* from the service: it closes this connection */
     /* From the client: opens the rings of an endpoint. fds: submit segment, event segment, the
      * endpoint's event descriptor. */
     WF_NODE_RING,
@@ -80,7 +78,7 @@ enum wf_node_transport { WF_NODE_TCP = 1, WF_NODE_RDMA };
 struct wf_node_parameters {
     uint32_t connections;    /* to each other service */
     uint32_t index_bits;     /* at most 1 << index_bits clients */
-    uint32_t am_max;         /* bytes */
+    uint32_t am_max;         /* WF_NODE_AM_MAX */
     uint32_t ring;           /* bytes of each segment of an endpoint */
     uint32_t receives;       /* buffers of the service */
     uint32_t encrypt;        /* 1: what crosses the network is encrypted */
@@ -113,8 +111,10 @@ _Static_assert(sizeof(struct wf_node_proof) == 80, "wire structure");
 
 struct wf_node_welcome {
     uint32_t index;
-    uint32_t incarnation; /* of the service, never 0 */
+    uint32_t incarnation;      /* of the service, never 0 */
+    struct wf_contact contact; /* of the service: the port at which it takes connections */
 };
+_Static_assert(sizeof(struct wf_node_welcome) == 48, "wire structure");
 
 struct wf_node_refused {
     uint32_t reason; /* enum wf_node_reason */
@@ -125,10 +125,11 @@ _Static_assert(sizeof(struct wf_node_refused) == 56, "wire structure");
 
 struct wf_node_ring {
     struct wf_address from;
-    uint32_t bytes; /* of each segment */
+    struct wf_contact contact; /* as other nodes know it */
+    uint32_t bytes;            /* of each segment */
     uint32_t am_max;
 };
-_Static_assert(sizeof(struct wf_node_ring) == 72, "wire structure");
+_Static_assert(sizeof(struct wf_node_ring) == 112, "wire structure");
 
 struct wf_node_unring {
     uint16_t ep;

@@ -149,6 +149,7 @@ static int name_bind(const char *name)
 static int serve(struct node_desk *desk)
 {
     int fd = name_bind(desk->name);
+    enum weft_status status;
     if (fd < 0 && errno == EADDRINUSE) {
         report(WF_NODE_TAKEN);
         return 0;
@@ -158,17 +159,20 @@ static int serve(struct node_desk *desk)
         return 1;
     }
     desk->incarnation = wf_node_incarnation();
-    if (wf_node_desk_init(desk, fd) != WEFT_OK) {
-        report("the service has no memory or descriptor: %s (ulimit -n, ulimit -v)",
-               strerror(errno));
+    status = wf_node_desk_init(desk, fd);
+    if (status != WEFT_OK) {
+        if (status == WEFT_EUNREACH || status == WEFT_EINVAL)
+            report("the service finds no network interface that is up, or none that "
+                   "WEFT_TCP_INTERFACES names");
+        else
+            report("the service has no memory or descriptor: %s (ulimit -n, ulimit -v)",
+                   strerror(errno));
         close(fd);
         return 1;
     }
     report(WF_NODE_STARTED);
-    if (standard_close())
-        wf_node_desk_run(desk);
-    else
-        wf_node_leave(desk);
+    desk->stop = !standard_close();
+    wf_node_desk_run(desk);
     wf_node_desk_fini(desk);
     return 0;
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <weft/weft.h>
 
-#define WF_ADDRESS_VERSION 3
+#define WF_ADDRESS_VERSION 4
 #define WF_KEY_VERSION 5
 #define WF_KEY_PRIVATE UINT64_MAX
 
@@ -39,10 +39,14 @@ _Static_assert(offsetof(struct wf_address, process) == 8, "wire structure");
 /* How other nodes connect to the process of an endpoint. In address bytes the contact follows the
  * address. A process that other nodes cannot reach has no contact. */
 #define WF_CONTACT_IPS 2
+#define WF_CONTACT_INDEXES 4096 /* the most clients of a node's service */
 struct wf_contact {
     uint16_t port; /* TCP; 0: none */
     uint8_t count; /* number of addresses in ip */
-    uint8_t zero[3];
+    /* 1: the process is a client of its node's service, [rdma] is the service's TCP port, and
+     * [index] the process's index there. Else 0, and so is [index]. */
+    uint8_t node;
+    uint16_t index;
     uint16_t rdma;                  /* TCP port for RDMA; 0: none */
     uint8_t ip[WF_CONTACT_IPS][16]; /* IPv6 or IPv4-mapped addresses, the best first */
 };
@@ -136,6 +140,12 @@ _Static_assert(sizeof(struct wf_key) <= WEFT_KEY_MAX, "public limit");
 #error "wire structures are little-endian: add byte swapping to address.h, ring.h and packet.c"
 #endif
 
+/* The TCP port at which the process takes connections for RDMA; 0: none. */
+static inline uint16_t wf_contact_rdma(const struct wf_contact *c)
+{
+    return c->node ? 0 : c->rdma;
+}
+
 static inline int wf_contact_is_some(const struct wf_contact *c)
 {
     return c->port || c->rdma;
@@ -143,9 +153,8 @@ static inline int wf_contact_is_some(const struct wf_contact *c)
 
 static inline int wf_contact_is_valid(const struct wf_contact *c)
 {
-    for (size_t i = 0; i < sizeof c->zero; i++)
-        if (c->zero[i])
-            return 0;
+    if (c->node > 1 || c->index >= (c->node ? WF_CONTACT_INDEXES : 1) || (c->node && !c->rdma))
+        return 0;
     return wf_contact_is_some(c) ? c->count >= 1 && c->count <= WF_CONTACT_IPS : !c->count;
 }
 

@@ -590,6 +590,7 @@ struct wf_transport {
 extern const struct wf_transport wf_loop_transport;
 extern const struct wf_transport wf_shm_transport;
 #ifdef WF_HAVE_TCP
+extern const struct wf_transport wf_node_transport;
 extern const struct wf_transport wf_tcp_transport;
 #endif
 #ifdef WF_HAVE_VERBS

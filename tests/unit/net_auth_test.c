@@ -240,7 +240,7 @@ static void test_hello(void **state)
     BAD_HELLO(contact.count = 0);
     BAD_HELLO(contact.count = WF_CONTACT_IPS + 1);
     BAD_HELLO(contact.count = 255);
-    BAD_HELLO(contact.zero[2] = 1);
+    BAD_HELLO(contact.index = 1);
     BAD_HELLO(contact.ip[1][0] = 1); /* beyond count */
     t.hello.greeting.version = WF_NET_VERSION + 1;
     assert_int_equal(wf_net_greeting_parse(&t.hello, WF_NET_HELLO, 0, &g), WEFT_EVERSION);

@@ -71,7 +71,7 @@ static void test_address(void **state)
     wf_node_scope_here(&here);
     wf_node_service_address(key, &here, 4711, 5, &a);
     assert_true(a.version == WF_ADDRESS_VERSION && a.size == 64 && !a.ep && a.ep_gen == 5);
-    assert_true(!a.process.pid && !a.process.start && a.process.uid == here.uid);
+    assert_true(a.process.pid == 1 && !a.process.start && a.process.uid == here.uid);
     wf_node_service_address(key, &here, 4711, 6, &b);
     assert_memory_equal(&a.process, &b.process, sizeof a.process); /* its successor's */
     wf_node_service_address(key, &here, 4712, 5, &b);

@@ -9,7 +9,8 @@
 #include "base/log.h"
 #include "node/packet.h"
 
-static const int fds_of_type[WF_NODE_TYPES] = {[WF_NODE_RING] = 3, [WF_NODE_RING_OK] = 1};
+static const int fds_of_type[WF_NODE_TYPES] = {
+    [WF_NODE_WELCOME] = 1, [WF_NODE_RING] = 3, [WF_NODE_RING_OK] = 1};
 static const uint8_t key[WF_NODE_KEY] = "node_packet_test", other_key[WF_NODE_KEY] = "another";
 
 /* A packet of [type] that is right in all its fields. */
@@ -22,12 +23,15 @@ static struct wf_node_packet good(unsigned type)
         p.u.hello.self.pid = 1;
     }
     if (type == WF_NODE_WELCOME)
-        p.u.welcome.incarnation = 1;
-    if (type == WF_NODE_REFUSED)
+        p.u.welcome = (struct wf_node_welcome){.incarnation = 1, .contact = {7, 1}};
+    if (type == WF_NODE_REFUSAL)
         p.u.refused.reason = WF_NODE_REFUSED_BUSY;
     if (type == WF_NODE_RING)
         p.u.ring = (struct wf_node_ring){
-            {.version = WF_ADDRESS_VERSION, .size = 64, .process = {.pid = 1}}, 262144, 4096};
+            {.version = WF_ADDRESS_VERSION, .size = 64, .process = {.pid = 1}},
+            {.count = 1, .node = 1, .rdma = 7},
+            262144,
+            4096};
     if (type == WF_NODE_RING_NO)
         p.u.ring_no.status = WEFT_ELIMIT;
     if (type == WF_NODE_NODE)
@@ -131,10 +135,12 @@ static void test_fields(void **state)
     BAD(WF_NODE_WELCOME, u.welcome.incarnation = 0);
     GOOD(WF_NODE_WELCOME, u.welcome.index = 4095);
     BAD(WF_NODE_WELCOME, u.welcome.index = 4096);
-    BAD(WF_NODE_REFUSED, u.refused.reason = 0);
-    BAD(WF_NODE_REFUSED, u.refused.reason = WF_NODE_REASONS);
-    BAD(WF_NODE_REFUSED, u.refused.ends = 2);
-    BAD(WF_NODE_REFUSED, u.refused.parameters.zero[0] = 1);
+    BAD(WF_NODE_WELCOME, u.welcome.contact.port = 0);
+    BAD(WF_NODE_WELCOME, u.welcome.contact.rdma = 1);
+    BAD(WF_NODE_REFUSAL, u.refused.reason = 0);
+    BAD(WF_NODE_REFUSAL, u.refused.reason = WF_NODE_REASONS);
+    BAD(WF_NODE_REFUSAL, u.refused.ends = 2);
+    BAD(WF_NODE_REFUSAL, u.refused.parameters.zero[0] = 1);
     GOOD(WF_NODE_RING, u.ring.bytes = WF_NODE_RING_MAX);
     BAD(WF_NODE_RING, u.ring.bytes = WF_NODE_RING_MIN / 2);
     BAD(WF_NODE_RING, u.ring.bytes = 2 * WF_NODE_RING_MAX);
@@ -143,6 +149,11 @@ static void test_fields(void **state)
     BAD(WF_NODE_RING, u.ring.am_max = 513);
     BAD(WF_NODE_RING, u.ring.am_max = 32768);
     BAD(WF_NODE_RING, u.ring.from.version++);
+    GOOD(WF_NODE_RING, u.ring.contact.index = 4095);
+    BAD(WF_NODE_RING, u.ring.contact.index = 4096);
+    BAD(WF_NODE_RING, u.ring.contact.node = 2);
+    BAD(WF_NODE_RING, u.ring.contact.node = 0);
+    BAD(WF_NODE_RING, u.ring.contact.rdma = 0);
     BAD(WF_NODE_RING, u.ring.from.process.pid = 0);
     BAD(WF_NODE_RING_NO, u.ring_no.status = 0);
     BAD(WF_NODE_RING_NO, u.ring_no.status = WEFT_AGAIN);
@@ -150,8 +161,9 @@ static void test_fields(void **state)
     BAD(WF_NODE_UNRING_OK, u.unring.zero = 1);
     BAD(WF_NODE_NODE, u.node.contact.port = 0);
     BAD(WF_NODE_NODE, u.node.contact.count = 3);
+    BAD(WF_NODE_NODE, u.node.contact.rdma = 1);
     BAD(WF_NODE_NODE, u.node.zero = 1);
-    BAD(WF_NODE_NODE_OK, u.node_ok.index = WF_NODE_NODES);
+    BAD(WF_NODE_NODE_OK, u.node_ok.index = WF_NODE_WORDS);
     BAD(WF_NODE_NODE_OK, u.node_ok.status = 1);
     GOOD(WF_NODE_NODE_OK, u.node_ok.status = WEFT_ELIMIT);
     BAD(WF_NODE_NODE_OK, u.node_ok = ((struct wf_node_other_ok){1, WEFT_ELIMIT}));
@@ -229,14 +241,14 @@ static void test_macs(void **state)
 static void test_parameters(void **state)
 {
     static const char *const names[] = {
-        "WEFT_NODE_CONNECTIONS", "WEFT_NODE_INDEX_BITS", "WEFT_AM_MAX", "WEFT_NODE_RING",
-        "WEFT_NODE_RECEIVES",    "WEFT_TCP_ENCRYPT",     "transport ",  "version "};
+        "WEFT_NODE_CONNECTIONS", "WEFT_NODE_INDEX_BITS", "longest payload", "WEFT_NODE_RING",
+        "WEFT_NODE_RECEIVES",    "WEFT_TCP_ENCRYPT",     "transport ",      "version "};
     struct wf_node_parameters a, b;
     uint32_t mine, theirs;
     (void)state;
     wf_node_parameters_here(&a);
     assert_null(wf_node_parameters_differ(&a, &a, &mine, &theirs));
-    assert_true(a.connections == 4 && a.index_bits == 9 && a.am_max == 4096 && a.ring == 262144);
+    assert_true(a.connections == 4 && a.index_bits == 9 && a.am_max == 32704 && a.ring == 262144);
     assert_true(a.receives == 2048 && !a.encrypt && a.transport == WF_NODE_TCP);
     for (size_t i = 0; i < 8; i++) {
         const char *name;

@@ -200,7 +200,7 @@ static void part_mates(void)
 {
     char text[256], *end = text, *word, *rest = NULL;
     const char *have = gasnet_getenv("WEFT_TRANSPORTS");
-    snprintf(text, sizeof text, "%s", have && *have ? have : "loop,shm,rdma,tcp");
+    snprintf(text, sizeof text, "%s", have && *have ? have : "loop,shm,node,rdma,tcp");
     have = strdup(text);
     if (!have)
         return;

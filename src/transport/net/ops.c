@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "transport/net/channel.h"
+#include "transport/unmapped.h"
 
 /* Returns the session with the peer. Makes the session for the first message. Returns NULL with the
  * reason in *why if the peer is down or there is no memory. */
@@ -264,28 +265,13 @@ enum weft_status wf_net_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, si
     return WEFT_EUNREACH;
 }
 
-/* Nothing is mapped and no message is sent, since the target checks each access. The caller also
- * compares a generation word before each access. This function allocates a word that never changes,
- * so this comparison always succeeds. */
 enum weft_status wf_net_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
                                    struct weft_remote *remote, void **cookie)
 {
-    struct net_peer *peer = NET_OF(tpeer, net_peer);
-    uint64_t *word;
+    const struct net_peer *peer = NET_OF(tpeer, net_peer);
     if (peer->status != WEFT_OK)
         return (enum weft_status)peer->status;
-    if (key->token != peer->token[0])
-        return WEFT_EKEY;
-    word = malloc(sizeof *word);
-    if (!word)
-        return WEFT_ENOMEM;
-    *word = key->gen;
-    remote->length = key->length;
-    remote->gen_word = word;
-    remote->gen = key->gen;
-    remote->access = key->access;
-    *cookie = word;
-    return WEFT_OK;
+    return wf_remote_unmapped(peer->token[0], key, remote, cookie);
 }
 
 void wf_net_remote_unmap(struct wf_tpeer *tpeer, void *cookie)

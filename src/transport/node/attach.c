@@ -27,6 +27,7 @@ struct node_attempt {
     uint32_t held, last;
     unsigned starts, pause_ms;
     uint64_t limit_ns;       /* when the service first had no descriptor or memory; 0: never */
+    int page_fd;             /* that came with WELCOME, or -1 */
     enum weft_status status; /* FAILED: the result */
     char why[512];           /* and why there is no service, and what to change */
 };
@@ -77,13 +78,15 @@ static void pause_for_service(struct node_attempt *a)
 }
 
 /* Receive the next packet. Returns as wf_node_packet_recv, but AGAIN if the time is over. */
-static enum weft_status receive(const struct node_attempt *a, int sock, struct wf_node_packet *p)
+static enum weft_status receive(struct node_attempt *a, int sock, struct wf_node_packet *p)
 {
     int fds[WF_NODE_FDS], nfds = 0;
     enum weft_status status = WEFT_AGAIN;
     while (status == WEFT_AGAIN && sock_wait(a, sock))
         status = wf_node_packet_recv(sock, p, fds, &nfds);
-    if (status == WEFT_OK)
+    if (status == WEFT_OK && p->type == WF_NODE_WELCOME && nfds == 1 && a->page_fd < 0)
+        a->page_fd = fds[0];
+    else if (status == WEFT_OK)
         wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
     return status;
 }
@@ -161,7 +164,7 @@ static enum outcome answered(struct node_attempt *a, int sock, unsigned want,
             pid, p->version, WF_NODE_VERSION);
     default: return fail(a, WEFT_EPROTO, "process %d has the service's name, but is none", pid);
     }
-    if (p->type == WF_NODE_REFUSED)
+    if (p->type == WF_NODE_REFUSAL)
         return refused(a, sock, &p->u.refused);
     if (p->type == WF_NODE_LOG) /* the service sends the fault, and closes */
         return fail(a, WEFT_EPROTO, "the service, process %d, reports: %s", pid, p->u.log.text);
@@ -180,6 +183,7 @@ static enum outcome greet(struct node_attempt *a, int sock)
     wf_node_packet_init(&hello, WF_NODE_HELLO);
     hello.u.hello = (struct wf_node_hello){
         .role = WF_NODE_ATTACH, .held = a->held, .last = a->last, .self = a->params->self};
+    hello.flags = a->params->membarrier ? WF_NODE_MEMBARRIER : 0;
     wf_node_nonce(hello.u.hello.nonce);
     if (wf_node_packet_send(sock, &hello, NULL, 0) && errno != EPIPE && errno != ECONNRESET)
         return fail(a, WEFT_ESYSTEM, "cannot send to the service: %s", strerror(errno));
@@ -196,11 +200,16 @@ static enum outcome greet(struct node_attempt *a, int sock)
     if (wf_node_packet_send(sock, &proof, NULL, 0) && errno != EPIPE && errno != ECONNRESET)
         return fail(a, WEFT_ESYSTEM, "cannot send to the service: %s", strerror(errno));
     o = answered(a, sock, WF_NODE_WELCOME, &welcome);
-    if (o == ATTACHED) {
-        a->link->index = welcome.u.welcome.index;
-        a->link->incarnation = welcome.u.welcome.incarnation;
-    }
-    return o;
+    if (o != ATTACHED)
+        return o;
+    if (a->page_fd < 0)
+        return fail(a, WEFT_ELIMIT, "this process has no descriptor left (ulimit -n)");
+    a->link->index = welcome.u.welcome.index;
+    a->link->incarnation = welcome.u.welcome.incarnation;
+    a->link->contact = welcome.u.welcome.contact;
+    a->link->membarrier = a->params->membarrier && welcome.flags & WF_NODE_MEMBARRIER;
+    a->link->page_fd = a->page_fd;
+    return ATTACHED;
 }
 
 /* Look at the process that listens before anything is sent. Its pidfd is opened before HELLO goes
@@ -251,6 +260,9 @@ static enum outcome connect_once(struct node_attempt *a)
     close(sock);
     if (a->link->pidfd >= 0)
         close(a->link->pidfd);
+    if (a->page_fd >= 0)
+        close(a->page_fd);
+    a->page_fd = -1;
     return o;
 }
 
@@ -275,7 +287,8 @@ static void link_close(struct wf_node_link *link)
 {
     close(link->sock);
     close(link->pidfd);
-    link->sock = link->pidfd = -1;
+    close(link->page_fd);
+    link->sock = link->pidfd = link->page_fd = -1;
 }
 
 static void link_in_child(struct wf_fork_item *item)
@@ -292,13 +305,14 @@ enum weft_status wf_node_attach(const struct wf_node_attach_params *params,
                              .link = link,
                              .held = params->held,
                              .last = params->last,
+                             .page_fd = -1,
                              .pause_ms = PAUSE_MIN_MS};
     struct wf_node_scope place;
     enum outcome o = AGAIN;
     a.status = wf_node_mac_init();
     if (a.status != WEFT_OK)
         return a.status;
-    *link = (struct wf_node_link){.sock = -1, .pidfd = -1};
+    *link = (struct wf_node_link){.sock = -1, .pidfd = -1, .page_fd = -1};
     wf_node_scope_here(&place);
     wf_node_socket_name(params->key, &place, params->name, a.name);
     while (o == AGAIN || o == NOBODY) {
@@ -337,6 +351,8 @@ enum weft_status wf_node_hear(struct wf_node_link *link)
                                                                                 : WEFT_EPROTO;
         if (status != WEFT_OK)
             return WEFT_EPROTO;
+        if (link->answer && link->answer(link, &p, fds, nfds))
+            continue;
         wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
         if (p.type == WF_NODE_BYE)
             return WEFT_ECLOSED;

@@ -18,16 +18,24 @@ struct wf_node_attach_params {
     struct wf_node_parameters parameters;
     uint32_t held;     /* index that the context had from an earlier service, plus 1; 0: none */
     uint32_t last;     /* incarnation of that service; 0: none */
+    bool membarrier;   /* this process has registered for membarrier(2) */
     uint64_t until_ns; /* wf_now_ns() at which the attempt ends */
 };
 
 struct wf_node_link {
     struct wf_fork_item fork; /* a forked child closes its copies */
     int sock;
-    int pidfd; /* of the service: readable when it has ended */
+    int pidfd;   /* of the service: readable when it has ended */
+    int page_fd; /* the service's page: wf_shared_map */
     pid_t pid;
     uint32_t index;
     uint32_t incarnation;
+    struct wf_contact contact; /* of the service */
+    bool membarrier;           /* both processes have registered for membarrier(2) */
+    /* NULL, or takes an answer to RING, UNRING or NODE: wf_node_hear calls it. Returns false if the
+     * packet is none; else it has taken over the descriptors. */
+    bool (*answer)(struct wf_node_link *link, const struct wf_node_packet *packet, const int *fds,
+                   int nfds);
 };
 
 /* Attach to the service of the job on this node, and start it if there is none. [link] is the

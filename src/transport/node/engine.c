@@ -163,6 +163,7 @@ static int flows_fail(struct node_client *c)
                 wf_node_flow_end(c, f, c->failed);
                 events++;
             }
+    wf_node_senders_lost(c, true);
     return events;
 }
 
@@ -175,15 +176,15 @@ int wf_node_client_poll(struct node_client *c, uint64_t now_ns, int budget)
         events += wf_node_bell_read(c);
     events += wf_node_sessions_look(c);
     events += wf_node_client_post(c);
-    if (c->wants_room && (events || wf_load_relaxed(&c->event->taken) != c->taken)) {
-        c->wants_room = false;
+    if (c->wants_room && (events || c->has_room || wf_load_relaxed(&c->event->taken) != c->taken)) {
+        c->wants_room = c->has_room = false;
         events++;
     }
     events += wf_node_events_poll(c, budget);
     if (!wf_list_empty(&c->ending))
         events += wf_node_flows_ending(c);
     if (c->lost && (int32_t)(c->head - c->lost_at) >= 0)
-        wf_node_senders_lost(c);
+        wf_node_senders_lost(c, false);
     return __builtin_expect(c->failed, WEFT_OK) ? events + flows_fail(c) : events;
 }
 
@@ -206,7 +207,8 @@ bool wf_node_client_pending(const struct node_client *c)
     uint64_t ready = wf_load_acquire(&c->event->entries[c->head & (c->lines - 1)].ready);
     return wf_load_acquire(&c->event->bell.rung) ||
            wf_load_acquire(&c->page->changes) != c->changes || wf_shm_is_ready(ready, c->head) ||
-           wf_load_acquire(&c->event->status) ||
+           wf_load_acquire(&c->event->status) || !wf_list_empty(&c->ending) ||
+           (c->wants_room && c->has_room) ||
            ((c->wants_room || !wf_list_empty(&c->due)) &&
             wf_load_acquire(&c->event->taken) != c->taken);
 }

@@ -136,8 +136,8 @@ struct node_client {
     uint16_t attempts[WF_NODE_SLOTS];
     uint64_t slots_free[WF_NODE_SLOTS / 64];
     struct wf_list idle, refused, due, ending;
-    uint32_t changes; /* of the page, seen */
-    bool wants_room;
+    uint32_t changes;          /* of the page, seen */
+    bool wants_room, has_room; /* a send returned AGAIN; another one would not */
     /* A service may have been lost: its senders end at position [lost_at] of the event ring. */
     bool lost;
     uint32_t lost_at;
@@ -209,6 +209,8 @@ void wf_node_client_fail(struct node_client *c, const char *what);
 /* Returns the flow to [to], which is made if there is none, or NULL without memory. */
 struct node_flow *wf_node_flow_find(struct node_client *c, const struct node_target *to,
                                     bool is_reply);
+/* The flow of requests to the endpoint of [tag], or NULL. */
+struct node_flow *wf_node_flow_lookup(const struct node_client *c, uint64_t tag);
 /* The answer to [resolve]. */
 void wf_node_flow_resolve(struct node_client *c, struct node_flow *flow, uint16_t word);
 /* Prepare an attempt: slot, record, session. Returns false if the flow has to wait. */
@@ -278,7 +280,7 @@ int wf_node_events_poll(struct node_client *c, int budget);
 int wf_node_place_look(struct node_client *c, uint32_t place);
 void wf_node_place_free(struct node_client *c, uint32_t place);
 void wf_node_senders_free(struct node_client *c);
-/* End the senders whose services are lost. */
-void wf_node_senders_lost(struct node_client *c);
+/* End the senders whose services are lost, or all of them. */
+void wf_node_senders_lost(struct node_client *c, bool all);
 
 #endif

@@ -66,6 +66,7 @@ void wf_node_senders_free(struct node_client *c)
     for (uint32_t i = 0; c->senders && i <= c->sender_mask; i++)
         for (struct node_sender *s = c->senders[i], *next; s; s = next) {
             next = s->next_sender;
+            c->ops->gone(c->owner, s);
             free(s);
         }
     free(c->senders);
@@ -138,15 +139,15 @@ static void sender_end(struct node_client *c, struct node_sender *s)
     free(s);
 }
 
-void wf_node_senders_lost(struct node_client *c)
+void wf_node_senders_lost(struct node_client *c, bool all)
 {
     c->lost = false;
     for (uint32_t i = 0; i <= c->sender_mask; i++)
         for (struct node_sender *s = c->senders[i], *next; s; s = next) {
             next = s->next_sender;
-            if (s->word < WF_NODE_WORDS &&
-                wf_load_acquire(&c->page->words[s->word]) >> 32 == WF_NODE_LOST) /* "page" */
-                sender_end(c, s);
+            if (all || (s->word < WF_NODE_WORDS &&
+                        wf_load_acquire(&c->page->words[s->word]) >> 32 == WF_NODE_LOST))
+                sender_end(c, s); /* "page" */
         }
 }
 

@@ -26,9 +26,14 @@
 #ifndef WF_NODE_LAYOUT_H
 #define WF_NODE_LAYOUT_H
 
+#include <weft/weft.h>
+
 #include "base/util.h"
 #include "transport/ring/line.h"
 
+/* The longest payload between clients. A context chooses the am_max of what it sends, so a service
+ * and all endpoints take the longest that any context may choose. */
+#define WF_NODE_AM_MAX WEFT_AM_MAX_MOST
 #define WF_NODE_RING_MIN (128u << 10)
 #define WF_NODE_RING_MAX (16u << 20)
 #define WF_NODE_SLOTS 256

@@ -6,16 +6,20 @@
 
 #include "transport/ring/sleep.h"
 
-static bool ring_has_room(struct node_client *c)
+/* Load what the service has consumed. Returns false if there is no room. */
+static bool taken_load(struct node_client *c)
 {
-    if (c->tail - c->taken < c->lines)
-        return true;
     c->taken = wf_load_acquire(&c->event->taken); /* "taken" */
     if (c->tail - c->taken > c->lines) {
         wf_node_client_fail(c, "it consumed entries that were not written");
         return false;
     }
     return c->tail - c->taken < c->lines;
+}
+
+static bool ring_has_room(struct node_client *c)
+{
+    return c->tail - c->taken < c->lines || taken_load(c);
 }
 
 static uint8_t *block_at(struct node_client *c, uint32_t where)
@@ -30,7 +34,9 @@ static uint32_t blocks_of(uint32_t bytes)
 
 static void body_write(uint8_t *to, const struct wf_am_out *out)
 {
-    if (out->len <= WF_NODE_SUBMIT_DATA)
+    if (out->pieces)
+        wf_am_pieces_copy(to, out);
+    else if (out->len <= WF_NODE_SUBMIT_DATA)
         wf_copy_small(to, out->data, out->len);
     else
         memcpy(to, out->data, out->len);
@@ -146,6 +152,8 @@ int wf_node_client_post(struct node_client *c)
         wf_list_append(&c->due, &flow->due_item);
         n += wf_node_flow_post(c, flow);
     }
+    if (!wf_list_empty(&c->due))
+        (void)taken_load(c); /* so that more room than now is noticed (wf_node_client_pending) */
     return n;
 }
 
@@ -154,6 +162,9 @@ static enum weft_status again(struct node_client *c)
     if (c->failed)
         return c->failed;
     c->wants_room = true;
+    /* What the service has consumed before is no news: the ring was not what had no room. */
+    if (c->tail - c->taken < c->lines)
+        (void)taken_load(c);
     return WEFT_AGAIN;
 }
 
@@ -180,13 +191,18 @@ static void place_claim(struct node_client *c, struct node_flow *flow, struct no
     wf_store_relaxed(&p->waits, c->uses);
 }
 
+/* May a message be added to the journal? If the flow has no attempt under way, because its service
+ * is not known yet or away, the message waits there. */
 static inline bool may_send(struct node_client *c, struct node_flow *flow, uint32_t body)
 {
     uint32_t sent = flow->next - flow->low;
-    return flow->posted == flow->next && !flow->refused && !flow->ending && sent < WF_NODE_WINDOW &&
-           flow->bytes + body <= c->size / 4 && (c->sent_bytes <= 4u * c->size || !sent) &&
-           (flow->live || wf_node_flow_begin(c, flow)) && ring_has_room(c) &&
-           wf_node_journal_open(c, flow);
+    if (flow->refused || flow->ending || sent >= WF_NODE_WINDOW ||
+        flow->bytes + body > c->size / 4 || (c->sent_bytes > 4u * c->size && sent) ||
+        !wf_node_journal_open(c, flow))
+        return false;
+    if (!flow->live && (flow->posted != flow->next || !wf_node_flow_begin(c, flow)))
+        return true;
+    return flow->posted == flow->next && ring_has_room(c);
 }
 
 enum weft_status wf_node_client_send(struct node_client *c, struct node_flow *flow,
@@ -214,7 +230,10 @@ enum weft_status wf_node_client_send(struct node_client *c, struct node_flow *fl
     body_write(where == WF_NODE_NO_BLOCK ? r->data : block_at(c, where), out);
     if (out->reply_max)
         place_claim(c, flow, r, reply_at, reply);
-    entry_post(c, flow, r);
+    if (flow->live)
+        entry_post(c, flow, r);
+    else if (!wf_node_is_due(flow))
+        wf_list_append(&c->due, &flow->due_item);
     return WEFT_OK;
 }
 

@@ -26,7 +26,7 @@
 /* ---- the program ---- */
 
 /* Where the program is, seen from the library's folder: installed; in a build folder. */
-static const char *const beside[] = {WF_NODE_BESIDE, "../tools/weft/weft-node"};
+static const char *const beside[] = {WF_NODE_PROGRAM_BESIDE, "../tools/weft/weft-node"};
 
 static void program_find(char *path, size_t room)
 {

@@ -44,6 +44,11 @@ static struct node_flow *lookup(const struct node_client *c, uint64_t tag, bool 
     return flow;
 }
 
+struct node_flow *wf_node_flow_lookup(const struct node_client *c, uint64_t tag)
+{
+    return lookup(c, tag, false);
+}
+
 struct node_flow *wf_node_flow_find(struct node_client *c, const struct node_target *to,
                                     bool is_reply)
 {
@@ -70,7 +75,7 @@ void wf_node_flow_resolve(struct node_client *c, struct node_flow *flow, uint16_
 {
     flow->to.word = word;
     flow->asked = false;
-    c->wants_room = true;
+    c->has_room = true;
 }
 
 /* ---- slots ---- */
@@ -147,7 +152,8 @@ bool wf_node_flow_begin(struct node_client *c, struct node_flow *flow)
     uint64_t word;
     if (flow->to.word >= WF_NODE_WORDS) {
         ask(c, flow);
-        return false;
+        if (flow->to.word >= WF_NODE_WORDS)
+            return false;
     }
     word = wf_load_acquire(&c->page->words[flow->to.word]); /* "page" */
     if (word >> 32 != WF_NODE_UP || (flow->slot < 0 && !slot_take(c, flow)))

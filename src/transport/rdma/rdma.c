@@ -154,7 +154,7 @@ static enum weft_status rdma_reach(struct wf_tctx *tctx, const struct wf_address
                                    const char **why)
 {
     *why = "its address names no RDMA device";
-    return contact->rdma ? wf_net_reach(tctx, from, to, contact, why) : WEFT_EUNREACH;
+    return wf_contact_rdma(contact) ? wf_net_reach(tctx, from, to, contact, why) : WEFT_EUNREACH;
 }
 
 /* ---- progress ---- */

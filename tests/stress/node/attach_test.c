@@ -272,8 +272,8 @@ static void another_job(void)
 static void other_parameters(void)
 {
     static const char *const names[] = {
-        "WEFT_NODE_CONNECTIONS", "WEFT_NODE_INDEX_BITS", "WEFT_AM_MAX", "WEFT_NODE_RING",
-        "WEFT_NODE_RECEIVES",    "WEFT_TCP_ENCRYPT",     "transport",   "version of the memory"};
+        "WEFT_NODE_CONNECTIONS", "WEFT_NODE_INDEX_BITS", "longest",   "WEFT_NODE_RING",
+        "WEFT_NODE_RECEIVES",    "WEFT_TCP_ENCRYPT",     "transport", "version of the memory"};
     struct wf_node_link link, refused;
     near_begin();
     near_attach(key, &link);
@@ -326,7 +326,7 @@ static void full(void)
 /* A client that gives its service few descriptors. */
 static void poor_main(int sock, void *arg)
 {
-    struct rlimit few = {20, 20};
+    struct rlimit few = {32, 32}; /* the service itself needs about 18 */
     CHECK(!setrlimit(RLIMIT_NOFILE, &few));
     client_main(sock, arg);
 }

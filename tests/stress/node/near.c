@@ -3,11 +3,13 @@
 #include "near.h"
 
 #include <errno.h>
+#include <net/if.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -23,10 +25,24 @@ const char *near_program;
 bool near_alone;
 static uid_t service_uid; /* this process may become another user */
 
+/* Services listen, and a new network namespace has no interface that is up. */
+static void loopback_up(void)
+{
+    struct ifreq lo = {.ifr_name = "lo"};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    CHECK(fd >= 0 && !ioctl(fd, SIOCGIFFLAGS, &lo));
+    lo.ifr_flags |= IFF_UP;
+    CHECK(!ioctl(fd, SIOCSIFFLAGS, &lo));
+    close(fd);
+}
+
 void near_begin(void)
 {
     service_uid = geteuid();
     near_alone = !unshare(CLONE_NEWNET);
+    if (near_alone)
+        loopback_up();
+    CHECK(!setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1)); /* nothing listens beyond this host */
     CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0));
 }
 

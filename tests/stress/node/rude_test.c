@@ -101,8 +101,9 @@ static void garbage(void)
     p.u.ring = (struct wf_node_ring){.from = {.version = WF_ADDRESS_VERSION,
                                               .size = sizeof(struct wf_address),
                                               .process = hello.u.hello.self},
+                                     .contact = {.count = 1, .node = 1, .rdma = 7},
                                      .bytes = WF_NODE_RING_MIN,
-                                     .am_max = 4096};
+                                     .am_max = WF_NODE_AM_MAX};
     is_failed(&p, sizeof p, 3, "type 6");
     CHECK(fds_of(link.pid) == before && near_clients(key) == 1);
     CHECK_STATUS(wf_node_hear(&link), WEFT_OK);

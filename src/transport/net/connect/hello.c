@@ -42,7 +42,7 @@ static bool all_zero(const void *bytes, size_t len)
 static bool contact_ok(const struct wf_contact *c)
 {
     size_t used = c->count * sizeof c->ip[0];
-    return wf_contact_is_valid(c) && c->port &&
+    return wf_contact_is_valid(c) && c->port && !c->node &&
            all_zero((const uint8_t *)c->ip + used, sizeof c->ip - used);
 }
 

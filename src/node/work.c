@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The moving thread: its jobs, its turns, and how it sleeps. */
+#define _GNU_SOURCE
+#include "node/work.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "config/config.h"
+#include "mem/shared.h"
+#include "transport/ring/sleep.h"
+
+#define EXPECT_ROWS 65536
+#define WAITERS 4096
+#define STACK (256u << 10)
+/* How long the thread looks for messages before it sleeps. Going to sleep and being woken takes
+ * 5 to 10 us, and a client that answers at once has answered by then. */
+#define LOOK_NS 20000u
+#define LOOKS_PER_CLOCK 16
+
+static WF_ACQUIRES(node_work_lock_class) void lock(struct node_work *work)
+{
+    pthread_mutex_lock(&work->lock);
+}
+
+static WF_RELEASES(node_work_lock_class) void unlock(struct node_work *work)
+{
+    pthread_mutex_unlock(&work->lock);
+}
+
+static void ring(int fd)
+{
+    const uint64_t one = 1;
+    if (write(fd, &one, sizeof one) < 0 && errno != EAGAIN) /* EAGAIN: it is readable as it is */
+        wf_error("cannot wake a thread or a client: %s", strerror(errno));
+}
+
+/* ---- jobs ---- */
+
+void wf_node_work_ask(struct node_work *work, struct node_job *job)
+{
+    lock(work);
+    wf_list_append(&work->asked, &job->item);
+    atomic_store_explicit(&work->has_asked, true, memory_order_release);
+    unlock(work);
+    ring(work->bell_fd);
+}
+
+struct node_job *wf_node_work_done(struct node_work *work)
+{
+    struct wf_list *item;
+    lock(work);
+    item = wf_list_pop(&work->done);
+    unlock(work);
+    return item ? wf_container_of(item, struct node_job, item) : NULL;
+}
+
+static void finish(struct node_work *work, struct node_job *job)
+{
+    lock(work);
+    wf_list_append(&work->done, &job->item);
+    unlock(work);
+    ring(work->done_fd);
+}
+
+void wf_node_work_failed(struct node_work *work, struct desk_ring *r)
+{
+    atomic_store_explicit(&r->bad, true, memory_order_release);
+    ring(work->done_fd);
+}
+
+static void attach(struct node_work *work, struct desk_ring *r)
+{
+    r->status = wf_node_port_attach(work->mover, &r->params, &r->port);
+    if (r->status == WEFT_OK)
+        r->port->user = r;
+}
+
+static void detach(struct node_work *work, struct desk_ring *r)
+{
+    if (!r->port)
+        return;
+    r->ending->end.tag = r->port->tag;
+    wf_list_append(&work->endings, &r->ending->item);
+    r->ending = NULL;
+    wf_node_port_detach(r->port);
+    r->port = NULL;
+}
+
+static void job_do(struct node_work *work, struct node_job *job)
+{
+    struct desk_other *other;
+    switch (job->kind) {
+    case NODE_JOB_ATTACH: attach(work, wf_container_of(job, struct desk_ring, job)); break;
+    case NODE_JOB_DETACH: detach(work, wf_container_of(job, struct desk_ring, job)); break;
+    case NODE_JOB_OTHER:
+        other = wf_container_of(job, struct desk_other, job);
+        other->status = wf_node_other_find(work, &other->address, &other->contact, &other->word);
+        break;
+    }
+    finish(work, job);
+}
+
+static int jobs_do(struct node_work *work)
+{
+    struct wf_list asked, *item;
+    int n = 0;
+    lock(work);
+    atomic_store_explicit(&work->has_asked, false, memory_order_relaxed);
+    wf_list_take(&asked, &work->asked);
+    unlock(work);
+    for (; (item = wf_list_pop(&asked)); n++)
+        job_do(work, wf_container_of(item, struct node_job, item));
+    return n;
+}
+
+/* ---- turns ---- */
+
+static int endings_send(struct node_work *work)
+{
+    int n = 0;
+    while (!wf_list_empty(&work->endings)) {
+        struct node_ending *e = wf_container_of(work->endings.next, struct node_ending, item);
+        if (!wf_node_end_send(work->mover, &e->end))
+            break;
+        wf_list_remove(&e->item);
+        free(e);
+        n++;
+    }
+    return n;
+}
+
+static int turn(struct node_work *work)
+{
+    int n = 0;
+    if (atomic_load_explicit(&work->has_asked, memory_order_acquire))
+        n += jobs_do(work);
+    n += wf_node_mover_turn(work->mover);
+    if (!wf_list_empty(&work->endings))
+        n += endings_send(work);
+    return n + wf_node_others_poll(work);
+}
+
+/* Clients ring the bell once for each time that the page says that this thread sleeps. The bell is
+ * watched edge-triggered, so that nothing has to be read from a descriptor that clients have. */
+static void sleep_until_event(struct node_work *work)
+{
+    struct epoll_event ev[8];
+    uint64_t count;
+    int n;
+    wf_sleep_set(&work->page->sleep_epoch, &work->epoch, true);
+    if (wf_sleep_barrier(work->membarrier) && !wf_node_mover_pending(work->mover) &&
+        !atomic_load_explicit(&work->has_asked, memory_order_acquire) &&
+        !atomic_load_explicit(&work->stop, memory_order_acquire) &&
+        work->tep->transport->arm(work->tep) == WEFT_OK) {
+        n = epoll_wait(work->epoll_fd, ev, WF_ARRAY_LEN(ev), -1);
+        if (n > 0 && read(work->event_fd, &count, sizeof count) < 0)
+            n = 0; /* not that descriptor */
+        work->tep->transport->disarm(work->tep);
+    }
+    wf_sleep_set(&work->page->sleep_epoch, &work->epoch, false);
+}
+
+static void *work_main(void *arg)
+{
+    struct node_work *work = arg;
+    uint64_t idle_ns = 0;
+    unsigned looks = 0;
+    while (!atomic_load_explicit(&work->stop, memory_order_acquire)) {
+        if (turn(work)) {
+            idle_ns = 0;
+            looks = 0;
+            continue;
+        }
+        wf_relax();
+        if (++looks % LOOKS_PER_CLOCK)
+            continue;
+        if (!idle_ns)
+            idle_ns = wf_now_ns();
+        if (wf_now_ns() - idle_ns >= LOOK_NS) {
+            sleep_until_event(work);
+            idle_ns = 0;
+            looks = 0;
+        }
+    }
+    return NULL;
+}
+
+/* ---- what the mover calls ---- */
+
+static uint64_t tag_of(void *owner, const struct wf_address *address)
+{
+    return wf_node_tag(((struct node_work *)owner)->key, address);
+}
+
+static void wake(void *owner, struct node_port *port)
+{
+    (void)owner;
+    ring(((struct desk_ring *)port->user)->event_fd);
+}
+
+static void failed(void *owner, struct node_port *port)
+{
+    wf_node_work_failed(owner, port->user);
+}
+
+/* ---- opening ---- */
+
+static bool fds_open(struct node_work *work)
+{
+    struct epoll_event bell = {.events = EPOLLIN | EPOLLET}, event = {.events = EPOLLIN};
+    work->bell_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    work->done_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    work->event_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    work->epoll_fd = wf_fd_high(epoll_create1(EPOLL_CLOEXEC));
+    return work->bell_fd >= 0 && work->done_fd >= 0 && work->event_fd >= 0 && work->epoll_fd >= 0 &&
+           !epoll_ctl(work->epoll_fd, EPOLL_CTL_ADD, work->bell_fd, &bell) &&
+           !epoll_ctl(work->epoll_fd, EPOLL_CTL_ADD, work->event_fd, &event);
+}
+
+static void fds_close(struct node_work *work)
+{
+    const int fds[] = {work->bell_fd, work->done_fd, work->event_fd, work->epoll_fd, work->page_fd};
+    for (size_t i = 0; i < WF_ARRAY_LEN(fds); i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    if (work->page)
+        munmap(work->page, sizeof *work->page);
+}
+
+static enum weft_status mover_open(struct node_work *work)
+{
+    struct node_mover_params params = {.ops = &work->ops,
+                                       .page = work->page,
+                                       .lanes = work->parameters.connections,
+                                       .index_bits = work->parameters.index_bits,
+                                       .rows = EXPECT_ROWS,
+                                       .waiters = WAITERS};
+    work->ops = (struct node_mover_ops){.send = wf_node_other_send,
+                                        .has_room = wf_node_other_has_room,
+                                        .tag = tag_of,
+                                        .wake = wake,
+                                        .failed = failed,
+                                        .owner = work};
+    work->page->incarnation = work->incarnation;
+    return wf_node_mover_open(&params, &work->mover);
+}
+
+WF_UNCHECKED enum weft_status wf_node_work_open(struct node_work *work)
+{
+    enum weft_status status = WEFT_ESYSTEM;
+    void *page = NULL;
+    wf_list_init(&work->asked);
+    wf_list_init(&work->done);
+    wf_list_init(&work->endings);
+    work->membarrier = wf_config()->membarrier && wf_sleep_register();
+    work->page_fd = wf_shared_create("weft-node-page", sizeof *work->page, 1, &page);
+    work->page = page;
+    if (!fds_open(work) || work->page_fd < 0)
+        goto close_fds;
+    status = mover_open(work);
+    if (status != WEFT_OK)
+        goto close_fds;
+    status = wf_node_others_open(work);
+    if (status != WEFT_OK)
+        goto close_mover;
+    pthread_mutex_init(&work->lock, NULL);
+    errno = wf_thread_start(&work->thread, "weft-mover", STACK, work_main, work);
+    if (!errno)
+        return WEFT_OK;
+    status = WEFT_ESYSTEM;
+    pthread_mutex_destroy(&work->lock);
+    wf_node_others_close(work, 1);
+close_mover:
+    wf_node_mover_close(work->mover);
+close_fds:
+    fds_close(work);
+    return status;
+}
+
+void wf_node_work_close(struct node_work *work, uint32_t close_ms)
+{
+    struct wf_list *item;
+    atomic_store_explicit(&work->stop, true, memory_order_release);
+    ring(work->bell_fd);
+    pthread_join(work->thread, NULL);
+    (void)endings_send(work);
+    while ((item = wf_list_pop(&work->endings)))
+        free(wf_container_of(item, struct node_ending, item));
+    wf_node_others_close(work, close_ms);
+    wf_node_mover_close(work->mover);
+    pthread_mutex_destroy(&work->lock);
+    fds_close(work);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The service's second thread, which moves messages: it runs the mover (mover.h) and the sessions
+ * with other services (others.c). The desk hands it work, and takes it back when it is done:
+ *
+ * | job    | asks to                                            | the desk then             |
+ * | ------ | -------------------------------------------------- | ------------------------- |
+ * | ATTACH | read and write the rings of an endpoint            | sends RING_OK or RING_NO  |
+ * | DETACH | read and write them no more, and report the end    | sends UNRING_OK, unmaps   |
+ * | OTHER  | find the word of another service, or call it       | sends NODE_OK             |
+ * | FAILED | (from the mover) its client broke the protocol     | ends the client           |
+ *
+ * Lock: node_work.lock guards the two lists of jobs, and nothing is called while it is held. A job
+ * belongs to the thread that has taken it from a list. */
+#ifndef WF_NODE_WORK_H
+#define WF_NODE_WORK_H
+
+#include <pthread.h>
+
+#include "base/lock.h"
+#include "config/stats.h"
+#include "node/mover.h"
+#include "node/name.h"
+
+WF_LOCK_CLASS(node_work_lock_class); /* struct node_work.lock */
+
+enum node_job_kind { NODE_JOB_ATTACH, NODE_JOB_DETACH, NODE_JOB_OTHER };
+
+struct node_job {
+    struct wf_list item;
+    enum node_job_kind kind;
+};
+
+/* The end of an endpoint that is being reported. */
+struct node_ending {
+    struct wf_list item;
+    struct node_end end;
+};
+
+struct desk_client;
+
+/* The rings of an endpoint. */
+struct desk_ring {
+    struct node_job job;
+    struct wf_list item;        /* in the client's list; the desk's */
+    struct desk_client *client; /* NULL: it has ended; the desk's */
+    struct node_port_params params;
+    struct node_port *port; /* the mover's; NULL before ATTACH and after DETACH */
+    int event_fd;           /* the endpoint's */
+    uint32_t cookie;        /* of RING, then of UNRING */
+    enum weft_status status;
+    bool busy;                  /* a job is under way; the desk's */
+    bool leaves;                /* DETACH is to follow; the desk's */
+    bool asked;                 /* UNRING asked for it; the desk's */
+    _Atomic bool bad;           /* FAILED: the client broke the protocol */
+    struct node_ending *ending; /* what DETACH uses; malloc'ed */
+};
+
+/* A client asks for the word of another service. */
+struct desk_other {
+    struct node_job job;
+    uint32_t client; /* its index, */
+    uint64_t serial; /* and number */
+    uint32_t cookie;
+    struct wf_address address;
+    struct wf_contact contact;
+    uint32_t word;
+    enum weft_status status;
+};
+
+/* Another service, or this one itself (word 0). */
+struct node_other {
+    struct wf_address address;
+    uint16_t word;
+    bool down, lost;       /* down: to be lost when the turn is over */
+    uint32_t full;         /* lanes that had no room, as bits */
+    uint32_t greeted;      /* lanes by which this service has sent HELLO */
+    uint32_t greetings;    /* and by which it has received one */
+    struct wf_tpeer *peer; /* NULL: this service itself */
+};
+
+struct node_work {
+    /* Constant while the thread runs. */
+    struct wf_node_parameters parameters;
+    uint32_t incarnation;
+    struct wf_address address;
+    struct wf_contact contact;
+    struct wf_node_page *page;
+    int page_fd;
+    int bell_fd; /* clients and the desk wake the mover by it */
+    int done_fd; /* readable when a job is done */
+    bool membarrier;
+    pthread_t thread;
+    const uint8_t *key; /* the job's; the desk's memory */
+    const struct wf_node_scope *scope;
+    /* The mover's. */
+    struct node_mover *mover;
+    struct node_mover_ops ops;
+    struct wf_list endings;
+    struct node_other *others[WF_NODE_WORDS];
+    uint32_t nothers;
+    bool any_full, any_down;
+    struct wf_tctx *tctx;
+    struct wf_tep *tep;
+    int event_fd, epoll_fd;
+    _Atomic uint32_t active;
+    uint64_t counters[WF_STATS];
+    uint64_t epoch;
+    /* Both threads'. */
+    pthread_mutex_t lock;
+    struct wf_list asked WF_UNDER(node_work_lock_class);
+    struct wf_list done WF_UNDER(node_work_lock_class);
+    _Atomic bool has_asked, stop;
+};
+
+/* ---- work.c ---- */
+
+/* Start the thread. [work] is all zero but for its parameters, incarnation, key and scope.
+ * Returns  OK | ENOMEM | ESYSTEM | as the network's ctx_open */
+enum weft_status wf_node_work_open(struct node_work *work);
+/* All rings are detached, and the desk has taken all jobs. Blocks for at most [close_ms], while
+ * other services take what was sent. */
+void wf_node_work_close(struct node_work *work, uint32_t close_ms);
+/* Hand a job to the mover. */
+void wf_node_work_ask(struct node_work *work, struct node_job *job);
+/* Returns a job that is done, or NULL. Only the desk calls it. */
+struct node_job *wf_node_work_done(struct node_work *work);
+/* A ring's client broke the protocol. Only the mover calls it. */
+void wf_node_work_failed(struct node_work *work, struct desk_ring *ring);
+
+/* ---- others.c: only the mover's thread calls these ---- */
+
+/* Listen for other services. Sets tctx, tep, contact and address, and makes the word of this
+ * service itself. */
+enum weft_status wf_node_others_open(struct node_work *work);
+void wf_node_others_close(struct node_work *work, uint32_t close_ms);
+/* Find the service of [address], or make a word for it: messages to it call it.
+ * Returns OK | ELIMIT | ENOMEM | EPEER (it was lost) */
+enum weft_status wf_node_other_find(struct node_work *work, const struct wf_address *address,
+                                    const struct wf_contact *contact, uint32_t *word);
+/* Receive from other services, and send what is due. Returns the number of events. */
+int wf_node_others_poll(struct node_work *work);
+/* node_mover_ops.send and .has_room. */
+enum weft_status wf_node_other_send(void *owner, uint16_t word, unsigned lane, unsigned kind,
+                                    const uint32_t *args, unsigned nargs, const void *data,
+                                    size_t len);
+bool wf_node_other_has_room(void *owner, uint16_t word, unsigned lane);
+
+#endif

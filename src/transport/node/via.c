@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Contexts, and the transport's table of functions. */
+#define _GNU_SOURCE
+#include "transport/node/via.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "config/config.h"
+#include "mem/shared.h"
+#include "transport/ring/sleep.h"
+
+#define OFF "WEFT_NODE of this process is off"
+#define NO_KEY                                                                                     \
+    "this process has no key: set WEFT_KEY_FILE to a file of 32 random bytes that only its user "  \
+    "can read, the same for all processes, or see weft_ctx_set_key(3)"
+
+static _Atomic unsigned contexts; /* of this process so far */
+
+static int via_probe(char *note, size_t room)
+{
+    snprintf(note, room, "%s",
+             wf_config()->node ? "weft node --list shows the node's service"
+                               : "WEFT_NODE is off: no service carries this process's messages");
+    return wf_config()->node;
+}
+
+/* ---- attaching ---- */
+
+/* How this process is called by way of the service. */
+static void contact_set(struct via_ctx *ctx)
+{
+    ctx->contact = ctx->link.contact;
+    ctx->contact.port = 0;
+    ctx->contact.rdma = ctx->link.contact.port;
+    ctx->contact.node = 1;
+    ctx->contact.index = (uint16_t)ctx->link.index;
+}
+
+/* Without a service the context goes on by other transports: wf_node_attach has said why. */
+static void attach(struct via_ctx *ctx)
+{
+    char name[WF_NODE_NAME_ROOM];
+    struct wf_node_attach_params params = {
+        .key = ctx->key,
+        .name = name,
+        .self = ctx->self,
+        .membarrier = wf_config()->membarrier && wf_sleep_register(),
+        .until_ns = wf_now_ns() + wf_config()->connect_timeout_ms * 1000000u};
+    void *page;
+    if (wf_node_name_expand(wf_config()->node_name, ctx->number, name)) {
+        wf_warn("this process has no node service: WEFT_NODE_NAME has more than %d characters with "
+                "the number of this context",
+                WF_NODE_NAME_ROOM - 1);
+        return;
+    }
+    wf_node_parameters_here(&params.parameters);
+    if (wf_node_attach(&params, &ctx->link) != WEFT_OK)
+        return;
+    if (wf_shared_map(ctx->link.page_fd, sizeof *ctx->page, 0, &page) != WEFT_OK) {
+        wf_warn(
+            "this process has no node service: the service's page cannot be mapped (ulimit -v)");
+        wf_node_detach(&ctx->link);
+        return;
+    }
+    ctx->page = page;
+    contact_set(ctx);
+    if (wf_via_reader_start(ctx) != WEFT_OK) {
+        munmap(page, sizeof *ctx->page);
+        wf_node_detach(&ctx->link);
+        return;
+    }
+    ctx->attached = true;
+}
+
+/* ---- contexts ---- */
+
+static WF_UNCHECKED void ctx_init(struct via_ctx *ctx, const struct wf_tctx_params *params)
+{
+    ctx->base.transport = &wf_node_transport;
+    ctx->self = *params->self;
+    ctx->number = atomic_fetch_add(&contexts, 1);
+    ctx->stop_fd = ctx->bell_fd = -1;
+    wf_list_init(&ctx->eps);
+    wf_list_init(&ctx->calls);
+}
+
+static enum weft_status via_ctx_open(const struct wf_tctx_params *params, struct wf_tctx **out)
+{
+    const char *path = wf_config()->key_file;
+    enum weft_status status = WEFT_OK;
+    struct via_ctx *ctx;
+    if (!wf_config()->node)
+        return wf_tctx_useless(params, OFF);
+    if (!params->network && !*path)
+        return wf_tctx_useless(params, NO_KEY);
+    ctx = calloc(1, sizeof *ctx);
+    if (!ctx)
+        return WEFT_ENOMEM;
+    ctx_init(ctx, params);
+    if (*path) {
+        status = wf_node_key_read(path, ctx->key);
+        if (status == WEFT_OK)
+            attach(ctx);
+    }
+    if (status != WEFT_OK) {
+        free(ctx);
+        return status;
+    }
+    *out = &ctx->base;
+    return WEFT_OK;
+}
+
+static void via_ctx_close(struct wf_tctx *tctx)
+{
+    struct via_ctx *ctx = VIA_OF(tctx, via_ctx);
+    if (ctx->attached) {
+        wf_via_reader_stop(ctx);
+        munmap((void *)(uintptr_t)ctx->page, sizeof *ctx->page);
+        wf_node_detach(&ctx->link);
+    }
+    sodium_memzero(ctx->key, sizeof ctx->key);
+    free(ctx);
+}
+
+static WF_UNCHECKED enum weft_status via_set_key(struct wf_tctx *tctx, const void *secret,
+                                                 size_t len)
+{
+    struct via_ctx *ctx = VIA_OF(tctx, via_ctx);
+    if (ctx->attached)
+        return WEFT_EBUSY;
+    if (!wf_list_empty(&ctx->eps)) {
+        wf_warn("this context has no node service: it got its key after it had opened an endpoint");
+        return WEFT_OK;
+    }
+    wf_node_key_derive(secret, len, ctx->key);
+    attach(ctx);
+    return WEFT_OK;
+}
+
+static const struct wf_contact *via_contact(struct wf_tctx *tctx)
+{
+    struct via_ctx *ctx = VIA_OF(tctx, via_ctx);
+    return ctx->attached ? &ctx->contact : NULL;
+}
+
+/* ---- whether a peer can be reached ---- */
+
+static WF_UNCHECKED bool is_open(struct via_ctx *ctx, const struct wf_address *from)
+{
+    bool found = false;
+    via_lock(ctx);
+    wf_list_each(it, &ctx->eps)
+    {
+        const struct via_ep *ep = wf_container_of(it, struct via_ep, item);
+        found |= ep->client && !memcmp(&ep->address, from, sizeof *from);
+    }
+    via_unlock(ctx);
+    return found;
+}
+
+static enum weft_status via_reach(struct wf_tctx *tctx, const struct wf_address *from,
+                                  const struct wf_address *to, const struct wf_contact *contact,
+                                  const char **why)
+{
+    struct via_ctx *ctx = VIA_OF(tctx, via_ctx);
+    bool same = to->process.node == from->process.node && to->process.netns == from->process.netns;
+    *why = NULL;
+    if (!ctx->attached || !is_open(ctx, from))
+        *why = "this process has no node service: the log says why";
+    else if (!contact->node)
+        *why = "its process has no node service: WEFT_NODE there, or the log";
+    else if (!wf_node_can_dial(contact, same))
+        *why = "its node's service has only loopback as network address (WEFT_TCP_INTERFACES)";
+    return *why ? WEFT_EUNREACH : WEFT_OK;
+}
+
+const struct wf_transport wf_node_transport = {
+    .name = "node",
+    .caps = WF_CAP_SLEEP,
+    .tpeer_size = sizeof(struct via_peer),
+    .probe = via_probe,
+    .ctx_open = via_ctx_open,
+    .ctx_close = via_ctx_close,
+    .set_key = via_set_key,
+    .contact = via_contact,
+    .ep_open = wf_via_ep_open,
+    .ep_close = wf_via_ep_close,
+    .reach = via_reach,
+    .peer_open = wf_via_peer_open,
+    .peer_close = wf_via_peer_close,
+    .request = wf_via_request,
+    .requestv = wf_via_requestv,
+    .request_ordered = wf_via_request,
+    .tagged = wf_via_tagged,
+    .reply = wf_via_reply,
+    .source = wf_via_source,
+    .is_away = wf_via_is_away,
+    .is_sent = wf_via_is_sent,
+    .poll = wf_via_poll,
+    .arm = wf_via_arm,
+    .disarm = wf_via_disarm,
+    .heed = wf_via_heed,
+    .find = wf_via_find,
+    .address = wf_via_address,
+    .is_same = wf_via_is_same,
+    .remote_map = wf_via_remote_map,
+    .remote_unmap = wf_via_remote_unmap,
+    .flush = wf_via_status,
+    .status = wf_via_status,
+    .failed = wf_via_failed,
+};

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The transport "node": a context's messages go by the service of its node. engine.h has the flows
+ * and rings of an endpoint; here are the context's connection to the service, and what makes a
+ * transport (transport.h) of the engine.
+ *
+ *   via.c       the table of functions; contexts; whether a peer can be reached
+ *   via_link.c  the thread that reads the service's packets, and calls that wait for an answer
+ *   via_ep.c    endpoints: rings, polling, sleeping, closing
+ *   via_ops.c   peers, requests and replies
+ *
+ * Threads. An endpoint's owner uses its engine, flows and peers. The reader's thread receives the
+ * service's packets; it and the owners share what via_ctx.lock guards. While it holds the lock, a
+ * thread waits for nothing but via_ctx.answered.
+ *
+ * The end of the service. The reader notices it and sets via_ctx.ended. Each endpoint then delivers
+ * what its ring holds, and after that all its flows end with EPEER. */
+#ifndef WF_TRANSPORT_NODE_VIA_H
+#define WF_TRANSPORT_NODE_VIA_H
+
+#include <pthread.h>
+
+#include "base/lock.h"
+#include "config/stats.h"
+#include "transport/node/attach.h"
+#include "transport/node/engine.h"
+
+WF_LOCK_CLASS(via_ctx_lock_class); /* struct via_ctx.lock */
+
+/* Another service, as endpoints of this context know it. */
+struct via_node {
+    struct wf_node_other who;
+    uint16_t word;           /* of the page; WF_NODE_NO_WORD: not known yet */
+    enum weft_status status; /* or why there is none */
+    uint32_t cookie;         /* of NODE; 0: not sent yet */
+};
+
+/* A call that waits for an answer, on the stack of its thread. */
+struct via_call {
+    struct wf_list item;
+    uint32_t cookie;
+    unsigned type; /* of the answer; 0: none has come */
+    enum weft_status status;
+    int fd; /* that came with it, or -1 */
+};
+
+struct via_ctx {
+    struct wf_tctx base;
+    struct wf_process_id self;
+    unsigned number; /* of the context in its process: %n of WEFT_NODE_NAME */
+    /* Constant once [attached] is set, which is before the first endpoint is opened. */
+    bool attached;
+    uint8_t key[WF_NODE_KEY];
+    struct wf_node_link link;
+    struct wf_contact contact;
+    const struct wf_node_page *page;
+    pthread_t reader;
+    int stop_fd, bell_fd; /* wake the reader; wake the service (-1 before the first endpoint) */
+    struct wf_fork_item fork;
+    pthread_mutex_t lock;
+    pthread_cond_t answered;
+    struct wf_list eps WF_UNDER(via_ctx_lock_class);
+    struct wf_list calls WF_UNDER(via_ctx_lock_class);
+    struct via_node *nodes WF_UNDER(via_ctx_lock_class);
+    uint32_t nnodes, nodes_room WF_UNDER(via_ctx_lock_class);
+    uint32_t cookie WF_UNDER(via_ctx_lock_class);
+    bool unsent WF_UNDER(via_ctx_lock_class); /* a NODE is to be sent by the reader */
+    _Atomic uint32_t changes;                 /* counted up when an endpoint has to look */
+    _Atomic int ended;                        /* not OK: the service has ended, and why */
+};
+
+struct via_token {
+    struct wf_token base;
+    const struct node_am *am; /* a request that is being delivered */
+};
+
+struct via_ep {
+    struct wf_tep base;
+    struct via_ctx *ctx;
+    struct wf_list item; /* in ctx->eps */
+    struct wf_address address;
+    struct node_client *client;
+    void *submit, *event;
+    uint32_t size;
+    int budget;
+    bool closing;
+    uint32_t changes; /* of ctx->changes, seen */
+    unsigned nasked;  /* flows that wait for a word */
+    struct via_token token;
+    struct wf_list peers;
+};
+
+struct via_peer {
+    struct wf_tpeer base;
+    struct wf_list item;   /* in ep->peers */
+    struct via_peer *next; /* in the flow's list */
+    struct wf_address address;
+    struct wf_contact contact;
+    uint64_t tag;
+    struct node_flow *flow; /* NULL before the first message, and after its end */
+    enum weft_status status;
+};
+
+/* node_flow.user of a flow of requests. */
+struct via_flow {
+    struct via_peer *peers;
+    struct wf_node_other who; /* the destination's service */
+};
+
+#define VIA_OF(ptr, type) ((struct type *)(void *)(ptr))
+
+static inline WF_ACQUIRES(via_ctx_lock_class) void via_lock(struct via_ctx *ctx)
+{
+    pthread_mutex_lock(&ctx->lock);
+}
+
+static inline WF_RELEASES(via_ctx_lock_class) void via_unlock(struct via_ctx *ctx)
+{
+    pthread_mutex_unlock(&ctx->lock);
+}
+
+static inline void wf_via_count(struct via_ep *ep, enum wf_stat stat)
+{
+    uint64_t *c = &ep->base.counters[stat];
+    __atomic_store_n(c, *c + 1, __ATOMIC_RELAXED);
+}
+
+/* ---- via_link.c ---- */
+
+/* Start the reader of an attached link. Returns OK | ESYSTEM (logged) */
+enum weft_status wf_via_reader_start(struct via_ctx *ctx);
+void wf_via_reader_stop(struct via_ctx *ctx);
+/* Send [packet], and wait for its answer for at most [ms]. [call] is set on success.
+ * Returns  OK | ETIMEDOUT | EPEER (the service has ended) | ESYSTEM */
+enum weft_status wf_via_call(struct via_ctx *ctx, struct wf_node_packet *packet, const int *fds,
+                             int nfds, uint64_t ms, struct via_call *call);
+/* Returns the word of another service, or WF_NODE_NO_WORD: with *status OK, it is asked for, and
+ * ctx->changes counts up when the answer has come. */
+uint16_t wf_via_word(struct via_ctx *ctx, const struct wf_node_other *who,
+                     enum weft_status *status);
+
+/* ---- via_ep.c ---- */
+
+enum weft_status wf_via_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params,
+                                struct wf_tep **out);
+void wf_via_ep_close(struct wf_tep *tep);
+int wf_via_poll(struct wf_tep *tep);
+enum weft_status wf_via_arm(struct wf_tep *tep);
+void wf_via_disarm(struct wf_tep *tep);
+
+/* ---- via_ops.c ---- */
+
+extern const struct node_client_ops wf_via_client_ops;
+enum weft_status wf_via_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer,
+                                  const struct wf_address *to, const struct wf_contact *contact);
+void wf_via_peer_close(struct wf_tpeer *tpeer);
+enum weft_status wf_via_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                const void *data, size_t len, size_t reply_max);
+enum weft_status wf_via_requestv(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
+                                 const struct iovec *iov, size_t len, size_t reply_max);
+enum weft_status wf_via_tagged(struct wf_tpeer *tpeer, uint64_t tag, const void *data, size_t len);
+enum weft_status wf_via_reply(struct wf_token *token, const struct wf_am_out *out);
+void wf_via_source(const struct wf_token *token, struct wf_address *out,
+                   struct wf_contact *contact);
+bool wf_via_is_away(struct wf_tpeer *tpeer, struct wf_order *order);
+bool wf_via_is_sent(struct wf_tpeer *tpeer);
+enum weft_status wf_via_heed(struct wf_tpeer *tpeer);
+struct wf_tpeer *wf_via_find(struct wf_tep *tep, const struct wf_address *address, uint32_t *at);
+void wf_via_address(const struct wf_tpeer *tpeer, struct wf_address *out);
+bool wf_via_is_same(const struct wf_tpeer *a, const struct wf_tpeer *b);
+enum weft_status wf_via_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
+                                   struct weft_remote *remote, void **cookie);
+void wf_via_remote_unmap(struct wf_tpeer *tpeer, void *cookie);
+enum weft_status wf_via_status(struct wf_tpeer *tpeer);
+enum weft_status wf_via_failed(const struct wf_tpeer *tpeer);
+/* Ask again for the words that flows wait for. */
+void wf_via_words_look(struct via_ep *ep);
+
+#endif

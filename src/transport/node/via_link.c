@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The connection to the service, after attaching: one thread reads its packets. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "transport/node/via.h"
+
+#define STACK (128u << 10)
+
+static void eventfd_ring(int fd)
+{
+    const uint64_t one = 1;
+    if (write(fd, &one, sizeof one) < 0 && errno != EAGAIN) /* EAGAIN: it is readable as it is */
+        wf_error("cannot wake a thread: %s", strerror(errno));
+}
+
+/* Wake all endpoints: there is something new for them. */
+static WF_REQUIRES(via_ctx_lock_class) void eps_wake(struct via_ctx *ctx)
+{
+    atomic_fetch_add_explicit(&ctx->changes, 1, memory_order_release);
+    wf_list_each(it, &ctx->eps)
+        eventfd_ring(wf_container_of(it, struct via_ep, item)->base.event_fd);
+}
+
+/* ---- answers ---- */
+
+static WF_REQUIRES(via_ctx_lock_class) struct via_node *node_asked(struct via_ctx *ctx,
+                                                                   uint32_t cookie)
+{
+    for (uint32_t i = 0; i < ctx->nnodes; i++)
+        if (ctx->nodes[i].cookie == cookie && ctx->nodes[i].word == WF_NODE_NO_WORD)
+            return &ctx->nodes[i];
+    return NULL;
+}
+
+static WF_REQUIRES(via_ctx_lock_class) void node_answer(struct via_ctx *ctx,
+                                                        const struct wf_node_packet *p)
+{
+    struct via_node *node = node_asked(ctx, p->cookie);
+    if (!node)
+        return;
+    if (p->u.node_ok.status < 0) {
+        node->status = (enum weft_status)p->u.node_ok.status;
+        wf_warn("the node's service cannot reach another node's service: %s",
+                weft_status_text(node->status));
+    } else {
+        node->word = (uint16_t)p->u.node_ok.index;
+    }
+    eps_wake(ctx);
+}
+
+static WF_REQUIRES(via_ctx_lock_class) void call_answer(struct via_ctx *ctx,
+                                                        const struct wf_node_packet *p,
+                                                        const int *fds, int nfds)
+{
+    wf_list_each(it, &ctx->calls)
+    {
+        struct via_call *call = wf_container_of(it, struct via_call, item);
+        if (call->cookie != p->cookie || call->type)
+            continue;
+        call->type = p->type;
+        call->status = p->type == WF_NODE_RING_NO ? (enum weft_status)p->u.ring_no.status : WEFT_OK;
+        call->fd = nfds == 1 ? fds[0] : -1;
+        pthread_cond_broadcast(&ctx->answered);
+        return;
+    }
+    wf_seqpacket_drop(fds, WF_NODE_FDS, nfds); /* its call has given up */
+}
+
+static bool answer(struct wf_node_link *link, const struct wf_node_packet *p, const int *fds,
+                   int nfds)
+{
+    struct via_ctx *ctx = wf_container_of(link, struct via_ctx, link);
+    if (p->type != WF_NODE_RING_OK && p->type != WF_NODE_RING_NO && p->type != WF_NODE_UNRING_OK &&
+        p->type != WF_NODE_NODE_OK)
+        return false;
+    via_lock(ctx);
+    if (p->type == WF_NODE_NODE_OK)
+        node_answer(ctx, p);
+    else
+        call_answer(ctx, p, fds, nfds);
+    via_unlock(ctx);
+    return true;
+}
+
+/* ---- the reader ---- */
+
+/* Send the NODE packets that are due. Returns false if the socket has no room. */
+static WF_REQUIRES(via_ctx_lock_class) bool nodes_ask(struct via_ctx *ctx)
+{
+    struct wf_node_packet p;
+    for (uint32_t i = 0; i < ctx->nnodes; i++) {
+        struct via_node *node = &ctx->nodes[i];
+        if (node->cookie || node->status != WEFT_OK)
+            continue;
+        wf_node_packet_init(&p, WF_NODE_NODE);
+        p.u.node = node->who;
+        p.cookie = ctx->cookie + 1;
+        if (wf_node_packet_send(ctx->link.sock, &p, NULL, 0))
+            return errno != EAGAIN; /* else the service has ended, which the reader sees */
+        node->cookie = ++ctx->cookie;
+    }
+    ctx->unsent = false;
+    return true;
+}
+
+static void ended(struct via_ctx *ctx, enum weft_status why)
+{
+    if (why == WEFT_ECLOSED)
+        wf_warn("the node's service was stopped: this process's messages by it are lost");
+    else if (why == WEFT_EPEER)
+        wf_warn("the node's service, process %d, has ended: this process's messages by it are lost",
+                (int)ctx->link.pid);
+    via_lock(ctx);
+    atomic_store_explicit(&ctx->ended, (int)WEFT_EPEER, memory_order_release);
+    pthread_cond_broadcast(&ctx->answered);
+    eps_wake(ctx);
+    via_unlock(ctx);
+}
+
+static void *reader_main(void *arg)
+{
+    struct via_ctx *ctx = arg;
+    struct pollfd p[] = {{.fd = ctx->stop_fd, .events = POLLIN},
+                         {.fd = ctx->link.sock, .events = POLLIN},
+                         {.fd = ctx->link.pidfd, .events = POLLIN}};
+    enum weft_status status = WEFT_OK;
+    for (;;) {
+        uint64_t n;
+        bool room;
+        if (poll(p, 3, -1) < 0 && errno != EINTR)
+            status = WEFT_ESYSTEM;
+        if (p[0].revents && read(ctx->stop_fd, &n, sizeof n) > 0 && n >= UINT32_MAX)
+            return NULL;
+        if (status == WEFT_OK && (p[1].revents & (POLLIN | POLLHUP | POLLERR) || p[2].revents))
+            status = wf_node_hear(&ctx->link);
+        via_lock(ctx);
+        room = !ctx->unsent || nodes_ask(ctx);
+        via_unlock(ctx);
+        p[1].events = (short)(POLLIN | (room ? 0 : POLLOUT));
+        if (status != WEFT_OK && p[1].fd >= 0) {
+            ended(ctx, status);
+            p[1].fd = p[2].fd = -1; /* poll(2) leaves them out: only the end is waited for */
+        }
+    }
+}
+
+static void in_child(struct wf_fork_item *item)
+{
+    struct via_ctx *ctx = wf_container_of(item, struct via_ctx, fork);
+    close(ctx->stop_fd);
+    if (ctx->bell_fd >= 0)
+        close(ctx->bell_fd);
+    ctx->stop_fd = ctx->bell_fd = -1;
+}
+
+static const struct wf_fork_ops fork_ops = {.level = WF_FORK_TRANSPORT, .child = in_child};
+
+WF_UNCHECKED enum weft_status wf_via_reader_start(struct via_ctx *ctx)
+{
+    pthread_condattr_t attr;
+    ctx->stop_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (ctx->stop_fd < 0) {
+        wf_warn("this process has no node service: no descriptor is left (ulimit -n)");
+        return WEFT_ESYSTEM;
+    }
+    pthread_mutex_init(&ctx->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&ctx->answered, &attr);
+    pthread_condattr_destroy(&attr);
+    ctx->link.answer = answer;
+    errno = wf_thread_start(&ctx->reader, "weft-node", STACK, reader_main, ctx);
+    if (errno) {
+        wf_warn("this process has no node service: cannot start a thread: %s", strerror(errno));
+        pthread_cond_destroy(&ctx->answered);
+        pthread_mutex_destroy(&ctx->lock);
+        close(ctx->stop_fd);
+        return WEFT_ESYSTEM;
+    }
+    wf_fork_join(&ctx->fork, &fork_ops);
+    return WEFT_OK;
+}
+
+WF_UNCHECKED void wf_via_reader_stop(struct via_ctx *ctx)
+{
+    const uint64_t stop = UINT32_MAX; /* more than all rings since */
+    if (write(ctx->stop_fd, &stop, sizeof stop) < 0)
+        wf_error("cannot stop a thread: %s", strerror(errno));
+    pthread_join(ctx->reader, NULL);
+    wf_fork_leave(&ctx->fork);
+    pthread_cond_destroy(&ctx->answered);
+    pthread_mutex_destroy(&ctx->lock);
+    close(ctx->stop_fd);
+    if (ctx->bell_fd >= 0)
+        close(ctx->bell_fd);
+    free(ctx->nodes);
+}
+
+/* ---- calls ---- */
+
+static struct timespec time_of(uint64_t ns)
+{
+    return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+}
+
+static enum weft_status packet_send(struct via_ctx *ctx, const struct wf_node_packet *packet,
+                                    const int *fds, int nfds, uint64_t until_ns)
+{
+    struct pollfd p = {.fd = ctx->link.sock, .events = POLLOUT};
+    while (wf_node_packet_send(ctx->link.sock, packet, fds, nfds)) {
+        uint64_t now = wf_now_ns();
+        if (errno != EAGAIN && errno != EINTR)
+            return WEFT_EPEER;
+        if (now >= until_ns)
+            return WEFT_ETIMEDOUT;
+        (void)poll(&p, 1, (int)((until_ns - now + 999999) / 1000000));
+    }
+    return WEFT_OK;
+}
+
+WF_UNCHECKED enum weft_status wf_via_call(struct via_ctx *ctx, struct wf_node_packet *packet,
+                                          const int *fds, int nfds, uint64_t ms,
+                                          struct via_call *call)
+{
+    uint64_t until_ns = wf_now_ns() + ms * 1000000u;
+    struct timespec until = time_of(until_ns);
+    enum weft_status status;
+    *call = (struct via_call){.fd = -1};
+    via_lock(ctx);
+    packet->cookie = call->cookie = ++ctx->cookie;
+    wf_list_append(&ctx->calls, &call->item);
+    via_unlock(ctx);
+    status = packet_send(ctx, packet, fds, nfds, until_ns);
+    via_lock(ctx);
+    while (status == WEFT_OK && !call->type) {
+        if (atomic_load_explicit(&ctx->ended, memory_order_relaxed))
+            status = WEFT_EPEER;
+        else if (pthread_cond_timedwait(&ctx->answered, &ctx->lock, &until) == ETIMEDOUT)
+            status = WEFT_ETIMEDOUT;
+    }
+    wf_list_remove(&call->item);
+    via_unlock(ctx);
+    return call->type ? WEFT_OK : status;
+}
+
+/* ---- other services ---- */
+
+static WF_REQUIRES(via_ctx_lock_class) struct via_node *node_find(struct via_ctx *ctx,
+                                                                  const struct wf_node_other *who)
+{
+    struct via_node *more;
+    for (uint32_t i = 0; i < ctx->nnodes; i++)
+        if (!memcmp(&ctx->nodes[i].who, who, sizeof *who))
+            return &ctx->nodes[i];
+    more = wf_array_grow(ctx->nodes, ctx->nnodes, &ctx->nodes_room, sizeof *more);
+    if (!more)
+        return NULL;
+    ctx->nodes = more;
+    more[ctx->nnodes] = (struct via_node){.who = *who, .word = WF_NODE_NO_WORD};
+    ctx->unsent = true;
+    eventfd_ring(ctx->stop_fd);
+    return &more[ctx->nnodes++];
+}
+
+uint16_t wf_via_word(struct via_ctx *ctx, const struct wf_node_other *who, enum weft_status *status)
+{
+    const struct via_node *node;
+    uint16_t word;
+    via_lock(ctx);
+    node = node_find(ctx, who);
+    word = node ? node->word : WF_NODE_NO_WORD;
+    *status = node ? node->status : WEFT_ENOMEM;
+    via_unlock(ctx);
+    return word;
+}

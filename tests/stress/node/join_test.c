@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Processes of two nodes whose messages go by their nodes' services: as the public interface shows
+ * it. A node is a value of WEFT_NODE_NAME, so both are on this host.
+ *
+ *   join_test          the cases
+ *   join_test latency  half the time of a request and its reply, between two nodes */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <net/if.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "stress/kill/proc.h"
+
+enum { SIDE = 4, ALL = 2 * SIDE, EACH = 2000 };
+enum { ASK, ANSWER, TELL };
+
+static const unsigned char key[WEFT_KEY_SIZE] = "the key of the join test";
+
+struct member {
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    struct weft_peer *peers[ALL];
+    unsigned asked[ALL], answered, downs, me;
+    enum weft_status why;
+};
+
+static void on_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why, void *arg)
+{
+    struct member *m = arg;
+    (void)ep;
+    (void)peer;
+    m->downs++;
+    m->why = why;
+}
+
+/* The number of each sender's requests grows by one each time. */
+static void on_ask(const struct weft_am *am)
+{
+    struct member *m = am->arg;
+    unsigned from = am->args[0];
+    CHECK(from < ALL && am->args[1] == m->asked[from]);
+    CHECK(am->len == am->args[1] % 300);
+    for (unsigned i = 0; i < am->len; i++)
+        CHECK(((const unsigned char *)am->data)[i] == (unsigned char)(am->args[1] + i));
+    m->asked[from]++;
+    CHECK_STATUS(weft_am_reply(am, ANSWER, am->args, 2, NULL, 0), WEFT_OK);
+}
+
+static void on_answer(const struct weft_am *am)
+{
+    ((struct member *)am->arg)->answered++;
+}
+
+static void on_tell(const struct weft_am *am)
+{
+    ((struct member *)am->arg)->answered++;
+}
+
+static void poll_once(struct member *m)
+{
+    CHECK(weft_ep_wait(m->ep, 10000000) >= 0);
+}
+
+/* Open an endpoint, and peers of the other side: addresses go by the parent. */
+static void member_open(struct member *m, int sock, unsigned me)
+{
+    struct weft_ctx_params ctx = WEFT_CTX_PARAMS_INIT;
+    struct weft_ep_params ep = WEFT_EP_PARAMS_INIT;
+    unsigned char addr[WEFT_ADDR_MAX];
+    size_t len = sizeof addr;
+    *m = (struct member){.me = me};
+    CHECK(!setenv("WEFT_NODE_NAME", me < SIDE ? "left" : "right", 1));
+    ctx.flags = WEFT_CTX_NETWORK;
+    ep.peer_down = on_down;
+    ep.arg = m;
+    CHECK_STATUS(weft_ctx_open(&ctx, &m->ctx), WEFT_OK);
+    CHECK_STATUS(weft_ctx_set_key(m->ctx, key, sizeof key), WEFT_OK);
+    CHECK_STATUS(weft_ep_open(m->ctx, &ep, &m->ep), WEFT_OK);
+    CHECK_STATUS(weft_am_register(m->ep, ASK, on_ask, m), WEFT_OK);
+    CHECK_STATUS(weft_am_register(m->ep, ANSWER, on_answer, m), WEFT_OK);
+    CHECK_STATUS(weft_am_register(m->ep, TELL, on_tell, m), WEFT_OK);
+    CHECK_STATUS(weft_ep_address(m->ep, addr, &len), WEFT_OK);
+    proc_say(sock, addr, len);
+    for (unsigned i = 0; i < SIDE; i++) {
+        unsigned to = me < SIDE ? SIDE + i : i;
+        len = proc_hear(sock, addr, sizeof addr);
+        CHECK_STATUS(weft_peer_open(m->ep, addr, len, &m->peers[to]), WEFT_OK);
+    }
+}
+
+static void member_close(struct member *m)
+{
+    for (unsigned i = 0; i < ALL; i++)
+        if (m->peers[i])
+            while (weft_peer_close(m->peers[i]) == WEFT_EBUSY)
+                poll_once(m);
+    CHECK_STATUS(weft_ep_close(m->ep), WEFT_OK);
+    CHECK_STATUS(weft_ctx_close(m->ctx), WEFT_OK);
+}
+
+static void ask(struct member *m, unsigned to, unsigned number)
+{
+    unsigned char data[300];
+    const uint32_t args[2] = {m->me, number};
+    uint64_t end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    enum weft_status status;
+    for (unsigned i = 0; i < number % 300; i++)
+        data[i] = (unsigned char)(number + i);
+    while ((status = weft_am_request(m->peers[to], ASK, args, 2, data, number % 300, 1)) ==
+               WEFT_AGAIN &&
+           proc_now_ns() < end)
+        poll_once(m);
+    CHECK_STATUS(status, WEFT_OK);
+}
+
+static unsigned asked_all(const struct member *m)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < ALL; i++)
+        n += m->asked[i];
+    return n;
+}
+
+/* ---- all to all ---- */
+
+static void talk(int sock, void *arg)
+{
+    struct member m;
+    char go;
+    uint64_t end;
+    member_open(&m, sock, *(unsigned *)arg);
+    for (unsigned i = 0; i < EACH; i++)
+        for (unsigned to = 0; to < ALL; to++)
+            if (m.peers[to])
+                ask(&m, to, i);
+    end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    while ((m.answered < SIDE * EACH || asked_all(&m) < SIDE * EACH) && proc_now_ns() < end)
+        poll_once(&m);
+    CHECK(m.answered == SIDE * EACH && asked_all(&m) == SIDE * EACH);
+    proc_say(sock, "done", 4);
+    CHECK(proc_hear(sock, &go, 1) == 1);
+    member_close(&m);
+}
+
+/* How many TCP connections there are in this network namespace. */
+static unsigned connections(void)
+{
+    char line[512];
+    unsigned ends = 0, state;
+    FILE *f = fopen("/proc/self/net/tcp", "re");
+    CHECK(f);
+    while (fgets(line, sizeof line, f))
+        ends += sscanf(line, "%*u: %*x:%*x %*x:%*x %x", &state) == 1 && state == 1;
+    fclose(f);
+    return ends / 2; /* both ends are here */
+}
+
+/* Start [fn] for each member of both sides, and give each the addresses of the other side. */
+static void members_start(struct proc *p, void (*fn)(int sock, void *arg))
+{
+    static unsigned numbers[ALL];
+    static unsigned char addr[ALL][WEFT_ADDR_MAX];
+    size_t len[ALL];
+    for (unsigned i = 0; i < ALL; i++) {
+        numbers[i] = i;
+        p[i] = proc_start(fn, &numbers[i]);
+        len[i] = proc_hear(p[i].sock, addr[i], sizeof addr[i]);
+    }
+    for (unsigned i = 0; i < ALL; i++)
+        for (unsigned k = 0; k < SIDE; k++) {
+            unsigned to = i < SIDE ? SIDE + k : k;
+            proc_say(p[i].sock, addr[to], len[to]);
+        }
+}
+
+static void begin(void)
+{
+    struct ifreq lo = {.ifr_name = "lo"};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool alone = !unshare(CLONE_NEWNET);
+    close(fd);
+    fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (alone) {
+        CHECK(!ioctl(fd, SIOCGIFFLAGS, &lo));
+        lo.ifr_flags |= IFF_UP;
+        CHECK(!ioctl(fd, SIOCSIFFLAGS, &lo));
+    }
+    close(fd);
+    CHECK(!setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1) &&
+          !setenv("WEFT_TRANSPORTS", "loop,node", 1) && !setenv("WEFT_NODE", "1", 1));
+    CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)); /* services become its children */
+}
+
+/* The services must end by themselves. */
+static void end(void)
+{
+    int status;
+    while (waitpid(-1, &status, 0) > 0) /* an alarm ends this process if a child does not end */
+        ;
+    CHECK(errno == ECHILD);
+}
+
+/* Fails when: messages are lost, come twice or out of order, or the services of two nodes have more
+ * connections than WEFT_NODE_CONNECTIONS. */
+static void all_to_all(void)
+{
+    struct proc p[ALL];
+    char done[8];
+    begin();
+    members_start(p, talk);
+    for (unsigned i = 0; i < ALL; i++)
+        CHECK(proc_hear(p[i].sock, done, sizeof done) == 4);
+    CHECK(connections() == 4);
+    for (unsigned i = 0; i < ALL; i++)
+        proc_say(p[i].sock, "!", 1);
+    for (unsigned i = 0; i < ALL; i++)
+        proc_join(&p[i]);
+    end();
+}
+
+/* ---- deaths ---- */
+
+/* Ask each peer once, then wait until [wanted] peers are down. */
+static void mourn(int sock, unsigned me, unsigned wanted)
+{
+    struct member m;
+    uint64_t end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    member_open(&m, sock, me);
+    for (unsigned to = 0; to < ALL; to++)
+        if (m.peers[to])
+            ask(&m, to, 0);
+    while ((m.answered < SIDE || asked_all(&m) < SIDE) && proc_now_ns() < end)
+        poll_once(&m);
+    CHECK(m.answered == SIDE);
+    proc_say(sock, "done", 4);
+    end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    while (m.downs < wanted && proc_now_ns() < end)
+        poll_once(&m);
+    CHECK(m.downs == wanted && (!wanted || m.why == WEFT_EPEER));
+    proc_say(sock, "gone", 4);
+    CHECK(proc_hear(sock, &m.me, 1) == 1);
+    _exit(0); /* as a process that has given up */
+}
+
+static void mourn_one(int sock, void *arg)
+{
+    unsigned me = *(unsigned *)arg;
+    mourn(sock, me, me < SIDE ? 1 : 0);
+}
+
+/* Fails when: the end of a killed process is not reported, or ends another process's peers. */
+static void client_killed(void)
+{
+    struct proc p[ALL];
+    char said[8];
+    begin();
+    members_start(p, mourn_one);
+    for (unsigned i = 0; i < ALL; i++)
+        CHECK(proc_hear(p[i].sock, said, 4) == 4);
+    CHECK(WIFSIGNALED(proc_kill(&p[SIDE], SIGKILL)));
+    for (unsigned i = 0; i < SIDE; i++)
+        CHECK(proc_hear(p[i].sock, said, 4) == 4);
+    for (unsigned i = 0; i < ALL; i++)
+        if (i != SIDE) {
+            proc_say(p[i].sock, "!", 1);
+            if (i > SIDE)
+                (void)proc_kill(&p[i], SIGKILL);
+            else
+                proc_join(&p[i]);
+        }
+    end();
+}
+
+static void mourn_all(int sock, void *arg)
+{
+    mourn(sock, *(unsigned *)arg, SIDE);
+}
+
+/* The process that this one has as a child and did not start: a service. */
+static pid_t service_find(const struct proc *p)
+{
+    char path[64], text[512];
+    FILE *f;
+    size_t n;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)gettid());
+    f = fopen(path, "re");
+    CHECK(f);
+    n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = 0;
+    for (char *at = strtok(text, " "); at; at = strtok(NULL, " ")) {
+        pid_t pid = (pid_t)atoi(at);
+        bool own = false;
+        for (unsigned i = 0; i < ALL; i++)
+            own |= p[i].pid == pid;
+        if (!own)
+            return pid;
+    }
+    return 0;
+}
+
+/* Fails when: clients of a killed service, or of the other one, wait for its peers for ever. */
+static void service_killed(void)
+{
+    struct proc p[ALL];
+    char said[8];
+    pid_t service;
+    begin();
+    members_start(p, mourn_all);
+    for (unsigned i = 0; i < ALL; i++)
+        CHECK(proc_hear(p[i].sock, said, 4) == 4);
+    service = service_find(p);
+    CHECK(service && !kill(service, SIGKILL));
+    for (unsigned i = 0; i < ALL; i++)
+        CHECK(proc_hear(p[i].sock, said, 4) == 4);
+    for (unsigned i = 0; i < ALL; i++) {
+        proc_say(p[i].sock, "!", 1);
+        proc_join(&p[i]);
+    }
+    end();
+}
+
+/* ---- latency ---- */
+
+enum { ROUNDS = 20000 };
+
+static void measure(int sock, void *arg)
+{
+    struct member m;
+    unsigned me = *(unsigned *)arg, to = me < SIDE ? SIDE : 0;
+    uint64_t begin_ns = 0;
+    member_open(&m, sock, me);
+    for (unsigned i = 0; !me && i <= ROUNDS; i++) {
+        if (i == 1)
+            begin_ns = proc_now_ns();
+        ask(&m, to, i);
+        while (m.answered <= i)
+            CHECK(weft_ep_wait(m.ep, 1000000000) >= 0);
+    }
+    if (!me)
+        printf("%.2f us: half the time of a request and its reply\n",
+               (double)(proc_now_ns() - begin_ns) / 2e3 / ROUNDS);
+    fflush(stdout);
+    while (me == SIDE && m.asked[0] <= ROUNDS)
+        CHECK(weft_ep_wait(m.ep, 1000000000) >= 0);
+    proc_say(sock, "done", 4);
+    CHECK(proc_hear(sock, &me, 1) == 1);
+    member_close(&m);
+}
+
+static void latency(void)
+{
+    struct proc p[ALL];
+    char done[8];
+    begin();
+    members_start(p, measure);
+    for (unsigned i = 0; i < ALL; i++)
+        CHECK(proc_hear(p[i].sock, done, sizeof done) == 4);
+    for (unsigned i = 0; i < ALL; i++)
+        proc_say(p[i].sock, "!", 1);
+    for (unsigned i = 0; i < ALL; i++)
+        proc_join(&p[i]);
+    end();
+}
+
+int main(int argc, char **argv)
+{
+    int bad = 0;
+    if (argc > 1 && !strcmp(argv[1], "latency"))
+        return proc_case("latency", latency);
+    CHECK(!setenv("WEFT_PEER_TIMEOUT", "3s", 1));
+    bad += proc_case("all to all", all_to_all);
+    bad += proc_case("a client is killed", client_killed);
+    bad += proc_case("a service is killed", service_killed);
+    return bad != 0;
+}
