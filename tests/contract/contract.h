@@ -82,6 +82,8 @@ uint64_t config_value(const char *name);
 uint64_t debug_value(const char *item, uint64_t otherwise); /* of WEFT_DEBUG; a flag is 1 */
 struct weft_peer *peer_to(struct weft_ep *from, struct weft_ep *to);
 int other(const struct pair *p, int i);
+/* Do messages pass by a node's service, a process that takes its time? */
+int by_service(void);
 /* As weft_am_request, polling while it says AGAIN. */
 enum weft_status request_wait(struct pair *p, int from, unsigned handler, const uint32_t *args,
                               unsigned nargs, const void *data, size_t len, size_t reply_max);

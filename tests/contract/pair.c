@@ -13,7 +13,7 @@ static const struct setup setups[] = {
     {"shm, one context", 2, 1, 1, 1, 0},
     {"shm, two contexts", 2, 2, 1, 1, 0},
 };
-/* The same under WEFT_TRANSPORTS=loop,tcp or loop,rdma. */
+/* The same under WEFT_TRANSPORTS=loop,tcp, loop,rdma or loop,node. */
 static const struct setup network_setups[] = {
     {"network, one context", 2, 1, 0, 0, 1},
     {"network, two contexts", 2, 2, 0, 0, 1},
@@ -58,6 +58,12 @@ struct weft_peer *peer_to(struct weft_ep *from, struct weft_ep *to)
     OK(weft_peer_open(from, addr, len, &peer));
     assert_non_null(peer);
     return peer;
+}
+
+int by_service(void)
+{
+    const char *transports = getenv("WEFT_TRANSPORTS");
+    return transports && strstr(transports, "node") != NULL;
 }
 
 int other(const struct pair *p, int i)
@@ -305,7 +311,8 @@ int main(int argc, char **argv)
     static char names[SETUPS * TESTS][64];
     static struct CMUnitTest all[SETUPS * TESTS];
     const char *transports = getenv("WEFT_TRANSPORTS");
-    bool network = transports && (strstr(transports, "tcp") || strstr(transports, "rdma"));
+    bool network =
+        transports && (strstr(transports, "tcp") || strstr(transports, "rdma") || by_service());
     const struct setup *setup = network ? network_setups : setups;
     size_t n = (network ? NETWORK_SETUPS : SETUPS) * TESTS;
     for (size_t i = 0; i < n; i++) {

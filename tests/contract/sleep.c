@@ -49,17 +49,42 @@ static void warm_up(struct pair *p, int seen[2])
 }
 
 /* Armed, and the descriptor is silent: a service thread's late word about the
- * connection may wake it now and then, but not for ever. */
-static void arm_and_rest(struct pair *p, int i)
+ * connection may wake it now and then, but not for ever. Returns how many events came before. */
+static int arm_and_rest(struct pair *p, int i)
 {
+    int events = 0;
     for (int tries = 0; tries < 1000; tries++) {
         enum weft_status status = weft_ep_arm(p->ep[i]);
+        int n;
         if (status == WEFT_OK && !readable(p->ep[i], 5))
-            return;
+            return events;
         assert_true(status == WEFT_OK || status == WEFT_AGAIN);
-        assert_true(weft_ep_poll(p->ep[i]) >= 0);
+        n = weft_ep_poll(p->ep[i]);
+        assert_true(n >= 0);
+        events += n;
     }
     fail_msg("an endpoint with nothing to do never comes to rest");
+    return events;
+}
+
+/* A message that was sent to end [i] comes. A service may still carry it; then the endpoint sleeps
+ * until it is there. */
+static int arrives(struct pair *p, int i)
+{
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS;
+    while (!poll_soon(p->ep[i]))
+        if (!by_service() || test_now_ns() > end ||
+            (weft_ep_arm(p->ep[i]) == WEFT_OK && !readable(p->ep[i], 20000)))
+            return 0;
+    return 1;
+}
+
+/* An armed endpoint wakes, and has something to do. A service that was slow may wake it before, for
+ * what it has handled already. */
+static void wakes(struct pair *p, int i)
+{
+    assert_true(readable(p->ep[i], 20000));
+    assert_true(arrives(p, i));
 }
 
 /* Fails when: a message to an armed endpoint does not wake it, once or every
@@ -73,10 +98,11 @@ void test_sleep_arm(void **state)
         int to = p->setup->eps == 1 ? 0 : round & 1;
         arm_and_rest(p, to);
         OK(weft_am_request(p->peer[other(p, to)], HELLO, NULL, 0, NULL, 0, 0));
-        assert_true(readable(p->ep[to], 20000));
-        assert_true(poll_soon(p->ep[to]));
+        wakes(p, to);
         assert_int_equal(seen[0], round);
         OK(weft_am_request(p->peer[other(p, to)], HELLO, NULL, 0, NULL, 0, 0));
+        for (int i = 0; i < 1000 && by_service() && weft_ep_arm(p->ep[to]) == WEFT_OK; i++)
+            assert_true(readable(p->ep[to], 20000)); /* it is on the way */
         assert_int_equal(weft_ep_arm(p->ep[to]), WEFT_AGAIN);
         assert_int_equal(weft_ep_arm(p->ep[to]), WEFT_AGAIN);
         assert_true(poll_soon(p->ep[to]));
@@ -96,9 +122,8 @@ void test_sleep_reply(void **state)
         int from = round & 1;
         OK(weft_am_request(p->peer[from], HELLO, NULL, 0, NULL, 0, 1));
         arm_and_rest(p, from);
-        assert_true(poll_soon(p->ep[!from]));
-        assert_true(readable(p->ep[from], 20000));
-        assert_true(poll_soon(p->ep[from]));
+        assert_true(arrives(p, !from));
+        wakes(p, from);
         assert_int_equal(seen[1], round);
     }
 }
@@ -110,7 +135,7 @@ static void await_room(struct pair *p)
     uint64_t end = test_now_ns() + TEST_LIMIT_NS;
     int is_awake = 0;
     arm_and_rest(p, 0);
-    assert_true(poll_soon(p->ep[1]));
+    assert_true(arrives(p, 1));
     while (!is_awake || weft_ep_wait(p->ep[0], 5000000) < 1) {
         is_awake = is_awake || readable(p->ep[0], 5);
         assert_true(weft_ep_poll(p->ep[1]) >= 0);
@@ -134,7 +159,9 @@ void test_sleep_room(void **state)
         do
             status =
                 weft_am_request(p->peer[0], HELLO, NULL, 0, data, kinds[i].len, kinds[i].reply_max);
-        while (status == WEFT_OK);
+        while (status == WEFT_OK ||
+               /* a service takes some while end 1 does not poll */
+               (status == WEFT_AGAIN && by_service() && p->setup->eps == 2 && arm_and_rest(p, 0)));
         GIVES(WEFT_AGAIN, status);
         if (p->setup->eps == 2)
             await_room(p);
