@@ -1063,7 +1063,7 @@ static void test_sends_are_numbered(void **state)
     w->their_imm = wf_qp_imm_name(0xfffe3ffdu);
     nposted = 0;
     assert_true(wf_qp_send_one(&w->base, bytes, 8));
-    assert_int_equal(wf_qp_sendv(&w->base, &v, 1, v.iov_len, NULL), v.iov_len);
+    assert_int_equal(wf_qp_sendv(&w->base, &v, 1, v.iov_len, 0), v.iov_len);
     w->taken = w->granted; /* all was used: a grant is due */
     wf_qp_grant(w);
     assert_true(wf_qp_send_one(&w->base, bytes, 8));

@@ -129,6 +129,9 @@ void wf_net_flush(struct net_chan *chan);
 /* Called after an append. Send the frame now, or leave it to be sent together with later
  * messages. */
 void wf_net_flush_soon(struct net_chan *chan);
+/* Called after a bulk request of [len] bytes was appended. Send it now, or, in a stream of short
+ * payloads, leave it to share a write with later ones. [ordered]: send it now in any case. */
+void wf_net_flush_bulk(struct net_chan *chan, uint32_t len, bool ordered);
 void wf_net_dirty(struct net_chan *chan);
 /* A request that leaves soon was appended. Replies that were left in the ring leave with it. */
 static inline void wf_net_ride(struct net_chan *chan)

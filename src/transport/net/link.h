@@ -62,12 +62,11 @@ struct net_link_ops {
      * be sent, the link calls wf_net_chan_up, perhaps before start returns. */
     void (*start)(struct net_link *link);
 
-    /* Like sendmsg(2) with the [n] elements of [v], [len] bytes in all. If one element is memory
-     * that the program lent for a transfer, [lent] equals the iov_base of this element. Otherwise
-     * [lent] is NULL. Fails with EFAULT if the program has unmapped this memory. Sets is_full and
-     * has_unsent. */
+    /* Like sendmsg(2) with the [n] elements of [v], [len] bytes in all. Bit i of [lent] is set if
+     * v[i] is memory that the program lent for a transfer; such elements are among the first 64.
+     * Fails with EFAULT if the program has unmapped such memory. Sets is_full and has_unsent. */
     ssize_t (*sendv)(struct net_link *link, const struct iovec *v, unsigned n, size_t len,
-                     const void *lent);
+                     uint64_t lent);
     /* Send one short frame as a whole. Returns false if nothing was sent. This pointer is NULL if
      * the driver has no such function. In both cases the channel uses sendv. */
     bool (*send_one)(struct net_link *link, const void *bytes, uint32_t len);

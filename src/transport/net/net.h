@@ -14,6 +14,7 @@
  *   fds.c       the sockets of links: epoll, fork, closing
  *   channel.c   an exactly-once stream of frames, which outlives its links
  *   ride.c      replies that wait for a request to leave with
+ *   batch.c     what one write consists of
  *   send.c      from the core into a channel's ring, from there to its link
  *   recv.c      from a link to the core
  *   shuffle.c   WEFT_DEBUG=shuffle

@@ -212,11 +212,7 @@ enum weft_status wf_net_request_bulk(struct wf_tpeer *tpeer, const struct wf_bul
         *order = (struct wf_order){chan->index + 1u, chan->next - 1};
     wf_net_count(session->ep, WF_STAT_REQUESTS_SENT, 1);
     wf_net_ride(chan);
-    /* A flush that stopped before all was sent left the channel dirty: the rest is a poll's. */
-    if (chan->open && !chan->blocked && (ordered || wf_list_empty(&chan->dirty)))
-        wf_net_flush(chan);
-    else if (chan->open)
-        wf_net_dirty(chan);
+    wf_net_flush_bulk(chan, bulk->len, ordered);
     return WEFT_OK;
 }
 

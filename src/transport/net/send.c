@@ -4,12 +4,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 
 #include "base/clock.h"
 #include "base/hook.h"
 #include "base/log.h"
-#include "transport/net/channel.h"
+#include "transport/net/batch.h"
 
 /* A message after a pause this long is sent at once. A write of 64 bytes to a loopback socket takes
  * 1.3 us, even if it wakes nobody (measured on a Sapphire Rapids). So if messages follow each other
@@ -29,10 +28,6 @@
 /* The most writes in one flush of a channel. The limit leaves time for other channels and for
  * receiving. */
 #define WRITES 2
-#define BULK_WRITE ((size_t)1 << 20) /* the most payload bytes in one write */
-
-static const uint8_t zeros[WF_NET_ALIGN];
-
 /* ---- the ring ---- */
 
 uint32_t wf_net_ring_size_of(const struct wf_net_frame *f)
@@ -59,16 +54,11 @@ static void ring_put(struct net_chan *chan, uint32_t at, const void *bytes, size
     }
 }
 
-static bool is_reply(unsigned kind)
-{
-    return kind == WF_NET_REPLY || kind == WF_NET_BULK_REPLY;
-}
-
 void wf_net_frame_drop(struct net_chan *chan)
 {
     const struct wf_net_frame *f = wf_net_frame_at(chan, chan->tail);
     uint32_t size = wf_net_ring_size_of(f);
-    if (is_reply(f->kind))
+    if (wf_net_is_reply(f->kind))
         chan->reply_bytes -= size;
     else
         chan->request_bytes -= size;
@@ -106,7 +96,7 @@ static uint32_t put_head(struct net_chan *chan, enum wf_net_kind kind, const str
         clear_padding(chan, chan->head + wf_net_head_size(out->nargs));
         ring_put(chan, chan->head + (uint32_t)sizeof f, out->args, 4u * out->nargs);
     }
-    if (is_reply(kind))
+    if (wf_net_is_reply(kind))
         chan->reply_bytes += size;
     else
         chan->request_bytes += size;
@@ -173,13 +163,6 @@ static bool bulks_grow(struct net_chan *chan)
     return true;
 }
 
-static struct net_bulk *bulk_of(const struct net_chan *chan, uint32_t i)
-{
-    struct net_bulk *b = &chan->bulks[i & (chan->bulks_room - 1)];
-    b->bulk.args = b->args;
-    return b;
-}
-
 enum weft_status wf_net_append_bulk(struct net_chan *chan, enum wf_net_kind kind,
                                     const struct wf_bulk *bulk, uint32_t room)
 {
@@ -188,7 +171,7 @@ enum weft_status wf_net_append_bulk(struct net_chan *chan, enum wf_net_kind kind
     struct net_bulk *b;
     if (!bulks_grow(chan))
         return WEFT_ENOMEM;
-    b = bulk_of(chan, chan->bulk_end++);
+    b = wf_net_bulk_of(chan, chan->bulk_end++);
     b->bulk = *bulk;
     b->bulk.token = NULL;
     b->at = chan->head;
@@ -200,204 +183,22 @@ enum weft_status wf_net_append_bulk(struct net_chan *chan, enum wf_net_kind kind
 
 /* ---- to the link ---- */
 
-/* Returns the bulk frame whose payload is to be written next, or NULL. */
-static struct net_bulk *bulk_next(const struct net_chan *chan)
-{
-    return chan->bulk_at != chan->bulk_end ? bulk_of(chan, chan->bulk_at) : NULL;
-}
-
 bool wf_net_ack_is_due(const struct net_chan *chan)
 {
     return chan->taken != chan->acked || chan->unreplied != chan->unreplied_acked;
 }
 
-/* Must an ACK frame soon report reply room that the peer reserved and that no reply used? Only ACK
- * and SYNC frames report such room. */
-static bool returns_are_urgent(const struct net_chan *chan)
-{
-    return wf_net_past(chan->unreplied_acked, chan->unreplied) >= NET_REPLY_ROOM / 4;
-}
-
 bool wf_net_ack_is_urgent(const struct net_chan *chan)
 {
     return wf_net_past(chan->acked, chan->taken) >= 256 ||
-           (chan->taken_bytes >= 16384 && chan->taken != chan->acked) || returns_are_urgent(chan);
+           (chan->taken_bytes >= 16384 && chan->taken != chan->acked) ||
+           wf_net_returns_are_urgent(chan);
 }
 
 bool wf_net_has_unsent(const struct net_chan *chan)
 {
     return chan->sent != chan->head || (chan->link && chan->link->has_unsent) ||
            chan->bulk_at != chan->bulk_end || chan->control_sent != chan->control_len;
-}
-
-static void control_ack(struct net_chan *chan)
-{
-    struct wf_net_frame f = {.ack = chan->taken, .room = chan->unreplied, .kind = WF_NET_ACK};
-    memcpy(chan->control, &f, sizeof f);
-    chan->control_len = sizeof f;
-    chan->control_sent = 0;
-}
-
-static void ack_sent(struct net_chan *chan)
-{
-    chan->acked = chan->taken;
-    chan->taken_bytes = 0;
-}
-
-/* What one write consists of: a control frame (ACK or SYNC), frames of the ring, payload of a bulk
- * frame, and the payload's padding. */
-struct batch {
-    struct iovec v[6]; /* the first [n] are set */
-    unsigned n;
-    size_t control, ring; /* bytes */
-    const void *payload;
-    size_t payload_len, padding;
-    /* The bulk frame whose payload the core has lent for this write, or NULL. */
-    struct net_bulk *held;
-};
-
-static void batch_add(struct batch *b, const void *bytes, size_t len)
-{
-    if (len)
-        b->v[b->n++] = (struct iovec){(void *)(uintptr_t)bytes, len};
-}
-
-static void batch_ring(struct batch *b, const struct net_chan *chan, uint32_t end)
-{
-    size_t offset = chan->sent & chan->mask, whole = (size_t)chan->mask + 1 - offset;
-    b->ring = wf_net_past(chan->sent, end);
-    batch_add(b, chan->ring + offset, WF_MIN(b->ring, whole));
-    if (b->ring > whole)
-        batch_add(b, chan->ring, b->ring - whole);
-}
-
-static uint32_t bulk_head_end(const struct net_bulk *bulk)
-{
-    return bulk->at + wf_net_head_size(bulk->bulk.nargs);
-}
-
-/* Called when the payload of a bulk frame is gone. Turns a request into VOID. Turns a reply into a
- * reply without payload, which the requester takes as a failure. Returns false if the frame cannot
- * be changed, since a part of it was written to this link already. */
-static bool bulk_void(struct net_chan *chan, struct net_bulk *bulk)
-{
-    struct wf_net_frame *f = wf_net_frame_at(chan, bulk->at);
-    if (chan->at == bulk->at && chan->sent != chan->at)
-        return false;
-    if (is_reply(f->kind)) {
-        f->kind = WF_NET_REPLY;
-    } else {
-        chan->reserved -= f->room ? wf_net_reply_size(f->room) : 0;
-        f->kind = WF_NET_VOID;
-        f->room = 0;
-    }
-    f->len = 0;
-    bulk->bulk.len = 0; /* later links send no payload either */
-    chan->bulk_at++;
-    chan->bulk_sent = 0;
-    return true;
-}
-
-/* Ask the core for the next payload bytes of [bulk], and add them to [b]. Returns false if the
- * payload is gone. */
-static bool batch_payload(struct batch *b, struct net_chan *chan, struct net_bulk *bulk)
-{
-    struct net_ep *ep = chan->session->ep;
-    uint32_t len = bulk->bulk.len, done = chan->bulk_sent, left = done < len ? len - done : 0;
-    size_t n = WF_MIN(left, BULK_WRITE);
-    if (left && bulk->lost)
-        return false;
-    if (left) {
-        b->payload = ep->base.events->bulk_hold(ep->base.owner, &bulk->bulk, done, &n);
-        if (!b->payload)
-            return false;
-        b->held = bulk;
-    }
-    b->payload_len = n;
-    b->padding = n == left ? wf_net_padded(len) - WF_MAX(done, len) : 0;
-    return true;
-}
-
-/* Gather the bytes of one write. Returns false if the link must be given up, because a payload that
- * was sent in part is gone. */
-static bool batch_make(struct batch *b, struct net_chan *chan)
-{
-    struct net_bulk *bulk;
-    if (chan->control_sent == chan->control_len && chan->at == chan->sent &&
-        ((chan->sent == chan->head && wf_net_ack_is_due(chan)) || returns_are_urgent(chan)))
-        control_ack(chan);
-    b->control = chan->control_len - chan->control_sent;
-    batch_add(b, chan->control + chan->control_sent, b->control);
-    if (!chan->open)
-        return true;
-    if (chan->at == chan->sent && chan->sent != chan->head)
-        wf_net_frame_at(chan, chan->at)->ack = chan->taken;
-    while ((bulk = bulk_next(chan))) {
-        if (!bulk->bulk.len) { /* the payload was gone already on an earlier link */
-            chan->bulk_at++;
-            continue;
-        }
-        if (batch_payload(b, chan, bulk))
-            break;
-        if (!bulk_void(chan, bulk))
-            return false;
-    }
-    batch_ring(b, chan, bulk ? bulk_head_end(bulk) : chan->head);
-    batch_add(b, b->payload, b->payload_len);
-    batch_add(b, zeros, b->padding);
-    return true;
-}
-
-/* Called when the link has taken all bytes of the frame at [chan->at]. The frame has [size] bytes
- * in the ring. */
-static void frame_written(struct net_chan *chan, uint32_t size)
-{
-    chan->at += size;
-    chan->written++;
-    if ((int32_t)wf_net_past(chan->reached, chan->written) > 0)
-        chan->reached = chan->written;
-}
-
-/* Move [chan->at] past the frames that were wholly written to the link. Stop at a bulk frame whose
- * payload was not wholly written. */
-static void frames_pass(struct net_chan *chan)
-{
-    const struct net_bulk *bulk = bulk_next(chan);
-    while (chan->at != chan->sent) {
-        uint32_t size = wf_net_ring_size_of(wf_net_frame_at(chan, chan->at));
-        if (size > wf_net_past(chan->at, chan->sent) || (bulk && bulk->at == chan->at))
-            return;
-        frame_written(chan, size);
-    }
-}
-
-/* Called when the link has taken the first [n] bytes of [b]. Counts these bytes as sent. */
-static void batch_done(struct batch *b, struct net_chan *chan, size_t n)
-{
-    size_t part = WF_MIN(n, b->control);
-    struct net_bulk *bulk = bulk_next(chan);
-    chan->control_sent += (uint32_t)part;
-    if (part && part == b->control) {
-        struct wf_net_frame f;
-        memcpy(&f, chan->control, sizeof f); /* ACK or SYNC */
-        chan->unreplied_acked = f.room;
-        if (f.ack == chan->taken)
-            ack_sent(chan);
-    }
-    n -= part;
-    part = WF_MIN(n, b->ring);
-    if (part && chan->at == chan->sent)
-        ack_sent(chan); /* batch_make set the frame's ack */
-    chan->sent += (uint32_t)part;
-    n -= part;
-    if (bulk && n) {
-        chan->bulk_sent += (uint32_t)n;
-        if (chan->bulk_sent == wf_net_padded(bulk->bulk.len)) {
-            chan->bulk_at++;
-            chan->bulk_sent = 0;
-        }
-    }
-    frames_pass(chan);
 }
 
 /* Called when nothing more can be sent by the link. Half-closes the link. The peer then sees the
@@ -415,7 +216,7 @@ static void send_end(struct net_chan *chan)
  * sending ends. Returns true if sending goes on. */
 static bool payload_gone(struct net_chan *chan, struct net_bulk *bulk)
 {
-    if (is_reply(wf_net_frame_at(chan, bulk->at)->kind)) {
+    if (wf_net_is_reply(wf_net_frame_at(chan, bulk->at)->kind)) {
         bulk->lost = true;
         return true;
     }
@@ -429,7 +230,7 @@ static bool payload_gone(struct net_chan *chan, struct net_bulk *bulk)
 
 /* Hand [b], which has [len] bytes, to the link. Returns the number of bytes taken, or -1 with
  * errno. */
-static ssize_t batch_send(struct net_chan *chan, struct batch *b, size_t len)
+static ssize_t batch_send(struct net_chan *chan, const struct wf_net_batch *b, size_t len)
 {
     struct net_link *link = chan->link;
     chan->blocked = false;
@@ -438,16 +239,17 @@ static ssize_t batch_send(struct net_chan *chan, struct batch *b, size_t len)
         return 0;
     }
     WF_HOOK("tcp.write");
-    return link->ops->sendv(link, b->v, b->n, len, b->held ? b->payload : NULL);
+    return link->ops->sendv(link, b->v, b->n, len, b->lent);
 }
 
-/* Do one write. Returns true if there may be more to send, and the link may accept more. */
-static bool flush_once(struct net_chan *chan)
+/* Do one write of at most [most] payloads. Returns true if there may be more to send, and the link
+ * may accept more. */
+static bool flush_once(struct net_chan *chan, unsigned most)
 {
     struct net_ep *ep = chan->session->ep;
-    struct batch b = {.n = 0};
+    struct wf_net_batch b;
     size_t want = 0;
-    bool ok = batch_make(&b, chan);
+    bool ok = wf_net_batch_make(&b, chan, most);
     ssize_t n = 0;
     int error;
     for (unsigned i = 0; i < b.n; i++)
@@ -455,14 +257,14 @@ static bool flush_once(struct net_chan *chan)
     if (ok)
         n = batch_send(chan, &b, want);
     error = errno;
-    if (b.held)
-        ep->base.events->bulk_unhold(ep->base.owner, &b.held->bulk);
+    wf_net_batch_unhold(&b, ep);
     if (!ok) { /* a payload that was sent in part is gone: a new connection is needed */
         send_end(chan);
         return false;
     }
-    if (n < 0 && error == EFAULT && b.held)
-        return payload_gone(chan, b.held);
+    if (n < 0 && error == EFAULT && b.lent)
+        /* With several payloads, the next write, of one, finds out which is gone. */
+        return most > 1 ? flush_once(chan, 1) : payload_gone(chan, b.segments[0].held);
     if (n < 0 && error != EAGAIN && error != EINTR) {
         /* A socket reports such an error only once, so the next read will not report it. */
         chan->was_silent |= wf_net_is_silence(error);
@@ -471,7 +273,7 @@ static bool flush_once(struct net_chan *chan)
     }
     if (n > 0) {
         wf_net_count(ep, WF_STAT_TCP_BYTES_SENT, (uint64_t)n);
-        batch_done(&b, chan, (size_t)n);
+        wf_net_batch_done(&b, chan, (size_t)n);
     }
     chan->blocked = chan->link->is_full;
     return want && !chan->blocked && chan->open && wf_net_has_unsent(chan);
@@ -479,12 +281,13 @@ static bool flush_once(struct net_chan *chan)
 
 void wf_net_flush(struct net_chan *chan)
 {
+    unsigned most = chan->link && !chan->link->buffered ? WF_NET_SHARED_MAX : 1;
     if (chan->holds)
         wf_net_ride_missed(chan);
     wf_list_remove(&chan->dirty);
     if (!chan->up || chan->half_closed)
         return;
-    for (int i = 0; i < WRITES && flush_once(chan); i++)
+    for (int i = 0; i < WRITES && flush_once(chan, most); i++)
         ;
     if (!chan->up || chan->half_closed)
         return;
@@ -507,16 +310,17 @@ static bool frame_send(struct net_chan *chan)
     uint32_t n = wf_net_past(chan->sent, chan->head), offset = chan->sent & chan->mask;
     if (!chan->link->ops->send_one || chan->at != chan->sent || chan->bulk_at != chan->bulk_end ||
         chan->control_sent != chan->control_len || chan->half_closed ||
-        wf_net_ring_size_of(f) != n || n > chan->mask + 1 - offset || returns_are_urgent(chan))
+        wf_net_ring_size_of(f) != n || n > chan->mask + 1 - offset ||
+        wf_net_returns_are_urgent(chan))
         return false;
     f->ack = chan->taken;
     WF_HOOK("tcp.write");
     if (!chan->link->ops->send_one(chan->link, f, n))
         return false;
     wf_net_count(chan->session->ep, WF_STAT_TCP_BYTES_SENT, n);
-    ack_sent(chan);
+    wf_net_ack_sent(chan);
     chan->sent += n;
-    frame_written(chan, n);
+    wf_net_frame_written(chan, n);
     return true;
 }
 
@@ -549,6 +353,33 @@ void wf_net_flush_soon(struct net_chan *chan)
     if ((session->burst++ < session->prompt && !chan->blocked) ||
         (unsent >= BATCH && !chan->blocked) ||
         (wf_list_empty(&chan->dirty) && wf_now_ns() - session->sent_ns > QUIET_NS))
+        wf_net_flush(chan);
+    else
+        wf_net_dirty(chan);
+}
+
+/* Is a payload of [len] bytes, the newest, to be sent now? A flush that stopped before all was sent
+ * left the channel dirty: the rest is a poll's. Short payloads of a stream wait until there are
+ * enough for a write. */
+static bool payload_leaves(const struct net_chan *chan, uint32_t len)
+{
+    const struct net_session *session = chan->session;
+    uint32_t n = wf_net_past(chan->bulk_at, chan->bulk_end);
+    if (session->burst <= session->prompt || chan->link->buffered || len > WF_NET_SHARED / 4)
+        return wf_list_empty(&chan->dirty);
+    return n >= WF_NET_SHARED_MAX || n * len >= WF_NET_SHARED;
+}
+
+void wf_net_flush_bulk(struct net_chan *chan, uint32_t len, bool ordered)
+{
+    struct net_session *session = chan->session;
+    if (!chan->open)
+        return;
+    if (session->burst_poll != session->ep->polls)
+        burst_begin(session, chan->link, session->ep->polls);
+    if (session->burst++ == PROMPT)
+        session->burst_ns = wf_now_ns();
+    if (!chan->blocked && (ordered || payload_leaves(chan, len)))
         wf_net_flush(chan);
     else
         wf_net_dirty(chan);

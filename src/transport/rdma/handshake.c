@@ -70,7 +70,7 @@ static void plain_log(const struct qp_link *l, const char *why)
  * queue pair. So the socket will carry the channel, and frames may be sent before the peer's first
  * handshake message has arrived. */
 static ssize_t plain_sendv(struct net_link *link, const struct iovec *v, unsigned n, size_t len,
-                           const void *lent)
+                           uint64_t lent)
 {
     struct net_link *sock = wf_qp_of(link)->sock;
     ssize_t sent = sock->ops->sendv(sock, v, n, len, lent);

@@ -493,7 +493,7 @@ enum qp_shake wf_qp_shake(struct qp_link *l);
 /* ---- qp_send.c ---- */
 
 ssize_t wf_qp_sendv(struct net_link *link, const struct iovec *v, unsigned n, size_t len,
-                    const void *lent);
+                    uint64_t lent);
 bool wf_qp_send_one(struct net_link *link, const void *bytes, uint32_t len);
 bool wf_qp_flushed(struct net_link *link);
 /* Fills in the id and flags of the request [wr] and posts it. Returns false if the NIC did not take

@@ -156,11 +156,11 @@ void wf_qp_ask(struct qp_link *l)
 
 /* ---- frames ---- */
 
-/* Copies [len] bytes of [v], starting at offset [from]. The element of [v] whose iov_base equals
- * [lent], if there is one, is memory that the program lent for a transfer. Returns false with errno
- * if the program has unmapped this memory. */
+/* Copies [len] bytes of [v], starting at offset [from]. Bit i of [lent] is set if v[i]
+ * is memory that the program lent for a transfer. Returns false with errno if the program has
+ * unmapped such memory. */
 static bool gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, size_t len,
-                   const void *lent)
+                   uint64_t lent)
 {
     for (unsigned i = 0; i < n && len; i++) {
         const uint8_t *base = v[i].iov_base;
@@ -170,7 +170,7 @@ static bool gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, 
             continue;
         }
         part = WF_MIN(len, v[i].iov_len - from);
-        if (base != lent)
+        if (!(lent >> i & 1))
             memcpy(to, base + from, part);
         else if (!wf_lent_read(to, base + from, part))
             return false;
@@ -203,7 +203,7 @@ static bool may_send(struct qp_link *l, uint32_t len)
  * buffer for the bytes of an inline SEND. Only the last SEND of a list is short enough to be
  * inline. Returns false with errno, which is EAGAIN if there is no room. */
 static bool send_make(struct qp_link *l, const struct iovec *v, unsigned n, size_t from,
-                      uint32_t len, const void *lent, uint8_t *little, struct wf_hca_wr *wr)
+                      uint32_t len, uint64_t lent, uint8_t *little, struct wf_hca_wr *wr)
 {
     struct rdma_rail *r = l->rail;
     struct qp_request q = wf_qp_none;
@@ -238,7 +238,7 @@ static bool send_make(struct qp_link *l, const struct iovec *v, unsigned n, size
  * did not accept count as sent, too. The channel sends all unacknowledged bytes again by its next
  * link. */
 ssize_t wf_qp_sendv(struct net_link *link, const struct iovec *v, unsigned n, size_t len,
-                    const void *lent)
+                    uint64_t lent)
 {
     struct qp_link *l = wf_qp_of(link);
     struct wf_hca_wr list[QP_POST_LIST];

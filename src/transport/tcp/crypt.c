@@ -69,24 +69,23 @@ static bool record_send(struct sock_link *s)
 }
 
 /* Copy the first bytes of the [count] elements of [v] to [to], at most one record. Returns how many
- * bytes these are, or -1 with errno EFAULT if the program has unmapped the lent memory. The element
- * whose iov_base equals [lent] is lent memory; if [lent] is NULL, no element is. */
-static ssize_t gather(uint8_t *to, const struct iovec *v, unsigned count, const void *lent)
+ * bytes these are, or -1 with errno EFAULT if the program has unmapped the lent memory. Bit i
+ * of [lent] is set if v[i] is lent memory. */
+static ssize_t gather(uint8_t *to, const struct iovec *v, unsigned count, uint64_t lent)
 {
     size_t at = 0;
     for (unsigned i = 0; i < count && at < WF_AEAD_RECORD; i++) {
         size_t n = WF_MIN(v[i].iov_len, WF_AEAD_RECORD - at);
-        if (v[i].iov_base != lent)
+        if (!(lent >> i & 1))
             memcpy(to + at, v[i].iov_base, n);
-        else if (!wf_lent_read(to + at, lent, n))
+        else if (!wf_lent_read(to + at, v[i].iov_base, n))
             return -1;
         at += n;
     }
     return (ssize_t)at;
 }
 
-ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned n,
-                            const void *lent)
+ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned n, uint64_t lent)
 {
     struct sock_crypt *c = s->crypt;
     ssize_t len;

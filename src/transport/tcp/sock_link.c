@@ -32,7 +32,7 @@ static void sock_start(struct net_link *link)
 /* ---- sending ---- */
 
 static ssize_t sock_sendv(struct net_link *link, const struct iovec *v, unsigned n, size_t len,
-                          const void *lent)
+                          uint64_t lent)
 {
     struct sock_link *s = sock_of(link);
     struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)v, .msg_iovlen = n};

@@ -20,12 +20,10 @@ struct sock_link {
  * there is no memory. */
 bool wf_sock_crypt_open(struct sock_link *s, const struct wf_net_conn *conn);
 void wf_sock_crypt_close(struct sock_link *s);
-/* Like sendmsg(2), but encrypts and sends at most one record. If one element of [v] is memory that
- * the program lent for a transfer, [lent] equals the iov_base of this element. Otherwise [lent] is
- * NULL. Fails with EFAULT if the program has unmapped this memory. Sets s->base.has_unsent to
- * whether a part of the record is still to be sent. */
-ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned n,
-                            const void *lent);
+/* Like sendmsg(2), but encrypts and sends at most one record. Bit i of [lent] is set if v[i] is
+ * memory that the program lent for a transfer. Fails with EFAULT if the program has unmapped such
+ * memory. Sets s->base.has_unsent to whether a part of the record is still to be sent. */
+ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned n, uint64_t lent);
 /* Like recv(2): stores decrypted bytes. Fails with EBADMSG if a record was altered on the way. */
 ssize_t wf_sock_crypt_recv(struct sock_link *s, uint8_t *to, size_t room);
 /* Returns the state that encrypts this side's next record, or NULL if the connection is not
