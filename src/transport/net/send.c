@@ -360,14 +360,16 @@ void wf_net_flush_soon(struct net_chan *chan)
 
 /* Is a payload of [len] bytes, the newest, to be sent now? A flush that stopped before all was sent
  * left the channel dirty: the rest is a poll's. Short payloads of a stream wait until there are
- * enough for a write. */
+ * enough for a write, or until a poll. */
 static bool payload_leaves(const struct net_chan *chan, uint32_t len)
 {
     const struct net_session *session = chan->session;
     uint32_t n = wf_net_past(chan->bulk_at, chan->bulk_end);
+    bool idle = wf_list_empty(&chan->dirty);
     if (session->burst <= session->prompt || chan->link->buffered || len > WF_NET_SHARED / 4)
-        return wf_list_empty(&chan->dirty);
-    return n >= WF_NET_SHARED_MAX || n * len >= WF_NET_SHARED;
+        return idle;
+    return n >= WF_NET_SHARED_MAX || n * len >= WF_NET_SHARED ||
+           (idle && wf_now_ns() - session->sent_ns > QUIET_NS);
 }
 
 void wf_net_flush_bulk(struct net_chan *chan, uint32_t len, bool ordered)
