@@ -138,6 +138,7 @@ static inline void wf_net_ride(struct net_chan *chan)
 {
     if (!chan->watching || chan->watched != chan->session->ep->polls)
         return;
+    chan->rides += chan->holds;
     chan->watching = chan->holds = false;
     chan->followed += chan->followed < chan->needed;
 }

@@ -348,6 +348,7 @@ struct net_chan {
     uint32_t replied, urgent, watched;
     uint16_t followed, needed;
     bool watching, holds;
+    uint32_t rides;      /* replies that rode since some were last late */
     uint64_t held_ns;    /* when [holds] became true */
     uint8_t empty;       /* tcp.c: polls in a row that read nothing, up to a limit */
     uint8_t control[48]; /* an ACK or SYNC frame */
