@@ -20,8 +20,10 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
         return 0;
     if (i == 2)
         return wf_address_pack(&a, &c, buf);
-    memcpy(buf, i ? (void *)&k : (void *)&a, i ? sizeof k : sizeof a);
-    return i ? sizeof k : sizeof a;
+    if (!i)
+        return wf_address_pack(&a, &(struct wf_contact){0}, buf);
+    memcpy(buf, &k, sizeof k);
+    return sizeof k;
 }
 
 static void check_key(const struct wf_key *k, size_t size)
@@ -37,11 +39,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct wf_address a;
     struct wf_contact c;
     struct wf_key k, sealed;
+    uint8_t again[WF_ADDRESS_BYTES];
     if (wf_address_parse(data, size, &a, &c) == WEFT_OK) {
         fuzz_touch(&a, sizeof a);
         fuzz_touch(&c, sizeof c);
         FUZZ_CHECK(c.count <= WF_CONTACT_IPS && wf_contact_is_some(&c) == !!c.count);
-        FUZZ_CHECK(size >= sizeof a && a.size == sizeof a && (int32_t)a.process.pid > 0);
+        FUZZ_CHECK(size >= sizeof again && wf_address_is_valid(&a));
+        FUZZ_CHECK(wf_address_pack(&a, &c, again) == sizeof again);
+        FUZZ_CHECK(!memcmp(again, data, sizeof again));
     }
     if (wf_key_parse(data, size, &k) == WEFT_OK)
         check_key(&k, size);

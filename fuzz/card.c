@@ -144,8 +144,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 static void card_make(unsigned i, unsigned r, struct wf_card *card)
 {
     struct wf_address a = {.version = WF_ADDRESS_VERSION, .size = sizeof a, .ep = 1};
-    struct wf_contact c = {.port = i == 2 ? 4000 : 0, .count = i == 2, .ip = {{[15] = 1}}};
-    a.process = (struct wf_process_id){.node = 1, .netns = i == 1 ? r % 2 : 0, .pid = r + 1};
+    struct wf_contact c = {.port = i == 2 ? 4000 : 0, .count = i == 2, .ip = {{0xfd, [15] = 1}}};
+    a.process = (struct wf_process_id){.host = i == 1 ? 1 + r % 2 : 1, .pid = r + 1};
     *card = (struct wf_card){.flags = WF_CARD_SHARES | WF_CARD_MAPS};
     if (i == 3 && r == 1)
         card->flags = 0;

@@ -253,7 +253,7 @@ static void members_make(struct wf_member *members, struct fuzz_input *in)
         uint8_t node;
         fuzz_take(in, &node, 1);
         members[r] = (struct wf_member){r, WF_CARD_SHARES | WF_CARD_MAPS, {.pid = r + 1}};
-        members[r].process.netns = node % RANKS;
+        members[r].process.host = node % RANKS;
         fake(r)->address = (struct wf_address){.version = WF_ADDRESS_VERSION,
                                                .size = sizeof(struct wf_address),
                                                .process = members[r].process};

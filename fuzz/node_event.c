@@ -53,7 +53,10 @@ static struct bed *bed_new(void)
 
 size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 {
-    const size_t size = 24 + SLOTS * 32 + PLACES * 128 + LINES * ENTRY + 112;
+    const size_t size = 24 + SLOTS * 32 + PLACES * 128 + LINES * ENTRY + WF_NODE_SENDER;
+    const struct wf_address a = {
+        .version = WF_ADDRESS_VERSION, .size = sizeof a, .process = {.pid = 1}};
+    const struct wf_contact none = {0};
     struct wf_node_entry e = {.place = WF_NODE_NO_PLACE, .slot = 5, .attempt = 40, .session = 2};
     if (i >= 10 || room < size)
         return 0;
@@ -80,9 +83,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
         e.event.tag = 7;
         memcpy(to, &e, sizeof e);
     }
-    buf[size - 112] = WF_ADDRESS_VERSION;
-    buf[size - 111] = sizeof(struct wf_address);
-    buf[size - 112 + offsetof(struct wf_address, process.pid)] = 1;
+    (void)wf_address_pack(&a, &none, buf + size - WF_NODE_SENDER);
     return size;
 }
 
@@ -101,7 +102,7 @@ static void event_fill(struct bed_client *b, struct wf_node_page *page, struct f
         memcpy(b->event->places[k].data, bytes + 32, WF_NODE_REPLY_DATA);
     }
     fuzz_take(in, b->event->entries, LINES * ENTRY);
-    fuzz_take(in, payload, 112);
+    fuzz_take(in, payload, WF_NODE_SENDER);
     for (unsigned k = 0; k < SLOTS; k++)
         wf_shm_bell_ring(&b->event->bell, k);
     for (unsigned k = 0; k < PLACES; k++)

@@ -18,8 +18,8 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
         return 0;
     p.u.greeting = (struct wf_packet_greeting){.id = {.pid = 1}, .mark = 4096, .tid = 1};
     if (p.type == WF_PACKET_RING) {
-        p.u.ring.from =
-            (struct wf_address){.version = WF_ADDRESS_VERSION, .size = 64, .process = {.pid = 1}};
+        p.u.ring.from = (struct wf_address){
+            .version = WF_ADDRESS_VERSION, .size = sizeof p.u.ring.from, .process = {.pid = 1}};
         p.u.ring.geometry = (struct wf_shm_geometry){512, 65536, 4032, 16};
     }
     if (p.type == WF_PACKET_RING_NO)
@@ -36,10 +36,8 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 static void check_ring(const struct wf_packet *p)
 {
     const struct wf_shm_geometry *g = &p->u.ring.geometry;
-    struct wf_address a;
-    struct wf_contact none;
     size_t fwd = wf_shm_fwd_size(g), back = wf_shm_back_size(g);
-    FUZZ_CHECK(wf_address_parse(&p->u.ring.from, sizeof p->u.ring.from, &a, &none) == WEFT_OK);
+    FUZZ_CHECK(wf_address_is_valid(&p->u.ring.from));
     FUZZ_CHECK(fwd > (size_t)g->slots * 64 && fwd < (size_t)1 << 30);
     FUZZ_CHECK(back > (size_t)g->slots * 128 + g->payload + (size_t)g->places * g->am_max);
     FUZZ_CHECK(back < (size_t)1 << 30 && g->places <= 64 && g->am_max <= UINT16_MAX);

@@ -225,9 +225,7 @@ static void peer_make(struct scene *s)
     struct wf_address a = {.version = WF_ADDRESS_VERSION,
                            .size = sizeof a,
                            .ep = 1,
-                           .process = {.node = wf_boot_id(),
-                                       .netns = wf_namespace_id("net"),
-                                       .pid = 7}}; /* this node: loopback reaches it */
+                           .process = {.host = wf_host_id(), .pid = 7}}; /* loopback reaches it */
     struct wf_contact c = {.port = 9, .count = 1, .ip = {{[10] = 0xff, 0xff, 127, 0, 0, 1}}};
     struct wf_key k = {
         .version = WF_KEY_VERSION, .access = 3, .size = sizeof k, .gen = 1, .length = 1 << 20};

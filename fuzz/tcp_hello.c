@@ -28,7 +28,7 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
         return 0;
     dial.from = (struct wf_address){
         .version = WF_ADDRESS_VERSION, .size = sizeof dial.from, .process = {.pid = 1}};
-    dial.from_contact = (struct wf_contact){.port = 1, .count = WF_CONTACT_IPS};
+    dial.from_contact = (struct wf_contact){.port = 1, .count = 1};
     switch (i) {
     case 0:
         wf_net_hello_make(&dial, 0, &m.hello);

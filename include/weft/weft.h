@@ -349,12 +349,11 @@ struct weft_ep_sharing_info {
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_sharing(struct weft_ep *ep,
                                                         struct weft_ep_sharing_info *out);
 
-#define WEFT_ADDR_MAX 128
+#define WEFT_ADDR_MAX 64
 
 /* Copy the address of [ep]. The program passes the address to other processes by any means.
  *   buf  at least *len bytes
- *   len  in: room in bytes; out: bytes used (at most WEFT_ADDR_MAX), also set when the room was too
- *        small
+ *   len  in: room in bytes; out: bytes used (WEFT_ADDR_MAX), also set when the room was too small
  * Returns  OK | EMSGSIZE (too small) | EINVAL | EFORKED. Any thread. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void *buf, size_t *len);
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/rand.h"
 
 #define PROCESSORS_MAX ((size_t)1 << 20) /* no kernel supports so many */
 #define PF_EXITING 4u                    /* include/linux/sched.h; proc(5) field 9 */
@@ -50,7 +51,7 @@ static int stat_field(const char *path, int n, char out[32])
 
 #define TIME_INITIAL 0xEFFFFFFAu /* PROC_TIME_INIT_INO of include/linux/proc_ns.h */
 /* Set in a start time that may be 1 tick too late. */
-#define START_ROUNDED (UINT64_C(1) << 63)
+#define START_ROUNDED (UINT64_C(1) << 39)
 
 /* Store the offset that this process's time namespace (time_namespaces(7), Linux 5.6) adds to
  * CLOCK_BOOTTIME, and so to the start times in /proc. Returns 0, or -1 if the offset is unknown. */
@@ -153,15 +154,40 @@ uint64_t wf_namespace_id(const char *name)
     return stat(path, &st) ? 0 : (uint64_t)st.st_ino;
 }
 
+#define HASH_FIRST 0xcbf29ce484222325u /* FNV-1a */
+
+static uint64_t hash_add(uint64_t h, const void *bytes, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
+    return h;
+}
+
 uint64_t wf_boot_id(void)
 {
     char buf[64];
-    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
     if (read_file("/proc/sys/kernel/random/boot_id", buf, sizeof buf) <= 0)
         return 0;
-    for (char *p = buf; *p && *p != '\n'; p++)
-        h = (h ^ (unsigned char)*p) * 0x100000001b3u;
-    return h;
+    return hash_add(HASH_FIRST, buf, strcspn(buf, "\n"));
+}
+
+uint64_t wf_host_id(void)
+{
+    uint64_t boot = wf_boot_id(), netns = wf_namespace_id("net"), h;
+    if (!boot || !netns)
+        return 0;
+    h = hash_add(boot, &netns, sizeof netns);
+    return wf_rand(&h) >> 8;
+}
+
+uint32_t wf_user_id(void)
+{
+    uint64_t pidns = wf_namespace_id("pid"), h;
+    uint32_t uid = geteuid();
+    if (!pidns)
+        return 0;
+    h = hash_add(hash_add(HASH_FIRST, &pidns, sizeof pidns), &uid, sizeof uid);
+    return (uint32_t)(wf_rand(&h) >> 32);
 }
 
 int wf_pidfd_open(int pid)

@@ -8,7 +8,7 @@
 /* Returns the time at which process [pid] started, in clock ticks since boot. Field 22 of
  * /proc/PID/stat contains the start time, shifted by the offset of the reader's time namespace.
  * This function subtracts the offset, so that processes of all time namespaces compute the same
- * value. If the offset is not a whole number of ticks, the value may be 1 tick too late, and bit 63
+ * value. If the offset is not a whole number of ticks, the value may be 1 tick too late, and bit 39
  * is set. Returns 0 with errno on failure: ESRCH or ENOENT if there is no such process, EXDEV if
  * the offset is unknown, another value if /proc could not be read. */
 uint64_t wf_process_start(int pid);
@@ -27,6 +27,12 @@ unsigned wf_processors_allowed(void);
 uint64_t wf_namespace_id(const char *name);
 /* Returns a 64-bit hash of the boot id of this node, or 0 if the boot id is unknown. */
 uint64_t wf_boot_id(void);
+/* Returns a 56-bit hash of the boot id and of the calling thread's network namespace, or 0 if one
+ * is unknown. */
+uint64_t wf_host_id(void);
+/* Returns a 32-bit hash of the calling thread's PID namespace and of the effective user id, or 0 if
+ * the namespace is unknown. */
+uint32_t wf_user_id(void);
 /* Returns a close-on-exec pidfd of [pid], or -1 with errno. */
 int wf_pidfd_open(int pid);
 /* Returns 1 if the process of [pidfd] has ended. */

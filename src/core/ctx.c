@@ -89,10 +89,8 @@ static enum weft_sharing sharing_of(const struct weft_ctx_params *p)
 
 static enum weft_status self_identify(struct wf_process_id *self)
 {
-    self->node = wf_boot_id();
-    self->netns = wf_namespace_id("net");
-    self->pidns = wf_namespace_id("pid");
-    self->uid = (uint32_t)geteuid();
+    self->host = wf_host_id();
+    self->user = wf_user_id();
     self->pid = (uint32_t)getpid();
     self->start = wf_process_start((int)self->pid);
     if (!self->start && errno == EXDEV) {
@@ -100,7 +98,7 @@ static enum weft_status self_identify(struct wf_process_id *self)
                  "its own (fork after unshare(CLONE_NEWTIME), and use Weft in the child)");
         return WEFT_ESYSTEM;
     }
-    if (!self->node || !self->netns || !self->pidns || !self->start) {
+    if (!self->host || !self->user || !self->start) {
         wf_error("cannot read /proc/%d, /proc/thread-self and /proc/sys/kernel/random/boot_id: is "
                  "/proc mounted?",
                  (int)self->pid);

@@ -6,19 +6,19 @@
 #include <stdbool.h>
 #include <string.h>
 
-_Static_assert(WF_CARD_MAX == 1328, "the card's size is the protocol's");
+_Static_assert(WF_CARD_MAX == 1272, "the card's size is the protocol's");
 
-static void put_le(unsigned char *at, uint32_t value, unsigned bytes)
+static void put_le(unsigned char *at, uint64_t value, unsigned bytes)
 {
     for (unsigned i = 0; i < bytes; i++)
         at[i] = (unsigned char)(value >> (8 * i));
 }
 
-static uint32_t get_le(const unsigned char *at, unsigned bytes)
+static uint64_t get_le(const unsigned char *at, unsigned bytes)
 {
-    uint32_t value = 0;
+    uint64_t value = 0;
     for (unsigned i = 0; i < bytes; i++)
-        value |= (uint32_t)at[i] << (8 * i);
+        value |= (uint64_t)at[i] << (8 * i);
     return value;
 }
 
@@ -48,6 +48,7 @@ size_t wf_card_pack(const struct wf_card *card, unsigned char *bytes)
     put_le(bytes + 10, card->mask_len, 2);
     put_le(bytes + 12, card->flags, 2);
     put_le(bytes + 14, card->secret_len, 2);
+    put_le(bytes + 16, card->boot, 8);
     memcpy(at, card->addr, card->addr_len);
     at += card->addr_len;
     memcpy(at, card->key, card->key_len);
@@ -78,6 +79,7 @@ enum weft_status wf_card_parse(const void *bytes, size_t len, struct wf_card *ca
     c.mask_len = (uint16_t)get_le(at + 10, 2);
     c.flags = (uint16_t)get_le(at + 12, 2);
     c.secret_len = (uint16_t)get_le(at + 14, 2);
+    c.boot = get_le(at + 16, 8);
     if (!has_good_lengths(&c, len))
         return WEFT_EPROTO;
     at += WF_CARD_HEAD;

@@ -3,13 +3,14 @@
  * launcher when the job opens, so that other ranks can reach it. Little-endian, lengths in bytes:
  *
  *   0  u32  magic "WFJC"
- *   4  u16  version, 2
+ *   4  u16  version, 3
  *   6  u16  length of the endpoint's address, 1..WEFT_ADDR_MAX
  *   8  u16  length of the key of the shared memory that this rank offers to its node (board.h)
  *  10  u16  length of the CPU mask, 0..WF_CARD_MASK_MAX
  *  12  u16  enum wf_card_flags
  *  14  u16  length of the job's secret: WF_SECRET, or 0. Only the card of rank 0 can have a secret
- *  16       address; key; mask, where bit i % 8 of byte i / 8 is set if the rank may run on CPU i;
+ *  16  u64  wf_boot_id: which machine the rank runs on
+ *  24       address; key; mask, where bit i % 8 of byte i / 8 is set if the rank may run on CPU i;
  *           secret
  *
  * The parser accepts a mask of any allowed length, and does not parse the address. Bytes after the
@@ -26,8 +27,8 @@
 #include <weft/weft.h>
 
 #define WF_CARD_MAGIC 0x434a4657u
-#define WF_CARD_VERSION 2
-#define WF_CARD_HEAD 16
+#define WF_CARD_VERSION 3
+#define WF_CARD_HEAD 24
 #define WF_CARD_MASK_MAX 1024 /* 8192 cpus: the kernel's largest CONFIG_NR_CPUS on x86 */
 #define WF_SECRET 32          /* bytes */
 #define WF_CARD_MAX (WF_CARD_HEAD + WEFT_ADDR_MAX + WEFT_KEY_MAX + WF_CARD_MASK_MAX + WF_SECRET)
@@ -44,6 +45,7 @@ struct wf_card {
     uint16_t mask_len;
     uint16_t flags;
     uint16_t secret_len;
+    uint64_t boot;
     unsigned char addr[WEFT_ADDR_MAX];
     unsigned char key[WEFT_KEY_MAX];
     unsigned char mask[WF_CARD_MASK_MAX];

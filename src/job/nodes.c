@@ -7,7 +7,7 @@
 
 bool wf_same_node(const struct wf_process_id *a, const struct wf_process_id *b)
 {
-    return a->node == b->node && a->netns == b->netns && a->pidns == b->pidns && a->uid == b->uid;
+    return a->host == b->host && a->user == b->user;
 }
 
 /* Weak, so that a test can replace the function and treat one machine as several nodes. */

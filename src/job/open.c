@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "config/config.h"
 #include "core/core.h"
 #include "job/job.h"
@@ -77,13 +78,12 @@ static enum weft_status open_board(struct weft_job *job, const struct wf_card *c
  * Ranks that do not share memory count, too. If the launcher binds each rank to one core, the
  * context of a rank sees only that core. So tell the context how many ranks share this rank's
  * cores. */
-static void count_cores(struct weft_job *job, const struct wf_card *cards,
-                        const struct wf_member *members)
+static void count_cores(struct weft_job *job, const struct wf_card *cards)
 {
     unsigned char all[WF_CARD_MASK_MAX] = {0};
     unsigned mine, total, ranks = 0;
     for (unsigned r = 0; r < job->size; r++) {
-        if (members[r].process.node != members[job->rank].process.node)
+        if (cards[r].boot != cards[job->rank].boot)
             continue;
         ranks++;
         for (unsigned i = 0; i < cards[r].mask_len; i++)
@@ -237,7 +237,7 @@ static enum weft_status use_cards(struct weft_job *job, const struct wf_card *ca
     if (!s)
         s = open_board(job, cards, deadline_ns);
     if (!s)
-        count_cores(job, cards, members);
+        count_cores(job, cards);
     return s;
 }
 
@@ -282,6 +282,7 @@ enum weft_status wf_job_open_parts(struct weft_job *job, const struct weft_job_p
         s = draw_secret(job, mine);
     if (!s) {
         wf_card_set_mask(mine);
+        mine->boot = wf_boot_id();
         s = meet_all(job, mine, cards, deadline_ns);
     }
     if (job->ep)

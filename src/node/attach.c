@@ -108,9 +108,8 @@ static void proof_read(struct node_desk *desk, struct desk_client *client,
 static bool self_ok(const struct node_desk *desk, const struct desk_client *client,
                     const struct wf_process_id *self)
 {
-    return self->pid == (uint32_t)client->pid && self->uid == desk->place.uid &&
-           self->node == desk->place.node && self->netns == desk->place.netns &&
-           self->pidns == desk->place.pidns;
+    return self->pid == (uint32_t)client->pid && self->user == desk->place.user &&
+           self->host == desk->place.host;
 }
 
 static void challenge_send(struct node_desk *desk, struct desk_client *client)

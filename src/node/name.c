@@ -20,11 +20,8 @@ static const uint8_t label_tag[WF_NET_LABEL] = "weft1 node tag";
 
 void wf_node_scope_here(struct wf_node_scope *place)
 {
-    *place = (struct wf_node_scope){.node = wf_boot_id(),
-                                    .netns = wf_namespace_id("net"),
-                                    .pidns = wf_namespace_id("pid"),
-                                    .timens = wf_namespace_id("time"),
-                                    .uid = geteuid()};
+    *place = (struct wf_node_scope){
+        .host = wf_host_id(), .timens = wf_namespace_id("time"), .user = wf_user_id()};
 }
 
 int wf_node_name_expand(const char *name, unsigned n, char out[WF_NODE_NAME_ROOM])
@@ -72,18 +69,14 @@ socklen_t wf_node_sockaddr(const char *name, struct sockaddr_un *sa)
 void wf_node_service_address(const uint8_t key[WF_NODE_KEY], const struct wf_node_scope *place,
                              uint16_t port, uint32_t incarnation, struct wf_address *out)
 {
-    const uint64_t where[] = {place->node, place->netns, place->pidns, place->uid, port};
+    const uint64_t where[] = {place->host, place->user, port};
     const struct wf_net_part part = {where, sizeof where};
     uint8_t mac[WF_NET_MAC];
     wf_net_mac(key, label_token, &part, 1, mac);
     *out = (struct wf_address){.version = WF_ADDRESS_VERSION,
                                .size = sizeof *out,
                                .ep_gen = incarnation,
-                               .process = {.node = place->node,
-                                           .netns = place->netns,
-                                           .pidns = place->pidns,
-                                           .uid = place->uid,
-                                           .pid = 1}};
+                               .process = {.host = place->host, .user = place->user, .pid = 1}};
     memcpy(out->process.token, mac, sizeof out->process.token);
 }
 

@@ -19,10 +19,9 @@
 
 /* Where processes have to be alike to share a service. */
 struct wf_node_scope {
-    uint64_t node; /* wf_boot_id */
-    uint64_t netns, pidns;
+    uint64_t host;   /* wf_host_id */
     uint64_t timens; /* incarnations count this namespace's clock */
-    uint32_t uid;
+    uint32_t user;   /* wf_user_id */
     uint32_t zero;
 };
 

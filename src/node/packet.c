@@ -72,12 +72,10 @@ static bool is_service(const struct wf_contact *c)
 
 static bool ring_ok(const struct wf_node_ring *r)
 {
-    struct wf_address a;
-    struct wf_contact none;
-    return wf_address_parse(&r->from, sizeof r->from, &a, &none) == WEFT_OK &&
-           r->bytes >= WF_NODE_RING_MIN && r->bytes <= WF_NODE_RING_MAX &&
-           wf_contact_is_valid(&r->contact) && r->contact.node && !(r->bytes & (r->bytes - 1)) &&
-           r->am_max >= 512 && r->am_max <= WF_NODE_AM_MAX && !(r->am_max & 63);
+    return wf_address_is_valid(&r->from) && r->bytes >= WF_NODE_RING_MIN &&
+           r->bytes <= WF_NODE_RING_MAX && wf_contact_is_valid(&r->contact) && r->contact.node &&
+           !(r->bytes & (r->bytes - 1)) && r->am_max >= 512 && r->am_max <= WF_NODE_AM_MAX &&
+           !(r->am_max & 63);
 }
 
 static bool line_ok(const struct wf_node_line *l)

@@ -96,7 +96,7 @@ struct wf_node_hello {
     uint8_t nonce[WF_NODE_NONCE];
     struct wf_process_id self;
 };
-_Static_assert(sizeof(struct wf_node_hello) == 104, "wire structure");
+_Static_assert(sizeof(struct wf_node_hello) == 88, "wire structure");
 
 struct wf_node_challenge {
     uint8_t nonce[WF_NODE_NONCE];
@@ -129,7 +129,7 @@ struct wf_node_ring {
     uint32_t bytes;            /* of each segment */
     uint32_t am_max;
 };
-_Static_assert(sizeof(struct wf_node_ring) == 112, "wire structure");
+_Static_assert(sizeof(struct wf_node_ring) == 96, "wire structure");
 
 struct wf_node_unring {
     uint16_t ep;
@@ -139,11 +139,11 @@ struct wf_node_unring {
 
 struct wf_node_other {
     struct wf_contact contact;
-    uint64_t node, netns, pidns;
-    uint32_t uid;
+    uint64_t host;
+    uint32_t user;
     uint32_t zero;
 };
-_Static_assert(sizeof(struct wf_node_other) == 72, "wire structure");
+_Static_assert(sizeof(struct wf_node_other) == 56, "wire structure");
 
 struct wf_node_other_ok {
     uint32_t index;

@@ -208,8 +208,7 @@ void wf_node_other_read(struct node_desk *desk, struct desk_client *client,
                         const struct wf_node_packet *packet)
 {
     const struct wf_node_other *n = &packet->u.node;
-    const struct wf_node_scope scope = {
-        .node = n->node, .netns = n->netns, .pidns = n->pidns, .uid = n->uid};
+    const struct wf_node_scope scope = {.host = n->host, .user = n->user};
     struct desk_other *other;
     struct wf_node_packet p;
     if (client->nasks == WF_NODE_ASKS || !(other = calloc(1, sizeof *other))) {

@@ -9,35 +9,34 @@
 #include <string.h>
 #include <weft/weft.h>
 
-#define WF_ADDRESS_VERSION 4
+#define WF_ADDRESS_VERSION 5
 #define WF_KEY_VERSION 5
 #define WF_KEY_PRIVATE UINT64_MAX
 
-/* Identifies a process, and the context in it, on its node. */
+/* Identifies a process, and the context in it. Two processes can share memory if [host] and [user]
+ * are equal. */
 struct wf_process_id {
-    uint64_t node;     /* boot id, hashed to 64 bits */
-    uint64_t netns;    /* inode of the network namespace */
-    uint64_t pidns;    /* inode of the PID namespace */
+    uint64_t host;     /* wf_host_id */
     uint64_t start;    /* start time: wf_process_start */
     uint64_t token[2]; /* random per context; the first half names its service socket */
-    uint32_t uid;
+    uint32_t user;     /* wf_user_id */
     uint32_t pid;
 };
+_Static_assert(sizeof(struct wf_process_id) == 40, "wire structure");
 
 /* Identifies an endpoint. Two addresses are compared byte by byte. */
 struct wf_address {
     uint8_t version;
-    /* Here, the size of this struct. In address bytes, the number of all address bytes. */
-    uint8_t size;
+    uint8_t size; /* of this struct */
     uint16_t ep;
     /* A new endpoint may get the number of a closed endpoint, but never its generation. */
     uint32_t ep_gen;
     struct wf_process_id process;
 };
-_Static_assert(sizeof(struct wf_address) == 64, "wire structure");
-_Static_assert(offsetof(struct wf_address, process) == 8, "wire structure");
-/* How other nodes connect to the process of an endpoint. In address bytes the contact follows the
- * address. A process that other nodes cannot reach has no contact. */
+_Static_assert(sizeof(struct wf_address) == 48, "wire structure");
+/* How other nodes connect to the process of an endpoint. A process that other nodes cannot reach
+ * has no contact. The addresses are one IPv6 address, or up to two IPv4-mapped ones, the best
+ * first: address bytes have room for no more. */
 #define WF_CONTACT_IPS 2
 #define WF_CONTACT_INDEXES 4096 /* the most clients of a node's service */
 struct wf_contact {
@@ -47,13 +46,10 @@ struct wf_contact {
      * [index] the process's index there. Else 0, and so is [index]. */
     uint8_t node;
     uint16_t index;
-    uint16_t rdma;                  /* TCP port for RDMA; 0: none */
-    uint8_t ip[WF_CONTACT_IPS][16]; /* IPv6 or IPv4-mapped addresses, the best first */
+    uint16_t rdma; /* TCP port for RDMA; 0: none */
+    uint8_t ip[WF_CONTACT_IPS][16];
 };
 _Static_assert(sizeof(struct wf_contact) == 40, "wire structure");
-
-#define WF_ADDRESS_BYTES (sizeof(struct wf_address) + sizeof(struct wf_contact))
-_Static_assert(WF_ADDRESS_BYTES <= WEFT_ADDR_MAX, "public limit");
 
 #define WF_KEY_NICS 4 /* of one owner */
 
@@ -151,11 +147,113 @@ static inline int wf_contact_is_some(const struct wf_contact *c)
     return c->port || c->rdma;
 }
 
+/* Is [ip] an IPv4 address, mapped into IPv6? */
+static inline int wf_contact_ip4(const uint8_t ip[16])
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    return !memcmp(ip, mapped, sizeof mapped);
+}
+
 static inline int wf_contact_is_valid(const struct wf_contact *c)
 {
     if (c->node > 1 || c->index >= (c->node ? WF_CONTACT_INDEXES : 1) || (c->node && !c->rdma))
         return 0;
-    return wf_contact_is_some(c) ? c->count >= 1 && c->count <= WF_CONTACT_IPS : !c->count;
+    if (!wf_contact_is_some(c))
+        return !c->count;
+    return c->count == 1 || (c->count == 2 && wf_contact_ip4(c->ip[0]) && wf_contact_ip4(c->ip[1]));
+}
+
+/* ---- address bytes ---- */
+
+/* What [form] of address bytes says of their contact. The lower four bits; WF_FORM_NODE is one of
+ * them. The upper four bits are the highest of the contact's index. */
+enum wf_form {
+    WF_FORM_NONE,      /* no contact */
+    WF_FORM_IP6,       /* one IPv6 address */
+    WF_FORM_IP4,       /* one IPv4 address */
+    WF_FORM_IP4_TWICE, /* two IPv4 addresses */
+    WF_FORM_NODE = 8,  /* contact.node */
+};
+
+/* An address as other processes get it: struct wf_address and struct wf_contact, with no byte that
+ * says nothing. */
+struct wf_address_bytes {
+    uint8_t version;
+    uint8_t form;
+    uint16_t ep;
+    uint32_t ep_gen;
+    uint8_t host[7];
+    uint8_t index; /* the lower 8 bits of the contact's */
+    uint64_t token[2];
+    uint32_t user;
+    uint8_t pid[3];
+    uint8_t start[5];
+    uint16_t port, rdma;
+    uint8_t ip[16];
+};
+#define WF_ADDRESS_BYTES sizeof(struct wf_address_bytes)
+_Static_assert(WF_ADDRESS_BYTES == 64 && WF_ADDRESS_BYTES <= WEFT_ADDR_MAX, "wire structure");
+
+static inline unsigned wf_form_ips(unsigned form)
+{
+    unsigned ips = form & 7;
+    return ips == WF_FORM_IP4_TWICE ? 2 : ips != WF_FORM_NONE;
+}
+
+/* Write the bytes of an address to [bytes], which has room for WF_ADDRESS_BYTES. Returns their
+ * number: WF_ADDRESS_BYTES. */
+static inline size_t wf_address_pack(const struct wf_address *a, const struct wf_contact *c,
+                                     void *bytes)
+{
+    struct wf_address_bytes b = {.version = WF_ADDRESS_VERSION,
+                                 .ep = a->ep,
+                                 .ep_gen = a->ep_gen,
+                                 .token = {a->process.token[0], a->process.token[1]},
+                                 .user = a->process.user};
+    memcpy(b.host, &a->process.host, sizeof b.host);
+    memcpy(b.start, &a->process.start, sizeof b.start);
+    memcpy(b.pid, &a->process.pid, sizeof b.pid);
+    if (wf_contact_is_some(c)) {
+        int ip4 = wf_contact_ip4(c->ip[0]);
+        b.form = (uint8_t)(!ip4 ? WF_FORM_IP6 : c->count == 2 ? WF_FORM_IP4_TWICE : WF_FORM_IP4);
+        b.form = (uint8_t)(b.form | (c->node ? WF_FORM_NODE : 0) | (c->index >> 8) << 4);
+        b.index = (uint8_t)c->index;
+        b.port = c->port;
+        b.rdma = c->rdma;
+        for (unsigned i = 0; i < c->count; i++)
+            memcpy(b.ip + 4 * i, ip4 ? c->ip[i] + 12 : c->ip[i], ip4 ? 4 : 16);
+    }
+    memcpy(bytes, &b, sizeof b);
+    return sizeof b;
+}
+
+/* Set *c to the contact in [b]. Returns false if there can be no such contact. */
+static inline int wf_contact_unpack(const struct wf_address_bytes *b, struct wf_contact *c)
+{
+    static const uint8_t zero[16];
+    unsigned ips = b->form & 7, used = ips == WF_FORM_IP6 ? 16 : 4 * wf_form_ips(b->form);
+    if (ips > WF_FORM_IP4_TWICE || memcmp(b->ip + used, zero, sizeof zero - used))
+        return 0;
+    *c = (struct wf_contact){.port = b->port,
+                             .count = (uint8_t)wf_form_ips(b->form),
+                             .node = b->form & WF_FORM_NODE ? 1 : 0,
+                             .index = (uint16_t)((b->form >> 4) << 8 | b->index),
+                             .rdma = b->rdma};
+    if (ips == WF_FORM_IP6) {
+        memcpy(c->ip[0], b->ip, sizeof c->ip[0]);
+        return !wf_contact_ip4(c->ip[0]) && wf_contact_is_valid(c);
+    }
+    for (unsigned i = 0; i < c->count; i++) {
+        c->ip[i][10] = c->ip[i][11] = 0xff;
+        memcpy(c->ip[i] + 12, b->ip + 4 * i, 4);
+    }
+    return wf_contact_is_valid(c);
+}
+
+static inline int wf_address_is_valid(const struct wf_address *a)
+{
+    return a->version == WF_ADDRESS_VERSION && a->size == sizeof *a && a->process.pid &&
+           a->process.pid >> 24 == 0 && a->process.host >> 56 == 0 && a->process.start >> 40 == 0;
 }
 
 /* The only parser of address bytes. If the bytes contain no contact, *contact becomes all 0.
@@ -163,37 +261,30 @@ static inline int wf_contact_is_valid(const struct wf_contact *c)
 static inline enum weft_status wf_address_parse(const void *buf, size_t len, struct wf_address *out,
                                                 struct wf_contact *contact)
 {
-    struct wf_address a;
-    struct wf_contact c = {0};
-    if (!buf || len < 2)
+    struct wf_address_bytes b;
+    struct wf_address a = {.version = WF_ADDRESS_VERSION, .size = sizeof a};
+    struct wf_contact c;
+    if (!buf || !len)
         return WEFT_EINVAL;
     if (((const uint8_t *)buf)[0] != WF_ADDRESS_VERSION)
         return WEFT_EVERSION;
-    if (len < sizeof a)
+    if (len < sizeof b)
         return WEFT_EINVAL;
-    memcpy(&a, buf, sizeof a);
-    if ((a.size != sizeof a && a.size != WF_ADDRESS_BYTES) || len < a.size || !a.process.pid ||
-        a.process.pid > INT32_MAX)
+    memcpy(&b, buf, sizeof b);
+    if (!wf_contact_unpack(&b, &c))
         return WEFT_EINVAL;
-    if (a.size == WF_ADDRESS_BYTES)
-        memcpy(&c, (const uint8_t *)buf + sizeof a, sizeof c);
-    if (!wf_contact_is_valid(&c))
+    a.ep = b.ep;
+    a.ep_gen = b.ep_gen;
+    memcpy(&a.process.host, b.host, sizeof b.host);
+    memcpy(&a.process.start, b.start, sizeof b.start);
+    memcpy(&a.process.pid, b.pid, sizeof b.pid);
+    memcpy(a.process.token, b.token, sizeof b.token);
+    a.process.user = b.user;
+    if (!wf_address_is_valid(&a))
         return WEFT_EINVAL;
-    a.size = sizeof a;
     *out = a;
     *contact = c;
     return WEFT_OK;
-}
-
-/* Write the address bytes to [bytes], which has room for WF_ADDRESS_BYTES. Returns their length. */
-static inline size_t wf_address_pack(const struct wf_address *a, const struct wf_contact *contact,
-                                     uint8_t *bytes)
-{
-    size_t n = wf_contact_is_some(contact) ? WF_ADDRESS_BYTES : sizeof *a;
-    memcpy(bytes, a, sizeof *a);
-    memcpy(bytes + sizeof *a, contact, n - sizeof *a);
-    bytes[1] = (uint8_t)n;
-    return n;
 }
 
 /* The only parser of key bytes. Returns OK, EINVAL or EVERSION. */

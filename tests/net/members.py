@@ -91,7 +91,7 @@ class Member:
 
     def port(self):
         """Where it listens: the contact behind its 64 bytes of address; address.h."""
-        return int.from_bytes(bytes.fromhex(self.expect("address")[0])[64:66], "little")
+        return int.from_bytes(bytes.fromhex(self.expect("address")[0])[44:46], "little")
 
     def lost(self, other, seconds=20):
         """Wait until it has lost member [other]: (status, when)."""

@@ -313,7 +313,7 @@ def test_reborn():
         members[1].finish()
         old = bytes.fromhex(members[0].expect("address")[0])
         new = bytes.fromhex(others[0].expect("address")[0])
-        assert old[64:] == new[64:] and old[:64] != new[:64]
+        assert old[44:] == new[44:] and old[:44] != new[:44]
         third = Members(net, TRAFFIC, [2, 2])  # finds the old one's address somewhere
         third[1].tell(members.addresses()[0] + "\n" + third.addresses()[1] + "\n")
         third[1].finish(10, 1)

@@ -123,7 +123,7 @@ static void poll_both(struct side *from, struct side *to, uint64_t ms)
 static uint16_t port_of(const struct side *s)
 {
     uint16_t port; /* docs/protocol.md, "Addresses" */
-    memcpy(&port, s->address + 64, sizeof port);
+    memcpy(&port, s->address + 44, sizeof port);
     return port;
 }
 

@@ -149,8 +149,7 @@ static void child_main(unsigned self, int from, int to)
             struct name name;
             hear(from, &name, sizeof name);
             for (unsigned e = 0; e < endpoints && p != self; e++)
-                CHECK(!weft_peer_open(ep[e], name.bytes, sizeof(struct wf_address),
-                                      &peer[e][others]));
+                CHECK(!weft_peer_open(ep[e], name.bytes, WF_ADDRESS_BYTES, &peer[e][others]));
             others += p != self;
         }
     while (send_round(others) || answered < due)

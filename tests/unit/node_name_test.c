@@ -25,7 +25,7 @@ static void test_socket_name(void **state)
     (void)state;
     OK(wf_node_mac_init());
     wf_node_scope_here(&here);
-    assert_true(here.node && here.netns && here.pidns && here.timens);
+    assert_true(here.host && here.user && here.timens);
     wf_node_socket_name(key, &here, "a", name);
     assert_int_equal(strlen(name), strlen(WF_NODE_SOCKET) + 16);
     name_is(key, &here, "a", name, 1);
@@ -70,15 +70,15 @@ static void test_address(void **state)
     (void)state;
     wf_node_scope_here(&here);
     wf_node_service_address(key, &here, 4711, 5, &a);
-    assert_true(a.version == WF_ADDRESS_VERSION && a.size == 64 && !a.ep && a.ep_gen == 5);
-    assert_true(a.process.pid == 1 && !a.process.start && a.process.uid == here.uid);
+    assert_true(a.version == WF_ADDRESS_VERSION && a.size == sizeof a && !a.ep && a.ep_gen == 5);
+    assert_true(a.process.pid == 1 && !a.process.start && a.process.user == here.user);
     wf_node_service_address(key, &here, 4711, 6, &b);
     assert_memory_equal(&a.process, &b.process, sizeof a.process); /* its successor's */
     wf_node_service_address(key, &here, 4712, 5, &b);
     assert_memory_not_equal(a.process.token, b.process.token, 16);
     wf_node_service_address(other_key, &here, 4711, 5, &b);
     assert_memory_not_equal(a.process.token, b.process.token, 16);
-    here.pidns++;
+    here.user++;
     wf_node_service_address(key, &here, 4711, 5, &b);
     assert_memory_not_equal(a.process.token, b.process.token, 16);
 }
@@ -86,7 +86,7 @@ static void test_address(void **state)
 /* Fails when: a byte of an endpoint's address does not count in its tag. */
 static void test_tag(void **state)
 {
-    struct wf_address a = {.version = WF_ADDRESS_VERSION, .size = 64, .process = {.pid = 1}};
+    struct wf_address a = {.version = WF_ADDRESS_VERSION, .size = sizeof a, .process = {.pid = 1}};
     uint64_t tag = wf_node_tag(key, &a);
     (void)state;
     assert_true(tag == wf_node_tag(key, &a) && tag != wf_node_tag(other_key, &a));

@@ -27,11 +27,12 @@ static struct wf_node_packet good(unsigned type)
     if (type == WF_NODE_REFUSAL)
         p.u.refused.reason = WF_NODE_REFUSED_BUSY;
     if (type == WF_NODE_RING)
-        p.u.ring = (struct wf_node_ring){
-            {.version = WF_ADDRESS_VERSION, .size = 64, .process = {.pid = 1}},
-            {.count = 1, .node = 1, .rdma = 7},
-            262144,
-            4096};
+        p.u.ring = (struct wf_node_ring){{.version = WF_ADDRESS_VERSION,
+                                          .size = sizeof(struct wf_address),
+                                          .process = {.pid = 1}},
+                                         {.count = 1, .node = 1, .rdma = 7},
+                                         262144,
+                                         4096};
     if (type == WF_NODE_RING_NO)
         p.u.ring_no.status = WEFT_ELIMIT;
     if (type == WF_NODE_NODE)

@@ -95,7 +95,8 @@ static void bodies(void **state)
     (void)state;
     assert_true(wf_node_body_ok(32, 0, 9, 4, 32, 0));
     assert_false(wf_node_body_ok(33, 0, 0, 4, 32, 0));
-    assert_false(wf_node_body_ok(8, WF_NODE_BEGIN, 0, 4, 24, 112)); /* an address needs a block */
+    assert_false(
+        wf_node_body_ok(8, WF_NODE_BEGIN, 0, 4, 24, WF_NODE_SENDER)); /* an address needs a block */
     assert_true(wf_node_body_ok(64, WF_NODE_BESIDE, 3, 4, 32, 0));
     assert_false(wf_node_body_ok(65, WF_NODE_BESIDE, 3, 4, 32, 0));
     assert_false(wf_node_body_ok(0, WF_NODE_BESIDE, 4, 4, 32, 0));

@@ -141,8 +141,8 @@ static inline WF_RELEASES(net_ctx_lock_class) void net_ctx_unlock(struct net_ctx
 /* The address fields that all processes of a node have in common. They are stored once for all
  * peers of the node. */
 struct net_node {
-    uint64_t node, netns, pidns;
-    uint32_t uid;
+    uint64_t host;
+    uint32_t user;
     uint8_t count;
     uint8_t ip[WF_CONTACT_IPS][16];
 };

@@ -16,7 +16,7 @@
 static bool can_dial(struct wf_tctx *tctx, const struct wf_address *from,
                      const struct wf_address *to, const struct wf_contact *contact)
 {
-    bool same = to->process.node == from->process.node && to->process.netns == from->process.netns;
+    bool same = to->process.host == from->process.host;
     for (unsigned i = 0; i < contact->count && i < WF_CONTACT_IPS; i++)
         if (wf_ifaddr_can_dial(contact->ip[i], same))
             return true;
@@ -34,8 +34,8 @@ enum weft_status wf_net_reach(struct wf_tctx *tctx, const struct wf_address *fro
 static bool node_is(const struct net_node *n, const struct wf_process_id *p,
                     const struct wf_contact *c)
 {
-    return n->node == p->node && n->netns == p->netns && n->pidns == p->pidns && n->uid == p->uid &&
-           n->count == c->count && !memcmp(n->ip, c->ip, sizeof n->ip);
+    return n->host == p->host && n->user == p->user && n->count == c->count &&
+           !memcmp(n->ip, c->ip, sizeof n->ip);
 }
 
 /* Find the process's node in ep->nodes, or add it. The newest node is compared first: a job's
@@ -53,8 +53,7 @@ static bool node_find(struct net_ep *ep, const struct wf_process_id *p, const st
     if (!more)
         return false;
     ep->nodes = more;
-    ep->nodes[ep->nnodes] = (struct net_node){
-        .node = p->node, .netns = p->netns, .pidns = p->pidns, .uid = p->uid, .count = c->count};
+    ep->nodes[ep->nnodes] = (struct net_node){.host = p->host, .user = p->user, .count = c->count};
     memcpy(ep->nodes[ep->nnodes].ip, c->ip, sizeof c->ip);
     *out = ep->nnodes++;
     return true;
@@ -68,12 +67,10 @@ void wf_net_peer_address(const struct net_peer *peer, struct wf_address *out,
                                .size = sizeof *out,
                                .ep = peer->ep,
                                .ep_gen = peer->ep_gen,
-                               .process = {.node = n->node,
-                                           .netns = n->netns,
-                                           .pidns = n->pidns,
+                               .process = {.host = n->host,
                                            .start = peer->start,
                                            .token = {peer->token[0], peer->token[1]},
-                                           .uid = n->uid,
+                                           .user = n->user,
                                            .pid = peer->pid}};
     *contact = (struct wf_contact){.port = peer->port, .count = n->count};
     memcpy(contact->ip, n->ip, sizeof n->ip);

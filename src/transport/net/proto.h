@@ -28,7 +28,7 @@
 #include "transport/address.h"
 #include "transport/transport.h"
 
-#define WF_NET_VERSION 6
+#define WF_NET_VERSION 7
 #define WF_NET_LANES_MAX WF_LANES_MAX
 
 /* ---- handshake ---- */
@@ -66,7 +66,7 @@ struct wf_net_hello {
     struct wf_address from;
     struct wf_contact contact; /* of [from] */
 };
-_Static_assert(sizeof(struct wf_net_hello) == 184, "wire structure");
+_Static_assert(sizeof(struct wf_net_hello) == 168, "wire structure");
 
 struct wf_net_challenge {
     struct wf_net_greeting greeting;

@@ -46,8 +46,8 @@
 #define WF_NODE_SUBMIT_DATA 32 /* the longest body in a submit entry, and in an event entry */
 #define WF_NODE_EVENT_DATA 24
 #define WF_NODE_REPLY_DATA 96
-/* A body behind BEGIN: the sender's address and contact, and zeroes, come first. */
-#define WF_NODE_SENDER 112
+/* A body behind BEGIN: the bytes of the sender's address come first. */
+#define WF_NODE_SENDER 64
 
 enum wf_node_flags {
     WF_NODE_BESIDE = 1, /* the body is in a block */

@@ -169,7 +169,7 @@ static enum weft_status via_reach(struct wf_tctx *tctx, const struct wf_address 
                                   const char **why)
 {
     struct via_ctx *ctx = VIA_OF(tctx, via_ctx);
-    bool same = to->process.node == from->process.node && to->process.netns == from->process.netns;
+    bool same = to->process.host == from->process.host;
     *why = NULL;
     if (!ctx->attached || !is_open(ctx, from))
         *why = "this process has no node service: the log says why";

@@ -41,9 +41,7 @@ static void flow_part(struct via_peer *peer)
 static struct wf_node_other service_of(const struct via_peer *peer)
 {
     const struct wf_process_id *p = &peer->address.process;
-    struct wf_node_other who = {
-        .contact = peer->contact, .node = p->node, .netns = p->netns, .pidns = p->pidns};
-    who.uid = p->uid;
+    struct wf_node_other who = {.contact = peer->contact, .host = p->host, .user = p->user};
     who.contact.port = peer->contact.rdma;
     who.contact.rdma = who.contact.index = who.contact.node = 0;
     return who;

@@ -56,11 +56,11 @@ static UNDER_LOCK int client_pid(struct shm_ctx *ctx, int sock)
     socklen_t len = sizeof cred;
     if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len))
         return -1;
-    if (cred.uid == ctx->self.uid && clients_of(ctx, cred.pid) < CLIENTS_MAX)
+    if (cred.uid == ctx->uid && clients_of(ctx, cred.pid) < CLIENTS_MAX)
         return cred.pid;
     if (ctx->refused_connections++ >= REFUSALS_LOGGED) /* only the first refusals are logged */
         return -1;
-    if (cred.uid == ctx->self.uid)
+    if (cred.uid == ctx->uid)
         wf_warn("process %d has %u connections: no more", (int)cred.pid, CLIENTS_MAX);
     else
         wf_warn("process %d of user %u tried to connect; refused: Weft talks to its own user only",

@@ -13,10 +13,7 @@ static const int8_t fds_of[WF_PACKET_TYPES] = {[WF_PACKET_WELCOME] = 2,
 
 static int ring_ok(const struct wf_packet *p)
 {
-    struct wf_address a;
-    struct wf_contact none;
-    return wf_address_parse(&p->u.ring.from, sizeof p->u.ring.from, &a, &none) == WEFT_OK &&
-           wf_shm_geometry_ok(&p->u.ring.geometry);
+    return wf_address_is_valid(&p->u.ring.from) && wf_shm_geometry_ok(&p->u.ring.geometry);
 }
 
 static int greeting_ok(const struct wf_packet_greeting *g)

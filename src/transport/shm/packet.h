@@ -14,7 +14,7 @@
 #include "transport/shm/ring.h"
 
 #define WF_PACKET_MAGIC 0x54464557u /* "WEFT" */
-#define WF_PACKET_VERSION 8
+#define WF_PACKET_VERSION 9
 #define WF_PACKET_FDS 3
 _Static_assert(WF_PACKET_FDS <= WF_SEQPACKET_FDS, "room for descriptors");
 
@@ -55,7 +55,7 @@ struct wf_packet_greeting {
     uint32_t tid;
     uint32_t zero;
 };
-_Static_assert(sizeof(struct wf_packet_greeting) == 72, "wire structure");
+_Static_assert(sizeof(struct wf_packet_greeting) == 56, "wire structure");
 
 struct wf_packet {
     uint32_t magic;

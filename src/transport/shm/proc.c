@@ -190,7 +190,7 @@ static enum weft_status peer_check(const struct shm_ctx *ctx, struct shm_proc *p
 {
     struct ucred cred;
     socklen_t len = sizeof cred;
-    if (!getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.uid == ctx->self.uid &&
+    if (!getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.uid == ctx->uid &&
         (uint32_t)cred.pid == proc->id.pid)
         return WEFT_OK;
     wf_error("the socket of process %u is held by another user or process: not connecting",

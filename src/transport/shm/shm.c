@@ -86,6 +86,7 @@ static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct
         (wf_config()->shm_pull ? 0u : WF_CAP_PULL) | (wf_config()->shm_map ? 0u : WF_CAP_MAPS);
     ctx->mem = params->mem;
     ctx->self = *params->self;
+    ctx->uid = geteuid();
     ctx->fork_gen = params->fork_gen;
     ctx->membarrier = wf_config()->membarrier && wf_sleep_register();
     wf_list_init(&ctx->procs);
@@ -243,11 +244,9 @@ static enum weft_status shm_reach(struct wf_tctx *tctx, const struct wf_address 
     const struct wf_process_id *a = &from->process, *b = &to->process;
     (void)tctx;
     (void)contact;
-    *why = a->node != b->node     ? "it is on another node"
-           : a->uid != b->uid     ? "it belongs to another user"
-           : a->netns != b->netns ? "it is in another network namespace"
-           : a->pidns != b->pidns ? "it is in another PID namespace"
-                                  : NULL;
+    *why = a->host != b->host   ? "it is on another node, or in another network namespace"
+           : a->user != b->user ? "it belongs to another user, or is in another PID namespace"
+                                : NULL;
     return *why ? WEFT_EUNREACH : WEFT_OK;
 }
 

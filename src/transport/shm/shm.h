@@ -145,6 +145,7 @@ struct shm_ctx {
     pthread_cond_t changed; /* signals that a local process answered or is down; CLOCK_MONOTONIC */
     struct wf_mem *mem;
     struct wf_process_id self;
+    uid_t uid; /* effective, of this process; constant */
     uint64_t fork_gen;
     /* A page that begins with self.token. The pointer is constant. The kernel wipes the page in
      * forked children. */

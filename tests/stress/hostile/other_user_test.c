@@ -168,7 +168,9 @@ static void break_in(void)
 
 static void forge_main(int sock, void *arg)
 {
+    const struct wf_contact none = {0};
     struct wf_address forged = address;
+    unsigned char bytes[WF_ADDRESS_BYTES];
     struct weft_remote *r;
     struct weft_peer *peer;
     struct weft_ctx *ctx;
@@ -177,9 +179,11 @@ static void forge_main(int sock, void *arg)
     become_nobody();
     CHECK_STATUS(weft_ctx_open(NULL, &ctx), WEFT_OK);
     CHECK_STATUS(weft_ep_open(ctx, NULL, &ep), WEFT_OK);
-    CHECK_STATUS(weft_peer_open(ep, &address, sizeof address, &peer), WEFT_EUNREACH);
-    forged.process.uid = NOBODY; /* an address that says it is one of us */
-    CHECK_STATUS(weft_peer_open(ep, &forged, sizeof forged, &peer), WEFT_OK);
+    wf_address_pack(&address, &none, bytes);
+    CHECK_STATUS(weft_peer_open(ep, bytes, sizeof bytes, &peer), WEFT_EUNREACH);
+    forged.process.user = wf_user_id(); /* an address that says it is one of us */
+    wf_address_pack(&forged, &none, bytes);
+    CHECK_STATUS(weft_peer_open(ep, bytes, sizeof bytes, &peer), WEFT_OK);
     CHECK_STATUS(weft_remote_open(peer, victim.offer.key, victim.offer.key_len, &r), WEFT_EUNREACH);
     CHECK_STATUS(weft_am_request(peer, WORKER_AM_WORK, NULL, 0, NULL, 0, 0), WEFT_EUNREACH);
 }
@@ -220,7 +224,7 @@ static void lure(void)
     a = address;
     CHECK(proc_hear(p.sock, &a.process, sizeof a.process) == sizeof a.process);
     bait = victim.offer;
-    memcpy(bait.address, &a, sizeof a);
+    bait.address_len = wf_address_pack(&a, &(struct wf_contact){0}, bait.address);
     memcpy(&key, bait.key, sizeof key);
     key.token = a.process.token[0];
     key.check = wf_key_check(&key);

@@ -231,14 +231,15 @@ static void pid_of_another(void)
 {
     struct proc p = proc_start(sitting_main, NULL);
     struct wf_address a;
+    struct wf_contact contact;
     struct note n;
     CHECK(proc_hear(p.sock, &n, sizeof n) == sizeof n);
-    memcpy(&a, n.address, sizeof a);
+    CHECK_STATUS(wf_address_parse(n.address, n.len, &a, &contact), WEFT_OK);
     a.process.start--;
-    memcpy(n.address, &a, sizeof a);
+    (void)wf_address_pack(&a, &contact, n.address);
     expect_dead_address(&n);
     a.process.start++;
-    memcpy(n.address, &a, sizeof a);
+    (void)wf_address_pack(&a, &contact, n.address);
     (void)proc_kill(&p, SIGKILL);
     expect_dead_address(&n);
 }

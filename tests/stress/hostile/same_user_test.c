@@ -352,8 +352,7 @@ static void host_open(struct host *h)
     a.process = h->id;
     key.token = h->id.token[0];
     key.check = wf_key_check(&key);
-    h->offer.address_len = sizeof a;
-    memcpy(h->offer.address, &a, sizeof a);
+    h->offer.address_len = wf_address_pack(&a, &(struct wf_contact){0}, h->offer.address);
     h->offer.key_len = sizeof key;
     memcpy(h->offer.key, &key, sizeof key);
     h->listener = enemy_listen(&h->id);

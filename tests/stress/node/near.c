@@ -23,7 +23,7 @@
 const char *near_program;
 
 bool near_alone;
-static uid_t service_uid; /* this process may become another user */
+static uint32_t service_user; /* this process may become another user */
 
 /* Services listen, and a new network namespace has no interface that is up. */
 static void loopback_up(void)
@@ -38,7 +38,7 @@ static void loopback_up(void)
 
 void near_begin(void)
 {
-    service_uid = geteuid();
+    service_user = wf_user_id();
     near_alone = !unshare(CLONE_NEWNET);
     if (near_alone)
         loopback_up();
@@ -61,7 +61,7 @@ static socklen_t service_address(const uint8_t key[WF_NODE_KEY], struct sockaddr
     struct wf_node_scope place;
     char name[WF_NODE_SOCKET_ROOM];
     wf_node_scope_here(&place);
-    place.uid = service_uid;
+    place.user = service_user;
     wf_node_socket_name(key, &place, "near", name);
     return wf_node_sockaddr(name, sa);
 }
@@ -83,12 +83,8 @@ struct wf_node_attach_params near_client(const uint8_t key[WF_NODE_KEY])
     struct wf_node_attach_params p = {.key = key, .name = "near", .program = near_program};
     struct wf_node_scope place;
     wf_node_scope_here(&place);
-    p.self = (struct wf_process_id){.node = place.node,
-                                    .netns = place.netns,
-                                    .pidns = place.pidns,
-                                    .uid = place.uid,
-                                    .pid = (uint32_t)getpid(),
-                                    .token = {1, 2}};
+    p.self = (struct wf_process_id){
+        .host = place.host, .user = place.user, .pid = (uint32_t)getpid(), .token = {1, 2}};
     wf_node_parameters_here(&p.parameters);
     p.until_ns = wf_now_ns() + PROC_WAIT_MS * 1000000ull;
     return p;

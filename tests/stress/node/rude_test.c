@@ -93,7 +93,7 @@ static void garbage(void)
     p.u.hello.self.pid++;
     is_failed(&p, sizeof p, 0, "another process");
     p = hello;
-    p.u.hello.self.netns ^= 1;
+    p.u.hello.self.host ^= 1;
     is_failed(&p, sizeof p, 0, "another process");
     wf_node_packet_init(&p, WF_NODE_PROOF);
     is_failed(&p, sizeof p, 0, "type 3");

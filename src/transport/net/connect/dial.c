@@ -281,7 +281,7 @@ static void dial_addresses(const struct wf_conn_mgr *mgr, struct wf_mgr_dial *di
 {
     const struct wf_process_id *to = &dial->want.to.process;
     const struct wf_contact *contact = &dial->want.to_contact;
-    bool same = to->node == mgr->self.node && to->netns == mgr->self.netns;
+    bool same = to->host == mgr->self.host;
     for (unsigned i = 0; contact->port && i < contact->count && i < WF_CONTACT_IPS; i++)
         if (wf_ifaddr_can_dial(contact->ip[i], same))
             memcpy(dial->ip[dial->ips++], contact->ip[i], WF_NET_IP);

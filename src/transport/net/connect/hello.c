@@ -49,15 +49,13 @@ static bool contact_ok(const struct wf_contact *c)
 enum weft_status wf_net_hello_parse(const void *bytes, struct wf_net_hello *out)
 {
     struct wf_net_hello h;
-    struct wf_contact none;
     enum weft_status status = wf_net_greeting_parse(bytes, WF_NET_HELLO, 0, &h.greeting);
     if (status != WEFT_OK)
         return status;
     memcpy(&h, bytes, sizeof h);
     if (h.lane >= WF_NET_LANES_MAX || !h.gen || h.zero || !contact_ok(&h.contact))
         return WEFT_EPROTO;
-    if (h.from.size != sizeof h.from ||
-        wf_address_parse(&h.from, sizeof h.from, &h.from, &none) != WEFT_OK)
+    if (!wf_address_is_valid(&h.from))
         return WEFT_EPROTO;
     *out = h;
     return WEFT_OK;

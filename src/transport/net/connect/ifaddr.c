@@ -225,7 +225,8 @@ static void rank_all_by_list(struct candidates *cs, const char *list)
 
 /* ---- choosing ---- */
 
-/* Choose the candidates with the best ranks. Returns the best rank. */
+/* Choose the candidates with the best ranks: one with IPv6, or several with IPv4, since a contact
+ * holds no more. Returns the best rank. */
 static unsigned choice_take(struct wf_ifaddr_choice *out, struct candidates *cs)
 {
     unsigned first = RANK_NONE;
@@ -233,7 +234,8 @@ static unsigned choice_take(struct wf_ifaddr_choice *out, struct candidates *cs)
         struct candidate *best = NULL;
         for (size_t i = 0; i < cs->count; i++) {
             struct candidate *c = &cs->at[i];
-            if (c->flags && c->rank != RANK_NONE && (!best || c->rank < best->rank))
+            if (c->flags && c->rank != RANK_NONE && (!best || c->rank < best->rank) &&
+                (!out->count || (wf_ipaddr_is_v4(c->addr.ip) && wf_ipaddr_is_v4(out->at[0].ip))))
                 best = c;
         }
         if (!best)
