@@ -8,15 +8,19 @@
 
 #include <sys/socket.h>
 #include <unistd.h>
+#include <weft/mr.h>
 #include <weft/msg.h>
 
 #include "base/log.h"
 #include "base/process.h"
 #include "core/ctl.h"
+#include "core/remote.h"
+#include "core/rma_wire.h"
 #include "transport/net/channel.h"
 
 #define REGION 8192
 #define GUARD 0x5a
+#define NAME 5
 #define BIG 800 /* bytes: more than a message has, so not copied on the way */
 
 /* What is in flight when the stream begins: bits of the first byte. */
@@ -32,8 +36,8 @@ enum {
 };
 
 static struct weft_ctx *ctx;
-static struct weft_mr *mr;
-static void *memory; /* of mr */
+static struct weft_mr *mr, *named; /* of the same memory; [named] has the key NAME */
+static void *memory;
 
 static void on_any(const struct weft_am *am)
 {
@@ -57,7 +61,9 @@ static int open_once(void)
     wf_log_set_level((enum wf_log_level) - 1); /* each lie would be logged */
     memory = malloc(REGION);                   /* a sanitizer knows its ends */
     return weft_mr_register(ctx, memory, REGION, WEFT_MEM_HOST,
-                            WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, &mr) == WEFT_OK;
+                            WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, &mr) == WEFT_OK &&
+           weft_mr_reg(ctx, memory, REGION, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, 0, NAME, 0,
+                       &named, NULL) == WEFT_OK;
 }
 
 /* ---- seeds ---- */
@@ -143,6 +149,11 @@ static void seed_request(struct stream *s, unsigned i, uint32_t a[16])
     case 6: frame(s, WF_NET_REQUEST, WF_CTL_ATOMIC, a, 11, NULL, 0, 1); break;
     case 7: frame(s, WF_NET_BYE, 0, (uint32_t[]){1}, 1, NULL, 0, 0); break;
     case 8: frame(s, WF_NET_ACK, 0, NULL, 0, NULL, 0, 0); break;
+    case 21: /* by a 64-bit key, and with a question for the raw key */
+        a[0] = WF_MEM_BY_KEY, a[1] = NAME, a[2] = 0, a[5] = 1, a[6] = 32 | WF_PIECE_ASKS;
+        frame(s, WF_NET_REQUEST, WF_CTL_PUT, a, 7, data, 32, WF_ASKED_BYTES + 1);
+        frame(s, WF_NET_REQUEST, WF_CTL_GET, a, 9, NULL, 0, 33 + WF_ASKED_BYTES);
+        break;
     default:
         a[0] = 1;
         frame(s, WF_NET_REQUEST, WF_CTL_FRAG, a, 3, data, 16, 0);
@@ -153,13 +164,24 @@ static void seed_request(struct stream *s, unsigned i, uint32_t a[16])
 /* Of what is in flight; the only operation is entry 0. Returns what that is. */
 static uint8_t seed_reply(struct stream *s, unsigned i)
 {
-    static const uint8_t data[BIG] = "some bytes";
+    static uint8_t data[BIG] = "some bytes";
     uint32_t a[5] = {0, 0, 0, 0, i == 10 ? GUARD : BIG};
+    size_t key = WEFT_KEY_MAX;
     const uint32_t offer[9] = {5, 0, 0, 0, i > 18 ? WF_WHAT_FOLLOWS : 0, BIG, 0, 1, 0};
     const uint32_t fetch[6] = {0, 0, 1, 0, 0, BIG};
     a[2] = i == 17 || i == 18; /* beyond its end by so much */
     switch (i) {
     case 10: frame(s, WF_NET_REPLY, WF_CTL_GOT, a, 5, data, GUARD, GUARD + 1); return GET;
+    case 22: /* with the raw key that was asked for */
+        a[4] = GUARD | WF_PIECE_ASKS;
+        FUZZ_CHECK(weft_mr_key(named, data + GUARD, &key) == WEFT_OK);
+        frame(s, WF_NET_REPLY, WF_CTL_GOT, a, 5, data, GUARD + WF_ASKED_BYTES, GUARD + 1);
+        return GET;
+    case 23:
+        a[2] = WF_ANSWER_ASKED;
+        FUZZ_CHECK(weft_mr_key(named, data, &key) == WEFT_OK);
+        frame(s, WF_NET_REPLY, WF_CTL_ANSWER, a, 4, data, WF_ASKED_BYTES, 1);
+        return PUT;
     case 11: frame(s, WF_NET_REPLY, WF_CTL_ANSWER, a, 4, NULL, 0, 1); return PUT;
     case 12: frame(s, WF_NET_REPLY, WF_CTL_ANSWER, a, 4, NULL, 0, 1); return ADD;
     case 13:
@@ -193,13 +215,13 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
     const struct wf_net_sync sync = {.session = 7};
     struct stream s = {buf, buf + room};
     uint32_t a[16] = {0};
-    if (i > 20 || room < 3 * BIG)
+    if (i > 23 || room < 3 * BIG)
         return 0;
     region_words(a);
     /* Small pieces where an answer to the first frame comes before the second. */
     put(&s, (uint8_t[]){i & 1 ? RECV : 0, i < 10 ? 255 : 4}, 2);
     frame(&s, WF_NET_SYNC, 0, NULL, 0, &sync, sizeof sync, 0);
-    if (i < 10)
+    if (i < 10 || i == 21)
         seed_request(&s, i, a);
     else
         buf[0] = seed_reply(&s, i);
@@ -227,15 +249,13 @@ static void peer_make(struct scene *s)
                            .ep = 1,
                            .process = {.host = wf_host_id(), .pid = 7}}; /* loopback reaches it */
     struct wf_contact c = {.port = 9, .count = 1, .ip = {{[10] = 0xff, 0xff, 127, 0, 0, 1}}};
-    struct wf_key k = {
-        .version = WF_KEY_VERSION, .access = 3, .size = sizeof k, .gen = 1, .length = 1 << 20};
     struct wf_net_conn *conn = calloc(1, sizeof *conn);
     uint8_t bytes[WF_ADDRESS_BYTES];
     int fds[2];
-    k.check = wf_key_check(&k);
     FUZZ_CHECK(conn && !socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds));
     FUZZ_CHECK(weft_peer_open(s->ep, bytes, wf_address_pack(&a, &c, bytes), &s->peer) == WEFT_OK);
-    FUZZ_CHECK(weft_remote_open(s->peer, &k, sizeof k, &s->remote) == WEFT_OK);
+    FUZZ_CHECK(weft_remote_open_key(s->peer, NAME, &s->remote) == WEFT_OK);
+    wf_named_asked(wf_remote_of(s->remote)); /* an answer may bring the raw key */
     conn->fd = fds[0];
     conn->gen = 1;
     conn->peer = a;

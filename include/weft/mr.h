@@ -14,11 +14,11 @@
  * maps such a region. Memory of weft_mem_alloc, which other processes map, ignores all modes except
  * WEFT_MR_LOCAL and authorization.
  *
- * Across a network, NICs (RDMA) perform puts and gets without the region's owner, if the region was
- * opened by its raw key and meets three conditions. It is one buffer. It has WEFT_MR_ALLOCATED (or
- * WEFT_MR_DMABUF). It has no authorization key and none of WEFT_MR_ENDPOINT, WEFT_MR_EVENT and
- * WEFT_MR_PMEM. Then the owner's NIC checks the accesses. The pages are pinned, or, with
- * WEFT_RDMA_ON_DEMAND, fetched when they are needed. */
+ * Across a network, NICs (RDMA) perform puts and gets without the region's owner, if the region
+ * meets three conditions. (By a key of 64 bits the owner performs the first put or get.) It is one
+ * buffer. It has WEFT_MR_ALLOCATED (or WEFT_MR_DMABUF). It has no authorization key and none of
+ * WEFT_MR_ENDPOINT, WEFT_MR_EVENT and WEFT_MR_PMEM. Then the owner's NIC checks the accesses. The
+ * pages are pinned, or, with WEFT_RDMA_ON_DEMAND, fetched when they are needed. */
 #ifndef WEFT_MR_H
 #define WEFT_MR_H
 
@@ -275,9 +275,12 @@ WEFT_API enum weft_status weft_key_unmap(struct weft_ctx *ctx, uint64_t key);
 /* Open a region as weft_remote_open, by a 64-bit key: a key from weft_key_map, or the region's own
  * key from weft_mr_key64. Nothing is sent.
  * The region's own key does not describe the region. So length and access of the remote allow every
- * operation, and the owner checks and performs each operation, also gets. A key from weft_key_map
- * contains the location of the region. If the region is one buffer, a get on the same node copies
- * without the owner, and across a network NICs perform puts and gets.
+ * operation. The owner checks and performs the first put or get, and its answer describes the
+ * region. A key from weft_key_map contains the description. If the region is one buffer, a get on
+ * the same node then copies without the owner, and across a network NICs perform puts and gets.
+ * After the region was closed or refreshed, the owner performs the next operation, and describes
+ * the region that has the key by then. An operation never reaches a region that was closed before
+ * the operation began. Atomics are the owner's.
  * Returns  as weft_remote_open, but not EVERSION | ENOTAVAIL (the context has WEFT_MR_RAW, and the
  *          key is not mapped) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open_key(struct weft_peer *peer, uint64_t key,

@@ -40,6 +40,7 @@ void wf_flow_close(struct weft_peer *peer)
         return;
     wf_list_remove(&peer->flow->stalled);
     free(peer->flow->put_ring);
+    free(peer->flow->named);
     free(peer->flow);
     peer->flow = NULL;
 }

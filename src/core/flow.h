@@ -16,7 +16,8 @@
 #include "core/msg_cost.h"
 #include "core/req.h"
 
-struct wf_put_ring; /* put_ring.h */
+struct wf_put_ring;    /* put_ring.h */
+struct wf_named_cache; /* named.c */
 
 struct wf_flow {
     struct wf_list stalled; /* item of ep->stalled */
@@ -27,6 +28,8 @@ struct wf_flow {
     struct weft_peer *peer;
     /* the ring of short puts by NICs; null until the first such put */
     struct wf_put_ring *put_ring;
+    /* raw keys of regions that have 64-bit keys (named.h); null until the first is learnt */
+    struct wf_named_cache *named;
     unsigned nreqs;
     /* no push before this time, because the last push lacked descriptors or memory; 0: any time */
     uint64_t retry_ns;

@@ -171,7 +171,7 @@ static enum weft_status put_after(struct wf_remote *r, uint64_t offset, const vo
     struct wf_order order = before->order;
     uint64_t id = 0;
     enum weft_status status;
-    if (before->is_complete && (!own || wf_path_is_copy(wf_path_put(r, len, 1))))
+    if (before->is_complete && (!own || wf_path_is_copy(wf_path_put(r, offset, len, 1))))
         status = weft_put(&r->pub, offset, src, len, op);
     else
         status = wf_rma_put_ordered(r, offset, src, len, op, &order, &id);
@@ -189,7 +189,7 @@ static enum weft_status get_after(struct wf_remote *r, uint64_t offset, void *ds
     struct weft_peer *peer = r->pub.peer;
     uint64_t id = 0;
     enum weft_status status;
-    if (before->is_complete && wf_path_is_copy(wf_path_get(r, len)))
+    if (before->is_complete && wf_path_is_copy(wf_path_get(r, offset, len)))
         status = weft_get(&r->pub, offset, dst, len, op);
     else
         status = wf_rma_get_ordered(r, offset, dst, len, op,

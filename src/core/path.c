@@ -37,7 +37,7 @@ enum wf_path wf_path_msg_take(struct weft_peer *peer, size_t len)
     return parts ? WF_PATH_PULL : WF_PATH_PARTS;
 }
 
-static bool is_here(const struct wf_remote *r)
+bool wf_path_is_here(const struct wf_remote *r)
 {
     return r->key.token == r->pub.peer->ep->ctx->self.token[0];
 }
@@ -49,14 +49,26 @@ enum wf_path wf_path_messages(const struct wf_remote *r, uint64_t len)
     return bulk ? WF_PATH_BULK : WF_PATH_PIECES;
 }
 
-enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
+/* May an access leave the owner's checks to its NIC, or to the generation? Yes for a raw key, whose
+ * range and rights were checked. For a 64-bit key only if the learnt region contains the range. */
+static bool is_covered(const struct wf_remote *r, uint64_t offset, uint64_t len, unsigned access)
+{
+    return !r->named || wf_named_covers(r, offset, len, access);
+}
+
+bool wf_path_has_nic(const struct wf_remote *r, uint64_t offset, uint64_t len, unsigned access)
+{
+    return wf_remote_has_nic(r) && is_covered(r, offset, len, access);
+}
+
+enum wf_path wf_path_put(const struct wf_remote *r, uint64_t offset, size_t len, unsigned pieces)
 {
     const struct weft_peer *peer = r->pub.peer;
     if (wf_remote_mapped(r))
         return WF_PATH_INLINE;
-    if (is_here(r))
+    if (wf_path_is_here(r))
         return WF_PATH_HERE;
-    if (wf_remote_has_nic(r))
+    if (wf_path_has_nic(r, offset, len, WEFT_REMOTE_WRITE))
         return WF_PATH_NIC;
     if (wf_peer_can_bulk(peer))
         return wf_path_messages(r, len);
@@ -67,17 +79,18 @@ enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces)
                                                                            : WF_PATH_PIECES;
 }
 
-enum wf_path wf_path_get(const struct wf_remote *r, size_t len)
+enum wf_path wf_path_get(const struct wf_remote *r, uint64_t offset, size_t len)
 {
     if (wf_remote_mapped(r))
         return WF_PATH_INLINE;
-    if (is_here(r))
+    if (wf_path_is_here(r))
         return WF_PATH_HERE;
-    if (wf_remote_has_nic(r))
+    if (wf_path_has_nic(r, offset, len, WEFT_REMOTE_READ))
         return WF_PATH_NIC;
     if (wf_peer_can_bulk(r->pub.peer))
         return wf_path_messages(r, len);
-    if (r->key.slab != WF_KEY_PRIVATE || r->key.flags & WF_KEY_OWNER)
+    if (r->key.slab != WF_KEY_PRIVATE || r->key.flags & WF_KEY_OWNER ||
+        !is_covered(r, offset, len, WEFT_REMOTE_READ))
         return WF_PATH_PIECES;
     return wf_path_can_pull(r->pub.peer) ? WF_PATH_PULL : WF_PATH_PIECES;
 }
@@ -93,7 +106,7 @@ enum wf_path wf_path_atomic(const struct wf_remote *r, unsigned operation, size_
 {
     if (r->key.flags & WF_KEY_ATOMIC)
         return nic_does(r, operation, size) ? WF_PATH_NIC : WF_PATH_NONE;
-    return wf_remote_mapped(r) ? WF_PATH_INLINE : is_here(r) ? WF_PATH_HERE : WF_PATH_WHOLE;
+    return wf_remote_mapped(r) ? WF_PATH_INLINE : wf_path_is_here(r) ? WF_PATH_HERE : WF_PATH_WHOLE;
 }
 
 /* ---- weft_path_of ---- */
@@ -197,11 +210,12 @@ static const struct row *row_of(const struct weft_peer *peer, unsigned operation
     switch (operation) {
     case WEFT_OP_AM: return &am;
     case WEFT_OP_MSG: return &msg_rows[wf_path_msg(peer, len)];
-    case WEFT_OP_PUT: return mapped_or(wf_path_put(r, len, 1), put_rows);
-    case WEFT_OP_GET: return mapped_or(wf_path_get(r, len), get_rows);
+    case WEFT_OP_PUT: return mapped_or(wf_path_put(r, r->key.first, len, 1), put_rows);
+    case WEFT_OP_GET: return mapped_or(wf_path_get(r, r->key.first, len), get_rows);
     case WEFT_OP_ATOMIC: return atomic_row(r, len);
     default:
-        return wf_remote_mapped(r) ? &long_mapped : mapped_or(wf_path_put(r, len, 1), put_rows);
+        return wf_remote_mapped(r) ? &long_mapped
+                                   : mapped_or(wf_path_put(r, r->key.first, len, 1), put_rows);
     }
 }
 

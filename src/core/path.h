@@ -32,8 +32,12 @@ enum wf_path wf_path_offered(const struct weft_peer *peer);
 enum wf_path wf_path_messages(const struct wf_remote *r, uint64_t len);
 /* The path of a put, or of the bytes of a long active message. [pieces] is the number of local
  * buffers. */
-enum wf_path wf_path_put(const struct wf_remote *r, size_t len, unsigned pieces);
-enum wf_path wf_path_get(const struct wf_remote *r, size_t len);
+enum wf_path wf_path_put(const struct wf_remote *r, uint64_t offset, size_t len, unsigned pieces);
+enum wf_path wf_path_get(const struct wf_remote *r, uint64_t offset, size_t len);
+/* Can NICs do a put or get of this range? [access] is WEFT_REMOTE_READ or WEFT_REMOTE_WRITE. */
+bool wf_path_has_nic(const struct wf_remote *r, uint64_t offset, uint64_t len, unsigned access);
+/* Is the region one of this process? */
+bool wf_path_is_here(const struct wf_remote *r);
 /* The path of an atomic. [operation] is an enum weft_atomic, [size] the bytes of the word. */
 enum wf_path wf_path_atomic(const struct wf_remote *r, unsigned operation, size_t size);
 

@@ -440,38 +440,55 @@ static enum weft_status key_check(const struct weft_mr *mr)
     return status == WEFT_EBUSY ? WEFT_ENOTAVAIL : status;
 }
 
-enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
+/* Make the key of [mr], except for what wf_region_nic_key stores. */
+static struct wf_key key_make(const struct weft_mr *mr)
 {
-    enum weft_status status = key_check(mr);
-    const struct wf_region *r;
-    struct wf_key key;
-    if (status != WEFT_OK)
-        return status;
-    r = &mr->region;
-    key = (struct wf_key){.version = WF_KEY_VERSION,
-                          .access = (uint8_t)(r->access & (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)),
-                          .size = sizeof key,
-                          .slot = r->slot,
-                          .gen = r->gen,
-                          .slab = r->slab ? r->slab->id : WF_KEY_PRIVATE,
-                          .offset = r->slab ? r->offset : (uint64_t)(uintptr_t)r->base,
-                          .length = r->length,
-                          .token = mr->ctx->self.token[0],
-                          .first = r->first,
-                          .auth = wf_auth_tag(r->gen, r->auth)};
-    wf_region_nic_key((struct wf_region_nic *)&mr->nic,
-                      &key); /* not const: the function locks [nic], the region does not change */
+    const struct wf_region *r = &mr->region;
+    struct wf_key key = {.version = WF_KEY_VERSION,
+                         .access = (uint8_t)(r->access & (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)),
+                         .size = sizeof key,
+                         .slot = r->slot,
+                         .gen = r->gen,
+                         .slab = r->slab ? r->slab->id : WF_KEY_PRIVATE,
+                         .offset = r->slab ? r->offset : (uint64_t)(uintptr_t)r->base,
+                         .length = r->length,
+                         .token = mr->ctx->self.token[0],
+                         .first = r->first,
+                         .auth = wf_auth_tag(r->gen, r->auth)};
     if (r->iov_count > 1 || r->flags & WF_REGION_OF_EP || r->dmabuf)
         key.flags |= WF_KEY_OWNER;
     if (r->flags & WF_REGION_UNBACKED)
         key.flags |= WF_KEY_UNBACKED;
-    if (r->flags & WF_REGION_ONLY_NIC) {
-        if (!wf_key_has_nic(&key)) /* a refresh failed to register it */
-            return WEFT_ENOTAVAIL;
+    if (r->flags & WF_REGION_ONLY_NIC)
         key.flags |= WF_KEY_ATOMIC;
-    }
-    key.check = wf_key_check(&key);
-    return wf_copy_out(buf, len, &key, sizeof key);
+    return key;
+}
+
+/* [key] has the remote keys. Completes it. Returns false if a region whose atomics are the NIC's
+ * has no remote key, because a refresh failed to register it. */
+static bool key_seal(struct wf_key *key)
+{
+    key->check = wf_key_check(key);
+    return !(key->flags & WF_KEY_ATOMIC) || wf_key_has_nic(key);
+}
+
+enum weft_status weft_mr_key(const struct weft_mr *mr, void *buf, size_t *len)
+{
+    enum weft_status status = key_check(mr);
+    struct wf_key key;
+    if (status != WEFT_OK)
+        return status;
+    key = key_make(mr);
+    wf_region_nic_key((struct wf_region_nic *)&mr->nic,
+                      &key); /* not const: the function locks [nic], the region does not change */
+    return key_seal(&key) ? wf_copy_out(buf, len, &key, sizeof key) : WEFT_ENOTAVAIL;
+}
+
+bool wf_mr_key_now(struct wf_region *region, struct wf_key *key)
+{
+    struct weft_mr *mr = wf_container_of(region, struct weft_mr, region);
+    *key = key_make(mr);
+    return wf_region_nic_try_key(&mr->nic, key) && key_seal(key);
 }
 
 enum weft_status weft_mr_raw(const struct weft_mr *mr, uint64_t *base_addr, void *raw_key,

@@ -30,4 +30,8 @@ struct weft_mr {
  * reach the region. */
 enum weft_status wf_mr_complete(struct weft_mr *mr);
 
+/* Store in *key the raw key of [region], a region in use (wf_mem_use) that is part of a struct
+ * weft_mr. Returns false if the key cannot be had without waiting. */
+bool wf_mr_key_now(struct wf_region *region, struct wf_key *key);
+
 #endif

@@ -95,11 +95,25 @@ void wf_region_nic_close(struct wf_region_nic *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-void wf_region_nic_key(struct wf_region_nic *n, struct wf_key *key)
+static void key_fill_locked(const struct wf_region_nic *n, struct wf_key *key)
 {
-    pthread_mutex_lock(&n->lock);
     key->nic_at = n->tctx ? n->at : 0;
     for (int i = 0; i < WF_KEY_NICS; i++)
         key->nic_key[i] = n->tctx ? n->keys[i] : 0;
+}
+
+void wf_region_nic_key(struct wf_region_nic *n, struct wf_key *key)
+{
+    pthread_mutex_lock(&n->lock);
+    key_fill_locked(n, key);
     pthread_mutex_unlock(&n->lock);
+}
+
+bool wf_region_nic_try_key(struct wf_region_nic *n, struct wf_key *key)
+{
+    if (pthread_mutex_trylock(&n->lock))
+        return false;
+    key_fill_locked(n, key);
+    pthread_mutex_unlock(&n->lock);
+    return true;
 }

@@ -47,5 +47,8 @@ void wf_region_nic_close(struct wf_region_nic *n);
 /* Store in [key] the region's address for NICs and its NIC keys, or zeros if the region is not
  * registered. */
 void wf_region_nic_key(struct wf_region_nic *n, struct wf_key *key);
+/* The same, for a thread that must not wait. Returns false if another thread registers or
+ * deregisters the region. */
+bool wf_region_nic_try_key(struct wf_region_nic *n, struct wf_key *key);
 
 #endif

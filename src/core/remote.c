@@ -68,26 +68,43 @@ void wf_remote_unmap(struct wf_remote *r)
     r->cookie = NULL;
 }
 
-/* Make [r] a remote of which only the 64-bit key is known. The region's owner checks each
- * access. */
+void wf_remote_be_named(struct wf_remote *r)
+{
+    r->key = (struct wf_key){.slot = r->key.slot,
+                             .gen = r->key.gen,
+                             .slab = WF_KEY_PRIVATE,
+                             .token = r->key.token,
+                             .flags = WF_KEY_OWNER};
+    /* The word that is compared with [gen] never changes: this process does not notice that the
+     * region was closed. */
+    r->pub.gen = r->key.gen;
+    r->pub.gen_word = &r->key.gen;
+}
+
+/* Make [r] a remote of the region that has the 64-bit key [key]. The region's owner checks each
+ * access, until this process has learnt more of the region (named.h). */
 static enum weft_status name_map(struct wf_remote *r, uint64_t key)
 {
     struct weft_peer *peer = r->pub.peer;
+    enum weft_status status;
     struct wf_address to;
     peer->transport->address(wf_peer_tpeer(peer), &to);
-    r->key = (struct wf_key){.slot = WF_MEM_BY_KEY,
-                             .gen = key,
-                             .slab = WF_KEY_PRIVATE,
-                             .token = to.process.token[0],
-                             .flags = WF_KEY_OWNER};
+    r->key = (struct wf_key){.slot = WF_MEM_BY_KEY, .gen = key, .token = to.process.token[0]};
     r->sent = key ^ peer->ep->auth;
     r->pub.length = UINT64_MAX;
     r->pub.access = WEFT_REMOTE_READ | WEFT_REMOTE_WRITE;
-    r->pub.gen = r->key.gen;
-    /* The word that is compared with [gen] never changes: this process does not notice that the
-     * region was closed. */
-    r->pub.gen_word = &r->key.gen;
-    return peer->transport->status(wf_peer_tpeer(peer));
+    wf_remote_be_named(r);
+    status = peer->transport->status(wf_peer_tpeer(peer));
+    return status == WEFT_OK ? wf_named_open(r) : status;
+}
+
+void wf_remote_use_nic(struct wf_remote *r, uint64_t end)
+{
+    struct weft_ep *ep = r->pub.peer->ep;
+    r->nic_base = r->key.nic_at - r->key.first;
+    r->ring_end = end;
+    r->by_nic = r->key.nic_key[0] && end && wf_path_put(r, r->key.first, 1, 1) == WF_PATH_NIC &&
+                !wf_ep_is_local(ep) && !wf_ep_is_locked(ep);
 }
 
 /* Fill in the remaining fields of [r], which raw_map or name_map has resolved. Store [r] in
@@ -97,9 +114,7 @@ static void opened(struct wf_remote *r, struct weft_remote **out)
     struct weft_peer *peer = r->pub.peer;
     here_look(r);
     hide(r);
-    r->nic_base = r->key.nic_at - r->key.first;
-    r->by_nic = r->key.nic_key[0] && wf_path_put(r, 1, 1) == WF_PATH_NIC &&
-                !wf_ep_is_local(peer->ep) && !wf_ep_is_locked(peer->ep);
+    wf_remote_use_nic(r, r->pub.length);
     peer->remotes++;
     peer->ep->remotes++;
     *out = &r->pub;
@@ -130,6 +145,7 @@ static enum weft_status conclude(struct wf_remote *r, enum weft_status status,
         return WEFT_OK;
     }
     wf_remote_unmap(r);
+    wf_named_close(r);
     free(r);
     return status;
 }
@@ -305,7 +321,7 @@ enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, 
         return WEFT_EINVAL;
     if (!wf_fork_gen_is(r->peer->ep->fork_gen))
         return wf_fork_gen_error(r->peer->ep->fork_gen);
-    if (len > r->length || offset > r->length - len || offset < wf_remote_of(r)->key.first)
+    if (!wf_remote_contains(wf_remote_of(r), offset, len))
         return WEFT_ERANGE;
     if ((r->access & access) != access)
         return WEFT_EACCESS;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/core.h"
+#include "core/named.h"
 
 extern struct wf_put_ring wf_put_ring_none; /* put_ring.h */
 
@@ -36,6 +37,10 @@ struct wf_remote {
     struct wf_list closing; /* item of wf_put_ring.closing */
     uint64_t puts_begun;    /* in that list: the value of wf_put_ring.begun at the close */
     uint64_t nic_base;      /* the address that NICs use for the region's offset 0 */
+    /* Short puts may use the put ring if they end at this offset or before. */
+    uint64_t ring_end;
+    /* what is known of the region of a 64-bit key; NULL: the remote was opened by a raw key */
+    struct wf_named *named;
     /* Only for a region of this process: the wf_mem_ep_name of the endpoint to which pub.peer
      * leads. */
     uint64_t ep;
@@ -51,7 +56,10 @@ static inline struct wf_remote *wf_remote_of(const struct weft_remote *r)
 /* Drop a reference to [r]. Dropping the last reference frees [r]. */
 static inline void wf_remote_unref(struct wf_remote *r)
 {
-    if (!--r->refs && wf_handle_free(r)) {
+    if (--r->refs)
+        return;
+    wf_named_close(r);
+    if (wf_handle_free(r)) {
         r->pub.peer = &wf_closed_peer;
         r->put_ring = &wf_put_ring_none;
     }
@@ -67,9 +75,13 @@ static inline void wf_remote_no_ring(struct wf_remote *r)
         r->put_ring = &wf_put_ring_none;
 }
 
-/* Stop using the NICs for [r]. */
+/* A NIC has refused the remote key of [r]: stop using the NICs for [r]. */
 static inline void wf_remote_no_nic(struct wf_remote *r)
 {
+    if (r->named) {
+        wf_named_forget(r);
+        return;
+    }
     memset(r->key.nic_key, 0, sizeof r->key.nic_key);
     wf_remote_no_ring(r);
 }
@@ -80,6 +92,14 @@ static inline void wf_remote_no_nic(struct wf_remote *r)
 static inline bool wf_remote_can_bulk(const struct wf_remote *r)
 {
     return !(r->key.flags & WF_KEY_UNBACKED);
+}
+
+/* Returns true if the region may have [len] bytes at [offset]. If [r] was opened by a 64-bit key,
+ * only the owner knows. */
+static inline bool wf_remote_contains(const struct wf_remote *r, uint64_t offset, uint64_t len)
+{
+    return len <= r->pub.length && offset <= r->pub.length - len &&
+           (r->named || offset >= r->key.first);
 }
 
 /* Returns true if NICs can access the region. */
@@ -96,6 +116,12 @@ static inline struct weft_remote *wf_remote_mapped(const struct wf_remote *r)
     return r->mapped.base ? &w->mapped : r->pub.base ? &w->pub : NULL;
 }
 
+/* Make [r] a remote of which only the 64-bit key is known: that of [key.gen]. Keeps slot,
+ * generation and token of r->key. */
+void wf_remote_be_named(struct wf_remote *r);
+/* The NIC keys of r->key are new. Lets short puts that end at [end] or before use the put ring, if
+ * NICs do puts to [r]. */
+void wf_remote_use_nic(struct wf_remote *r, uint64_t end);
 /* Unmap [r] if it is mapped. If this process has asked the peer's process for the mapping and still
  * waits for the answer, it stops waiting. */
 void wf_remote_unmap(struct wf_remote *r);

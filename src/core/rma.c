@@ -26,7 +26,9 @@ enum weft_status wf_rma_begin_message(const struct weft_remote *r, uint64_t offs
     status = wf_ep_enter(r->peer->ep);
     if (status != WEFT_OK)
         return status;
-    if (len > r->length || offset > r->length - len || offset < wf_remote_of(r)->key.first)
+    if (wf_remote_of(r)->named)
+        wf_named_begin(wf_remote_of(r));
+    if (!wf_remote_contains(wf_remote_of(r), offset, len))
         status = WEFT_ERANGE;
     else if ((r->access & access) != access)
         status = WEFT_EACCESS;
@@ -98,14 +100,15 @@ enum weft_status wf_rma_put_again(struct wf_remote *r, uint64_t offset, const vo
 static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const struct iovec *iov,
                                   unsigned count, size_t len, struct weft_op *op)
 {
-    enum wf_path path = wf_path_put(r, len, count);
+    enum wf_path path = wf_path_put(r, offset, len, count);
     struct weft_ep *ep = r->pub.peer->ep;
     enum weft_status status;
     struct wf_iov mem = {.v = iov, .n = count};
     struct wf_req *req;
     if (wf_path_is_copy(path))
         return wf_rma_copy(r, path, offset, &mem, len, true);
-    if (r->by_nic && count == 1 && (status = put_short(r, offset, iov, op)) != WEFT_OK)
+    if (r->by_nic && path == WF_PATH_NIC && count == 1 &&
+        (status = put_short(r, offset, iov, op)) != WEFT_OK)
         return status;
     req = wf_rma_req_new(r, WF_REQ_PUT, offset, len, op, &status);
     if (!req)
@@ -176,27 +179,29 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
                                   unsigned count, size_t len, struct weft_op *op,
                                   const struct wf_order *order, uint64_t *id)
 {
-    enum wf_path path = order ? wf_path_messages(r, len) : wf_path_get(r, len);
+    enum wf_path path = order ? wf_path_messages(r, len) : wf_path_get(r, offset, len);
     struct weft_peer *peer = r->pub.peer;
     struct wf_iov mem = {.v = iov, .n = count};
     enum weft_status status;
+    bool denied = false;
     struct wf_req *req;
     if (wf_path_is_copy(path))
         return wf_rma_copy(r, path, offset, &mem, len, false);
     if (path == WF_PATH_PULL) {
         status = get_pull(r, offset, &mem, len);
-        if (status != WEFT_EUNREACH) {
+        if (status == WEFT_OK || (status != WEFT_EUNREACH && !r->named)) {
             wf_ep_count(peer->ep, WF_STAT_GET_PULL, status == WEFT_OK);
             return status;
         }
+        path = WF_PATH_PIECES;
+        denied = status == WEFT_EUNREACH;
+        if (!denied) /* the key may name another region by now: its owner decides */
+            wf_named_forget(r);
     }
     req = wf_rma_req_new(r, WF_REQ_GET, offset, len, op, &status);
     if (!req)
         return status;
-    if (path == WF_PATH_PULL) {
-        peer->flow->no_pull = true;
-        path = WF_PATH_PIECES;
-    }
+    peer->flow->no_pull |= denied;
     req->path = (uint8_t)path;
     req->u.rma.ordered = order != NULL;
     if (order)
@@ -274,7 +279,7 @@ enum weft_status weft_put_slow_(struct weft_remote *remote, uint64_t offset, con
     /* The flags need no atomic load, because one thread uses an endpoint that has a put ring. */
     if (!wf_fork_gen_is(p->ep->fork_gen) || p->ep->flags & WF_EP_BUSY)
         return put_slower(remote, offset, src, len, op);
-    if (__builtin_sub_overflow(r->pub.length, len, &left))
+    if (__builtin_sub_overflow(r->ring_end, len, &left))
         return put_slower(remote, offset, src, len, op);
     if (offset > left || offset < r->key.first ||
         __atomic_load_n(r->pub.gen_word, __ATOMIC_ACQUIRE) != r->pub.gen)

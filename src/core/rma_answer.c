@@ -86,12 +86,24 @@ static void answer_count(struct wf_req *req)
         wf_req_end(req, WEFT_OK);
 }
 
+/* The answer [am] to a message with WF_PIECE_ASKS has come. Its raw key is the [len] bytes at
+ * [bytes], if it has one. */
+static void raw_key_came(struct wf_req *req, const struct weft_am *am, const void *bytes,
+                         uint64_t len)
+{
+    if (req->remote->named)
+        wf_named_answered(req->remote, wf_status_of(am->args[1]),
+                          len == WF_ASKED_BYTES ? bytes : NULL);
+}
+
 void wf_rma_on_answer(const struct weft_am *am)
 {
     struct wf_req *req = am->nargs == WF_ANSWER_ARGS ? asked(am->ep, am->token, am->args[0]) : NULL;
     if (!req || req->kind == WF_REQ_GET)
         return;
     note_status(req, am);
+    if (req->kind != WF_REQ_ATOMIC && !req->word_sent && am->args[2] & WF_ANSWER_ASKED)
+        raw_key_came(req, am, am->data, am->len);
     if (req->kind != WF_REQ_ATOMIC && !req->word_sent && am->args[2] & WF_ANSWER_COUNT &&
         req->u.rma.count == WF_COUNT_NONE)
         req->u.rma.count = WF_COUNT_WANTED;
@@ -103,18 +115,24 @@ void wf_rma_on_answer(const struct weft_am *am)
 void wf_rma_on_got(const struct weft_am *am)
 {
     struct wf_req *req = wf_rma_got_by(am->ep, am->token, am->args, am->nargs);
-    uint64_t at, n = am->args[4];
+    uint64_t at, n, len = wf_ctl_len(am);
     if (!req)
         return;
+    n = am->args[4] & ~WF_PIECE_ASKS;
     note_status(req, am);
     at = wf_word64(am->args + 2);
-    if (!req->status && wf_ctl_len(am) != n)
+    if (am->args[4] & WF_PIECE_ASKS) {
+        const uint8_t *key = am->data && len > n ? (const uint8_t *)am->data + n : NULL;
+        raw_key_came(req, am, key, len - n);
+        len = key && len - n == WF_ASKED_BYTES ? n : len;
+    }
+    if (!req->status && len != n)
         req->status = WEFT_EKEY; /* the owner closed the region before it had sent all bytes */
     if (!req->status && (n > req->len || at > req->len - n))
         req->status = WEFT_EPROTO;
     if (!req->status && am->data) {
-        wf_iov_scatter(&req->mem, at, am->data, am->len);
-        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, am->len);
+        wf_iov_scatter(&req->mem, at, am->data, n);
+        wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, n);
     }
     answer_count(req);
 }

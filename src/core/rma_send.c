@@ -24,6 +24,24 @@ static uint32_t piece_word(const struct wf_req *req, size_t n)
     return (uint32_t)n | (n == req->len ? WF_PIECE_COUNTS : 0);
 }
 
+/* Must the next message of [req] ask for the region's raw key (named.h)? */
+static uint32_t asks(const struct wf_req *req)
+{
+    return wf_named_asks(req->remote) ? WF_PIECE_ASKS : 0;
+}
+
+/* Returns the reply_max of a PUT or TAKE. [ask] is what asks() returned. */
+static size_t answer_max(uint32_t ask)
+{
+    return ask ? WF_ASKED_BYTES + 1 : 1;
+}
+
+static void was_asked(const struct wf_req *req, uint32_t ask)
+{
+    if (ask)
+        wf_named_asked(req->remote);
+}
+
 /* Returns the length of the next piece of at most [most] bytes. If there are several, the first is
  * shorter, so that all others begin at a page boundary of the region. */
 static size_t page_piece(const struct wf_req *req, size_t most)
@@ -37,12 +55,14 @@ static enum weft_status push_take(struct wf_req *req)
     while (req->sent < req->len && req->unanswered < TAKES && !req->status) {
         size_t n = page_piece(req, WF_PULL_MAX);
         uint64_t from = (uint64_t)(uintptr_t)req->mem.one.iov_base + req->sent;
+        uint32_t ask = asks(req);
         uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), WF_LO(from), WF_HI(from),
-                           piece_word(req, n)};
-        enum weft_status status =
-            wf_ctl_request(req->peer, WF_CTL_TAKE, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+                           piece_word(req, n) | ask};
+        enum weft_status status = wf_ctl_request(req->peer, WF_CTL_TAKE, args, WF_ARRAY_LEN(args),
+                                                 NULL, 0, answer_max(ask));
         if (status != WEFT_OK)
             return status;
+        was_asked(req, ask);
         req->sent += n;
         req->unanswered++;
     }
@@ -58,16 +78,17 @@ static uint32_t bulk_piece(const struct wf_req *req)
 static enum weft_status push_put_bulk(struct wf_req *req)
 {
     while (req->sent < req->len && !req->status) {
-        uint32_t n = bulk_piece(req);
-        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), piece_word(req, n)};
+        uint32_t n = bulk_piece(req), ask = asks(req);
+        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), piece_word(req, n) | ask};
         struct wf_bulk b = {
             .args = args, .nargs = (uint16_t)WF_ARRAY_LEN(args), .handler = WF_CTL_PUT};
         enum weft_status status;
         wf_bulk_of_req(&b, req->id, req->sent, n);
-        status = req->peer->transport->request_bulk(wf_peer_tpeer(req->peer), &b, 1,
+        status = req->peer->transport->request_bulk(wf_peer_tpeer(req->peer), &b, answer_max(ask),
                                                     req->u.rma.ordered ? &req->u.rma.order : NULL);
         if (status != WEFT_OK)
             return status;
+        was_asked(req, ask);
         req->sent += n;
         req->unanswered++;
     }
@@ -93,7 +114,9 @@ static enum weft_status push_nic(struct wf_req *req)
     struct wf_nic_op m = {.keys = k->nic_key,
                           .id = WF_LO(req->id),
                           .kind = req->kind == WF_REQ_GET ? WF_NIC_OP_GET : WF_NIC_OP_PUT};
-    if (!wf_key_has_nic(k))
+    /* The key of 64 bits may have been learnt anew since the path was chosen. */
+    if (!wf_path_has_nic(req->remote, req->u.rma.offset, req->len,
+                         req->kind == WF_REQ_GET ? WEFT_REMOTE_READ : WEFT_REMOTE_WRITE))
         return nic_not(req);
     while (req->sent < req->len && !req->status) {
         enum weft_status status;
@@ -115,13 +138,13 @@ static enum weft_status push_nic(struct wf_req *req)
 /* Send a piece of a put. If the put is ordered (weft/frag.h), u.rma.order names the message that
  * must be delivered before the piece. When the piece was sent, u.rma.order names the piece. */
 static enum weft_status push_piece(struct wf_req *req, const uint32_t *args, unsigned nargs,
-                                   const void *data, size_t n)
+                                   const void *data, size_t n, size_t reply_max)
 {
     const struct wf_transport *t = req->peer->transport;
     if (!req->u.rma.ordered || !t->request_after)
-        return wf_ctl_request(req->peer, WF_CTL_PUT, args, nargs, data, n, 1);
+        return wf_ctl_request(req->peer, WF_CTL_PUT, args, nargs, data, n, reply_max);
     return t->request_after(wf_peer_tpeer(req->peer), &req->u.rma.order,
-                            WF_AM_WHAT(WF_CTL_PUT, nargs), args, data, n, 1);
+                            WF_AM_WHAT(WF_CTL_PUT, nargs), args, data, n, reply_max);
 }
 
 static enum weft_status push_put(struct wf_req *req)
@@ -129,16 +152,18 @@ static enum weft_status push_put(struct wf_req *req)
     while (req->sent < req->len && !req->status) {
         size_t n = (size_t)WF_MIN(req->len - req->sent, req->ep->am_max), span = n;
         const void *data = wf_iov_span(&req->mem, req->sent, &span);
-        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), piece_word(req, n)};
+        uint32_t ask = asks(req);
+        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), piece_word(req, n) | ask};
         enum weft_status status = WEFT_OK;
         if (span < n && (status = wf_scratch_need(req->ep)) == WEFT_OK) {
             wf_iov_gather(req->ep->scratch, &req->mem, req->sent, n);
             data = req->ep->scratch;
         }
         if (status == WEFT_OK)
-            status = push_piece(req, args, WF_ARRAY_LEN(args), data, n);
+            status = push_piece(req, args, WF_ARRAY_LEN(args), data, n, answer_max(ask));
         if (status != WEFT_OK)
             return status;
+        was_asked(req, ask);
         wf_ep_count(req->ep, WF_STAT_COPIED_BYTES, n);
         req->sent += n;
         req->unanswered++;
@@ -164,14 +189,17 @@ static enum weft_status push_get(struct wf_req *req)
     if (req->path == WF_PATH_NIC)
         return push_nic(req);
     while (req->sent < req->len && !req->status) {
-        bool bulk = req->path == WF_PATH_BULK;
+        uint32_t ask = asks(req), more = ask ? WF_ASKED_BYTES : 0;
+        bool bulk = req->path == WF_PATH_BULK && !ask;
         uint32_t n =
-            bulk ? bulk_piece(req) : (uint32_t)WF_MIN(req->len - req->sent, req->ep->am_max);
-        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), n, WF_LO(req->sent),
+            bulk ? bulk_piece(req) : (uint32_t)WF_MIN(req->len - req->sent, req->ep->am_max - more);
+        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), n | ask, WF_LO(req->sent),
                            WF_HI(req->sent)};
-        enum weft_status status = push_get_piece(req, args, WF_ARRAY_LEN(args), bulk ? 1 : n + 1);
+        enum weft_status status =
+            push_get_piece(req, args, WF_ARRAY_LEN(args), bulk ? 1 : n + more + 1);
         if (status != WEFT_OK)
             return status;
+        was_asked(req, ask);
         req->sent += n;
         req->unanswered++;
     }

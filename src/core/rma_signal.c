@@ -30,7 +30,7 @@ static enum weft_status signal_begun(struct wf_remote *r, uint64_t offset, const
     memcpy(req->u.rma.args, words, sizeof words);
     req->u.rma.operation = how == WEFT_SIGNAL_ADD ? WEFT_ATOMIC_ADD : WEFT_ATOMIC_SWAP;
     req->u.rma.operand = value;
-    req->path = (uint8_t)wf_path_put(r, len, 1);
+    req->path = (uint8_t)wf_path_put(r, offset, len, 1);
     wf_iov_one(&req->mem, src, len);
     return wf_req_start(req, wf_rma_push);
 }
@@ -50,7 +50,7 @@ static enum weft_status wake_begun(struct wf_remote *r, uint64_t offset, const v
     if (!req)
         return status;
     wf_iov_one(&mem, src, len);
-    status = wf_rma_copy(r, wf_path_put(r, len, 1), offset, &mem, len, true);
+    status = wf_rma_copy(r, wf_path_put(r, offset, len, 1), offset, &mem, len, true);
     if (status == WEFT_OK && is_mapped)
         status = wf_rma_copy_atomic(sig, WF_PATH_INLINE, sig_offset, operation, WEFT_U64, value, 0,
                                     NULL);
@@ -100,7 +100,7 @@ enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t offset, c
     how &= ~(unsigned)WEFT_SIGNAL_WAKE; /* Clear the flag: a message always wakes its target. */
     if (wake && sig->peer &&
         wf_path_is_copy(wf_path_atomic(wf_remote_of(sig), WEFT_ATOMIC_SWAP, 8)) &&
-        wf_path_is_copy(wf_path_put(wf_remote_of(r), len, 1)))
+        wf_path_is_copy(wf_path_put(wf_remote_of(r), offset, len, 1)))
         return put_signal_wake(r, offset, src, len, sig, sig_offset, value, how, op);
     if (!weft_remote_ok_(sig, sig_offset, 8, WEFT_REMOTE_WRITE)) {
         status = wf_rma_begin(sig, sig_offset, 8, WEFT_REMOTE_WRITE);
@@ -117,7 +117,7 @@ enum weft_status weft_put_signal_slow_(struct weft_remote *r, uint64_t offset, c
     status = wf_rma_begin(r, offset, len, WEFT_REMOTE_WRITE);
     if (status != WEFT_OK)
         return status;
-    path = wf_path_put(wf_remote_of(r), len, 1);
+    path = wf_path_put(wf_remote_of(r), offset, len, 1);
     status = len && !src ? WEFT_EINVAL : wf_local_one(r->peer->ep, op, src, len, WEFT_WRITE);
     if (status != WEFT_OK)
         return wf_ep_left(r->peer->ep, status);
@@ -140,7 +140,7 @@ static enum weft_status long_begun(struct weft_remote *r, uint64_t offset, const
                                    size_t len, struct wf_req *req)
 {
     struct wf_remote *remote = wf_remote_of(r);
-    enum wf_path path = wf_path_put(remote, len, 1);
+    enum wf_path path = wf_path_put(remote, offset, len, 1);
     enum weft_status status = WEFT_OK;
     struct wf_iov mem;
     wf_iov_one(&mem, src, len);

@@ -5,21 +5,33 @@
 #include "core/am.h"
 #include "core/bulk.h"
 #include "core/later.h"
+#include "core/region.h"
 #include "core/rma_copy.h"
 #include "core/rma_wire.h"
 
-static void answer_with(const struct weft_am *am, enum weft_status status, uint64_t old,
-                        bool may_wait)
+static void answer_status(const struct weft_am *am, enum weft_status status, uint64_t old)
 {
     uint32_t args[] = {am->args[WF_REGION_ARGS], (uint32_t)status, WF_LO(old), WF_HI(old)};
     struct wf_am_out out = wf_am_out(WF_CTL_ANSWER, args, WF_ARRAY_LEN(args), NULL, 0, 0);
-    out.may_wait = may_wait;
     wf_ctl_reply_out(am, &out);
 }
 
-static void answer_status(const struct weft_am *am, enum weft_status status, uint64_t old)
+/* What the answer to a write says. */
+struct written {
+    uint64_t flags; /* WF_ANSWER_COUNT, WF_ANSWER_ASKED */
+    struct wf_key key;
+    bool has_key;
+    bool may_wait; /* the answer may be sent with the next message */
+};
+
+static void answer_written(const struct weft_am *am, enum weft_status status,
+                           const struct written *w)
 {
-    answer_with(am, status, old, false);
+    uint32_t args[] = {am->args[WF_REGION_ARGS], (uint32_t)status, WF_LO(w->flags), 0};
+    struct wf_am_out out = wf_am_out(WF_CTL_ANSWER, args, WF_ARRAY_LEN(args), &w->key,
+                                     w->has_key ? sizeof w->key : 0, 0);
+    out.may_wait = w->may_wait && status == WEFT_OK && !w->has_key;
+    wf_ctl_reply_out(am, &out);
 }
 
 /* The region that a request names, and the offset in the region. The region stays open until unuse
@@ -41,6 +53,27 @@ static enum weft_status use(const struct weft_am *am, uint64_t len, unsigned acc
 static void unuse(const struct weft_am *am, const struct target *t)
 {
     wf_mem_unuse(&am->ep->ctx->mem, t->region);
+}
+
+/* Store in *key the raw key of the region in use, for a message with WF_PIECE_ASKS. Returns false
+ * if the region was not named by its 64-bit key, if the message has no room for a reply of [len]
+ * bytes, or if the raw key cannot be had without waiting. */
+static bool raw_key(const struct weft_am *am, const struct target *t, uint32_t len,
+                    struct wf_key *key)
+{
+    return am->args[0] == WF_MEM_BY_KEY && len < am->reply_max && wf_mr_key_now(t->region, key);
+}
+
+/* Called when the [n] bytes of a write are in the region. [word] is the length argument of the
+ * message. */
+static enum weft_status written(const struct weft_am *am, const struct target *t, uint32_t n,
+                                uint32_t word, struct written *w)
+{
+    enum weft_status status =
+        wf_rma_written(t->region, t->at, n, word & WF_PIECE_COUNTS, &w->flags);
+    if (status == WEFT_OK && word & WF_PIECE_ASKS)
+        w->has_key = raw_key(am, t, WF_ASKED_BYTES, &w->key);
+    return status;
 }
 
 static bool nargs_are(const struct weft_am *am, unsigned n)
@@ -79,23 +112,24 @@ static enum weft_status put_bytes(const struct weft_am *am, const struct target 
 
 void wf_rma_on_put(const struct weft_am *am)
 {
+    struct written w = {.has_key = false};
     enum weft_status status;
-    uint64_t count = 0;
     struct target t;
-    bool counts;
-    uint32_t n;
+    uint32_t n, word;
     if (!nargs_are(am, WF_REGION_ARGS + 2))
         return;
-    n = am->args[WF_REGION_ARGS + 1] & ~WF_PIECE_COUNTS;
-    counts = am->args[WF_REGION_ARGS + 1] & WF_PIECE_COUNTS;
+    word = am->args[WF_REGION_ARGS + 1];
+    n = word & ~WF_PIECE_FLAGS;
+    w.flags = word & WF_PIECE_ASKS ? WF_ANSWER_ASKED : 0;
+    w.may_wait = true;
     status = use(am, n, WEFT_REMOTE_WRITE, &t);
     if (status == WEFT_OK) {
         status = put_bytes(am, &t, n);
         if (status == WEFT_OK)
-            status = wf_rma_written(t.region, t.at, n, counts, &count);
+            status = written(am, &t, n, word, &w);
         unuse(am, &t);
     }
-    answer_with(am, status, count, status == WEFT_OK);
+    answer_written(am, status, &w);
 }
 
 /* Copy [n] bytes from address [from] of the sender's process into the region, as many at a time as
@@ -124,14 +158,14 @@ void wf_rma_on_take(const struct weft_am *am)
     struct wf_sender *sender = wf_sender_of(am->ep, am->token);
     struct weft_peer *peer = NULL;
     enum weft_status status = WEFT_ENOMEM;
-    uint64_t answer = 0;
+    struct written w = {.has_key = false};
     struct target t;
-    bool counts;
-    uint32_t n;
+    uint32_t n, word;
     if (!nargs_are(am, WF_REGION_ARGS + 4))
         return;
-    n = am->args[WF_REGION_ARGS + 3] & ~WF_PIECE_COUNTS;
-    counts = am->args[WF_REGION_ARGS + 3] & WF_PIECE_COUNTS;
+    word = am->args[WF_REGION_ARGS + 3];
+    n = word & ~WF_PIECE_FLAGS;
+    w.flags = word & WF_PIECE_ASKS ? WF_ANSWER_ASKED : 0;
     if (sender)
         peer = wf_sender_peer(sender, &status);
     if (peer)
@@ -139,10 +173,10 @@ void wf_rma_on_take(const struct weft_am *am)
     if (peer && status == WEFT_OK) {
         status = take_bytes(am, peer, &t, wf_word64(am->args + WF_REGION_ARGS + 1), n);
         if (status == WEFT_OK)
-            status = wf_rma_written(t.region, t.at, n, counts, &answer);
+            status = written(am, &t, n, word, &w);
         unuse(am, &t);
     }
-    answer_status(am, status, answer);
+    answer_written(am, status, &w);
 }
 
 static void get_bulk(const struct weft_am *am, uint32_t *out, uint32_t n)
@@ -172,17 +206,35 @@ static const void *get_bytes(const struct weft_am *am, const struct target *t, u
     return am->ep->scratch;
 }
 
+/* Returns the payload of the answer to a GET that asks for the raw key: the [n] bytes at [base],
+ * then that key. The caller adds WF_ASKED_BYTES to the length of the payload if *more is set.
+ * Returns [base] if the key cannot be had. */
+static const void *key_append(const struct weft_am *am, const struct target *t, const void *base,
+                              uint32_t n, bool *more)
+{
+    struct wf_key key;
+    if (n + WF_ASKED_BYTES > WF_SCRATCH || !raw_key(am, t, n + WF_ASKED_BYTES, &key) ||
+        wf_scratch_need(am->ep) != WEFT_OK)
+        return base;
+    if (base != am->ep->scratch && n)
+        memcpy(am->ep->scratch, base, n);
+    memcpy(am->ep->scratch + n, &key, sizeof key);
+    *more = true;
+    return am->ep->scratch;
+}
+
 void wf_rma_on_get(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
     enum weft_status status;
-    uint32_t out[WF_GOT_ARGS], n;
+    uint32_t out[WF_GOT_ARGS], n, word;
     const void *base = NULL;
-    bool fits, held;
+    bool fits, held, more = false;
     struct target t;
     if (!nargs_are(am, WF_REGION_ARGS + 4))
         return;
-    n = a[WF_REGION_ARGS + 1];
+    word = a[WF_REGION_ARGS + 1];
+    n = word & ~WF_PIECE_ASKS;
     fits = n < am->reply_max;
     status = fits || n <= WF_BULK_MAX ? use(am, n, WEFT_REMOTE_READ, &t) : WEFT_EPROTO;
     held = status == WEFT_OK;
@@ -191,14 +243,16 @@ void wf_rma_on_get(const struct weft_am *am)
     else if (held && t.region->flags & WF_REGION_UNBACKED)
         /* a socket call finds a missing page only after a part of the answer was sent */
         status = WEFT_EUNREACH;
+    if (held && fits && status == WEFT_OK && word & WF_PIECE_ASKS)
+        base = key_append(am, &t, base, n, &more);
     out[0] = a[WF_REGION_ARGS];
     out[1] = (uint32_t)status;
     out[2] = a[WF_REGION_ARGS + 2];
     out[3] = a[WF_REGION_ARGS + 3];
-    out[4] = n;
+    out[4] = word;
     if (fits || status != WEFT_OK)
         wf_ctl_reply(am, WF_CTL_GOT, out, WF_GOT_ARGS, status == WEFT_OK ? base : NULL,
-                     status == WEFT_OK ? n : 0);
+                     status == WEFT_OK ? n + (more ? WF_ASKED_BYTES : 0) : 0);
     else
         get_bulk(am, out, n);
     if (held) {

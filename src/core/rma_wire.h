@@ -12,10 +12,21 @@ enum { WF_GOT_ARGS = 5, WF_ANSWER_ARGS = 4 };
  * The flag is set if the piece is the whole write. In a write of several pieces, it is set in a
  * last piece without bytes. */
 #define WF_PIECE_COUNTS (UINT32_C(1) << 31)
-_Static_assert(WF_BULK_MAX < WF_PIECE_COUNTS && WF_PULL_MAX < WF_PIECE_COUNTS, "lengths of pieces");
+/* A flag in the length argument of a PUT, TAKE or GET whose region has a 64-bit key. It asks the
+ * owner for the region's raw key. A GOT has the flag in its length argument, too, if it answers
+ * such a GET. */
+#define WF_PIECE_ASKS (UINT32_C(1) << 30)
+#define WF_PIECE_FLAGS (WF_PIECE_COUNTS | WF_PIECE_ASKS)
+_Static_assert(WF_BULK_MAX < WF_PIECE_ASKS && WF_PULL_MAX < WF_PIECE_ASKS, "lengths of pieces");
 /* A flag in the answer to a piece without WF_PIECE_COUNTS. It shows that the region has a counter.
  * Then the initiator sends a last piece without bytes but with WF_PIECE_COUNTS. */
 #define WF_ANSWER_COUNT 1u
+/* A flag in the answer to a PUT or TAKE with WF_PIECE_ASKS. The answer's payload is the raw key, or
+ * empty if the owner gives none. */
+#define WF_ANSWER_ASKED 2u
+/* Reply room that a message with WF_PIECE_ASKS needs for the raw key. In a GOT the raw key follows
+ * the bytes. */
+#define WF_ASKED_BYTES ((uint32_t)sizeof(struct wf_key))
 
 /* Payload of a LONG, the control message of a long active message: the region and range of its
  * bytes, and the handler to run. */

@@ -302,6 +302,13 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(mr_dmabuf)                                                                                   \
     X(mr_dmabuf_synced)                                                                            \
     X(mr_dmabuf_misuse)                                                                            \
+    X(learn_once)                                                                                  \
+    X(learn_reused)                                                                                \
+    X(learn_between)                                                                               \
+    X(learn_refreshed)                                                                             \
+    X(learn_kept)                                                                                  \
+    X(learn_unlike)                                                                                \
+    X(learn_gone)                                                                                  \
     X(atomic_values)                                                                               \
     X(atomic_refused)                                                                              \
     X(atomic_closed)                                                                               \

@@ -295,11 +295,54 @@ static void test_short_puts(void **state)
     assert_int_equal(weft_put(r, 0, words, 0, NULL), WEFT_OK);
 }
 
+/* Fails when: NICs do not put and get by a 64-bit key whose raw key was learnt, do more than the
+ * learnt region allows, or go on after one refused the remote key. */
+static void test_learnt(void **state)
+{
+    static uint64_t words[8];
+    struct weft_mr *mr = NULL;
+    struct weft_remote *r;
+    struct weft_path path;
+    unsigned char bytes[WEFT_KEY_MAX];
+    size_t len = sizeof bytes;
+    uint64_t before;
+    (void)state;
+    OK(weft_mr_reg(ctx[1], words, sizeof words, RW, 0, 9, 0, &mr, NULL));
+    OK(weft_mr_key(mr, bytes, &len));
+    OK(weft_remote_open_key(peer, 9, &r));
+    for (int i = 0; i < 3; i++) {
+        struct weft_op put = {0}, get = {0};
+        before = counts_now().put;
+        assert_int_equal(weft_put(r, 8, words, 8, NULL), WEFT_PENDING); /* asks, unanswered here */
+        assert_int_equal(counts_now().put, before);
+        assert_int_equal(wf_remote_of(r)->named->state, WF_NAMED_ASKED);
+        wf_named_answered(wf_remote_of(r), WEFT_OK, bytes);
+        assert_int_equal(weft_put(r, 8, words, 8, &put), WEFT_PENDING);
+        assert_int_equal(weft_get(r, 8, words, 8, &get), WEFT_PENDING);
+        assert_int_equal(counts_now().put, before + 1);
+        assert_int_equal(put.status, WEFT_OK);
+        assert_int_equal(get.status, WEFT_OK);
+        OK(weft_path_of(peer, WEFT_OP_GET, r, 8, &path));
+        assert_string_equal(path.protocol, "rdma read");
+        /* the owner may have a longer region by now */
+        assert_int_equal(weft_put(r, 60, words, 8, NULL), WEFT_PENDING);
+        assert_int_equal(weft_put(r, UINT64_MAX - 20, words, 8, NULL), WEFT_PENDING);
+        assert_int_equal(counts_now().put, before + 1);
+        wf_remote_no_nic(wf_remote_of(r)); /* refused */
+    }
+    assert_int_equal(wf_remote_of(r)->named->state, WF_NAMED_UNKNOWN);
+    bytes[8] ^= 2; /* its checksum is wrong */
+    assert_int_equal(weft_put(r, 8, words, 8, NULL), WEFT_PENDING);
+    wf_named_answered(wf_remote_of(r), WEFT_OK, bytes);
+    assert_int_equal(wf_remote_of(r)->named->state, WF_NAMED_SILENT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys), cmocka_unit_test(test_ways),
                                        cmocka_unit_test(test_answers_made_up),
-                                       cmocka_unit_test(test_short_puts)};
+                                       cmocka_unit_test(test_short_puts),
+                                       cmocka_unit_test(test_learnt)};
     test_debug("nullnic,handles");
     setenv("WEFT_RDMA_DEVICE", "null0", 1);
     setenv("WEFT_TRANSPORTS", "loop,rdma", 1);
