@@ -8,6 +8,7 @@
 
 #include <sys/socket.h>
 #include <unistd.h>
+#include <weft/atomic.h>
 #include <weft/mr.h>
 #include <weft/msg.h>
 
@@ -147,6 +148,14 @@ static void seed_request(struct stream *s, unsigned i, uint32_t a[16])
         frame(s, WF_NET_REQUEST, WF_CTL_GET, a, 9, NULL, 0, 1);
         break;
     case 6: frame(s, WF_NET_REQUEST, WF_CTL_ATOMIC, a, 11, NULL, 0, 1); break;
+    case 24: /* atomics on arrays: a compare-and-swap that fetches, a sum, a read */
+        a[5] = 1, a[6] = WEFT_DO_CSWAP | WEFT_KIND_DOUBLE_COMPLEX << 8 | 1 << 16, a[7] = 2;
+        frame(s, WF_NET_REQUEST, WF_CTL_ATOMIC, a, 8, data, 64, 33);
+        a[6] = WEFT_DO_SUM | WEFT_KIND_INT16 << 8, a[7] = 5;
+        frame(s, WF_NET_REQUEST, WF_CTL_ATOMIC, a, 8, data, 10, 1);
+        a[6] = WEFT_DO_READ | WEFT_KIND_UINT64 << 8 | 1 << 16, a[7] = 8;
+        frame(s, WF_NET_REQUEST, WF_CTL_ATOMIC, a, 8, NULL, 0, 65);
+        break;
     case 7: frame(s, WF_NET_BYE, 0, (uint32_t[]){1}, 1, NULL, 0, 0); break;
     case 8: frame(s, WF_NET_ACK, 0, NULL, 0, NULL, 0, 0); break;
     case 21: /* by a 64-bit key, and with a question for the raw key */
@@ -215,13 +224,13 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
     const struct wf_net_sync sync = {.session = 7};
     struct stream s = {buf, buf + room};
     uint32_t a[16] = {0};
-    if (i > 23 || room < 3 * BIG)
+    if (i > 24 || room < 3 * BIG)
         return 0;
     region_words(a);
     /* Small pieces where an answer to the first frame comes before the second. */
     put(&s, (uint8_t[]){i & 1 ? RECV : 0, i < 10 ? 255 : 4}, 2);
     frame(&s, WF_NET_SYNC, 0, NULL, 0, &sync, sizeof sync, 0);
-    if (i < 10 || i == 21)
+    if (i < 10 || i == 21 || i == 24)
         seed_request(&s, i, a);
     else
         buf[0] = seed_reply(&s, i);

@@ -174,6 +174,10 @@ struct wf_req {
              * bytes after it has delivered the message that [order] names */
             bool ordered;
             struct wf_order order;
+            /* of an atomic on an array: the number of elements, else 0. Then [operand] and
+             * [compare] are addresses of arrays, and [mem] is where the old values go, if it is
+             * wanted. */
+            uint32_t elements;
             uint64_t operand, compare, *fetched;
         } rma;
     } u;

@@ -6,6 +6,7 @@
  *   rma_signal.c  the application's calls for signals and long active messages
  *   rma_copy.c    copies to and from mapped regions and regions of this process
  *   rma_send.c    sending: NIC operations and messages
+ *   atomic_array.c  atomics on arrays, by the initiator and by the owner
  *   rma_target.c  the region's owner: handlers of requests
  *   rma_answer.c  the initiator: handlers of answers, ends of NIC operations */
 #ifndef WF_CORE_RMA_H
@@ -56,6 +57,12 @@ enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const 
  * that *order names. Stores the id of the get's request in *id, if the result is PENDING. */
 enum weft_status wf_rma_get_ordered(struct wf_remote *r, uint64_t offset, void *dst, size_t len,
                                     struct weft_op *op, const struct wf_order *order, uint64_t *id);
+
+/* The push function of a request for an atomic on an array. */
+enum weft_status wf_atomic_array_push(struct wf_req *req);
+/* The region's owner: do the atomic on an array that [am] asks for. Stores in *old_len the number
+ * of bytes in ep->scratch for the answer's payload. Returns the status for the answer. */
+enum weft_status wf_atomic_array_serve(const struct weft_am *am, size_t *old_len);
 
 /* Find the request that asked for a GOT, the answer to a GET. [args] are the arguments of the GOT,
  * [token] is the transport's record of it. Returns NULL if no request waits for the GOT. */

@@ -96,6 +96,17 @@ static void raw_key_came(struct wf_req *req, const struct weft_am *am, const voi
                           len == WF_ASKED_BYTES ? bytes : NULL);
 }
 
+/* Store the old values of an atomic on an array. */
+static void olds_came(struct wf_req *req, const struct weft_am *am)
+{
+    if (req->status || !req->mem.n)
+        return;
+    if (am->len == req->mem.one.iov_len)
+        memcpy(req->mem.one.iov_base, am->data, am->len);
+    else
+        req->status = WEFT_EPROTO;
+}
+
 void wf_rma_on_answer(const struct weft_am *am)
 {
     struct wf_req *req = am->nargs == WF_ANSWER_ARGS ? asked(am->ep, am->token, am->args[0]) : NULL;
@@ -109,6 +120,8 @@ void wf_rma_on_answer(const struct weft_am *am)
         req->u.rma.count = WF_COUNT_WANTED;
     if (req->kind == WF_REQ_ATOMIC && !req->status && req->u.rma.fetched)
         *req->u.rma.fetched = wf_word64(am->args + 2);
+    if (req->kind == WF_REQ_ATOMIC && req->u.rma.elements)
+        olds_came(req, am);
     answer_count(req);
 }
 

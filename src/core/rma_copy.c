@@ -21,7 +21,7 @@ enum weft_status wf_rma_written(struct wf_region *region, uint64_t at, uint32_t 
 
 /* ---- regions of this process, not mapped a second time ---- */
 
-static enum weft_status here_use(const struct wf_remote *r, uint64_t offset, size_t len,
+enum weft_status wf_rma_here_use(const struct wf_remote *r, uint64_t offset, size_t len,
                                  unsigned access, struct wf_region **region)
 {
     struct wf_want want = {.slot = r->key.slot,
@@ -65,7 +65,7 @@ static enum weft_status here_copy(const struct wf_remote *r, uint64_t offset,
         struct wf_region *region;
         uint64_t answer;
         enum weft_status status =
-            here_use(r, offset + at, n, to ? WEFT_REMOTE_WRITE : WEFT_REMOTE_READ, &region);
+            wf_rma_here_use(r, offset + at, n, to ? WEFT_REMOTE_WRITE : WEFT_REMOTE_READ, &region);
         if (status != WEFT_OK)
             return status;
         status = here_piece(region, offset + at, mem, at, n, to);
@@ -87,7 +87,7 @@ static enum weft_status here_atomic(const struct wf_remote *r, uint64_t offset, 
     const unsigned size = type <= WEFT_I64 ? 8 : 4;
     const unsigned access = WEFT_REMOTE_WRITE | (fetched ? (unsigned)WEFT_REMOTE_READ : 0u);
     struct wf_region *region;
-    enum weft_status status = here_use(r, offset, size, access, &region);
+    enum weft_status status = wf_rma_here_use(r, offset, size, access, &region);
     uint64_t old = 0, answer;
     void *word;
     if (status != WEFT_OK)

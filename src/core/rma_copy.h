@@ -20,6 +20,11 @@ enum weft_status wf_rma_copy_atomic(const struct wf_remote *r, enum wf_path path
                                     unsigned operation, unsigned type, uint64_t operand,
                                     uint64_t compare, uint64_t *fetched);
 
+/* Find the region of [r], one of this process, and keep it open until wf_mem_unuse. Returns as
+ * wf_mem_use. */
+enum weft_status wf_rma_here_use(const struct wf_remote *r, uint64_t offset, size_t len,
+                                 unsigned access, struct wf_region **region);
+
 /* Called after [n] bytes at offset [at] of [region] were written. Makes the bytes durable if the
  * region promises durability. If [counts], adds 1 to the region's counter. Otherwise sets *answer
  * to WF_ANSWER_COUNT if the region has a counter. */

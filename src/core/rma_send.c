@@ -254,6 +254,8 @@ static enum weft_status push_atomic_message(struct wf_req *req)
 
 static enum weft_status push_atomic(struct wf_req *req)
 {
+    if (req->u.rma.elements)
+        return wf_atomic_array_push(req);
     return req->path == WF_PATH_NIC ? push_atomic_nic(req) : push_atomic_message(req);
 }
 

@@ -6,6 +6,7 @@
 #include "core/bulk.h"
 #include "core/later.h"
 #include "core/region.h"
+#include "core/rma.h"
 #include "core/rma_copy.h"
 #include "core/rma_wire.h"
 
@@ -261,6 +262,14 @@ void wf_rma_on_get(const struct weft_am *am)
     }
 }
 
+static void array_answer(const struct weft_am *am)
+{
+    size_t len;
+    enum weft_status status = wf_atomic_array_serve(am, &len);
+    uint32_t args[] = {am->args[WF_REGION_ARGS], (uint32_t)status, 0, 0};
+    wf_ctl_reply(am, WF_CTL_ANSWER, args, WF_ARRAY_LEN(args), am->ep->scratch, len);
+}
+
 void wf_rma_on_atomic(const struct weft_am *am)
 {
     const uint32_t *a = am->args + WF_REGION_ARGS;
@@ -269,6 +278,10 @@ void wf_rma_on_atomic(const struct weft_am *am)
     uint64_t old = 0, answer;
     struct target t;
     void *word;
+    if (am->nargs == WF_ARRAY_ARGS) {
+        array_answer(am);
+        return;
+    }
     if (!nargs_are(am, WF_REGION_ARGS + 6))
         return;
     operation = a[1] & 0xff;

@@ -8,6 +8,10 @@
 
 enum { WF_GOT_ARGS = 5, WF_ANSWER_ARGS = 4 };
 
+/* Number of arguments of an ATOMIC on an array of elements (weft/atomic.h), whose payload is the
+ * operands, then the comparands. Other ATOMICs have more arguments. */
+enum { WF_ARRAY_ARGS = WF_REGION_ARGS + 3 };
+
 /* A flag in the length argument of a piece of a write. It makes the region's owner count the write.
  * The flag is set if the piece is the whole write. In a write of several pieces, it is set in a
  * last piece without bytes. */

@@ -309,6 +309,11 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(learn_kept)                                                                                  \
     X(learn_unlike)                                                                                \
     X(learn_gone)                                                                                  \
+    X(array_values)                                                                                \
+    X(array_edges)                                                                                 \
+    X(array_refused)                                                                               \
+    X(array_rights)                                                                                \
+    X(array_sum)                                                                                   \
     X(atomic_values)                                                                               \
     X(atomic_refused)                                                                              \
     X(atomic_closed)                                                                               \

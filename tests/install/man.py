@@ -14,11 +14,13 @@ import tempfile
 
 source, libdir, cc = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
 PAGES = {"weft": "weft", "msg": "weft_msg", "frag": "weft_frag", "job": "weft_job",
-         "cache": "weft_cache", "mr": "weft_mr", "event": "weft_event"}
+         "cache": "weft_cache", "mr": "weft_mr", "event": "weft_event",
+         "atomic": "weft_atomic_array"}
 EXAMPLES = {"weft": "success: 42\n", "weft_msg": "rank 0: WEFT_OK, 0\n",
             "weft_frag": "rank 0 has put 42\n", "weft_job": "",
             "weft_cache": "sent 1048576 bytes\nsent 1048576 bytes\n",
-            "weft_mr": "success: hello, hello\n", "weft_event": "counted 3\nevent 256: 42\n"}
+            "weft_mr": "success: hello, hello\n", "weft_event": "counted 3\nevent 256: 42\n",
+            "weft_atomic_array": "1.5 became 4.0\n"}
 failures = []
 
 
@@ -50,7 +52,7 @@ def documented(page):
 
 def check_functions(header, page):
     want, have = declared(header), documented(page)
-    assert len(want) > 5, f"found only {len(want)} functions in {header}.h"
+    assert len(want) > 1, f"found only {len(want)} functions in {header}.h"
     for name in sorted(want.keys() | have.keys()):
         if want.get(name) != have.get(name):
             failures.append(f"{PAGES[header]}.3: {name}: the header has ({want.get(name)}), "

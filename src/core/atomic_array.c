@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Atomics on arrays (weft/atomic.h): the application's calls, and the handler of the region's
+ * owner. Mapped memory is changed here, if the processor has instructions for the elements. The
+ * owner does all others. */
+#include <weft/atomic.h>
+
+#include "core/flow.h"
+#include "core/mr_local.h"
+#include "core/rma.h"
+#include "core/rma_copy.h"
+#include "core/rma_wire.h"
+#include "mem/elements.h"
+
+size_t weft_atomic_array_max(const struct weft_peer *peer, unsigned operation, unsigned kind,
+                             int fetches)
+{
+    unsigned inputs = wf_atomics_inputs(operation);
+    if (!peer || wf_atomics_check(operation, kind) != WEFT_OK ||
+        (operation == WEFT_DO_READ && !fetches))
+        return 0;
+    return peer->ep->am_max / (wf_atomics_size(kind) * WF_MAX(inputs, 1u));
+}
+
+static unsigned access_of(unsigned operation, bool fetches)
+{
+    return (operation == WEFT_DO_READ ? 0u : (unsigned)WEFT_REMOTE_WRITE) |
+           (fetches ? (unsigned)WEFT_REMOTE_READ : 0u);
+}
+
+static enum weft_status check(const struct weft_remote *r, const struct wf_atomics *a,
+                              const void *fetched)
+{
+    enum weft_status status = r && r->peer ? wf_atomics_check(a->operation, a->kind) : WEFT_EINVAL;
+    unsigned inputs = wf_atomics_inputs(a->operation);
+    if (status != WEFT_OK)
+        return status;
+    if (!a->count || (inputs >= 1 && !a->operands) || (inputs >= 2 && !a->compares) ||
+        (a->operation == WEFT_DO_READ && !fetched))
+        return WEFT_EINVAL;
+    return a->count <= weft_atomic_array_max(r->peer, a->operation, a->kind, fetched != NULL)
+               ? WEFT_OK
+               : WEFT_EMSGSIZE;
+}
+
+static enum weft_status local_check(struct weft_ep *ep, const struct weft_op *op,
+                                    const struct wf_atomics *a, void *fetched, size_t len)
+{
+    unsigned inputs = wf_atomics_inputs(a->operation);
+    enum weft_status status = WEFT_OK;
+    if (inputs >= 1)
+        status = wf_local_one(ep, op, a->operands, len, WEFT_WRITE);
+    if (status == WEFT_OK && inputs >= 2)
+        status = wf_local_one(ep, op, a->compares, len, WEFT_WRITE);
+    return status == WEFT_OK && fetched ? wf_local_one(ep, op, fetched, len, WEFT_READ) : status;
+}
+
+/* ---- the three ways ---- */
+
+/* In a region that is mapped here. */
+static enum weft_status mapped_do(const struct weft_remote *r, uint64_t offset, size_t len,
+                                  const struct wf_atomics *a, void *fetched)
+{
+    const unsigned access = access_of(a->operation, fetched != NULL);
+    const struct weft_remote *m = wf_remote_mapped(wf_remote_of(r));
+    if (!weft_remote_ok_(m, offset, len, access))
+        return wf_rma_refused(r, offset, len, access);
+    if ((uintptr_t)(m->base + offset) % wf_atomics_size(a->kind))
+        return WEFT_EINVAL;
+    wf_atomics_do(m->base + offset, a, fetched);
+    return weft_remote_still_(m) ? WEFT_OK : wf_rma_refused(r, offset, len, access);
+}
+
+/* Change the elements of a region in use, and count that as one write. */
+static enum weft_status region_do(struct wf_region *region, uint64_t at, const struct wf_atomics *a,
+                                  void *old)
+{
+    enum weft_status status = wf_region_atomics(region, at, a, old);
+    uint32_t len = (uint32_t)(a->count * wf_atomics_size(a->kind));
+    uint64_t answer;
+    if (status != WEFT_OK || a->operation == WEFT_DO_READ)
+        return status;
+    return wf_rma_written(region, at, len, true, &answer);
+}
+
+/* In a region of this process. */
+static enum weft_status here_do(const struct wf_remote *r, uint64_t offset, size_t len,
+                                const struct wf_atomics *a, void *fetched)
+{
+    struct wf_region *region;
+    enum weft_status status =
+        wf_rma_here_use(r, offset, len, access_of(a->operation, fetched != NULL), &region);
+    if (status != WEFT_OK)
+        return status;
+    status = region_do(region, offset, a, fetched);
+    wf_mem_unuse(&r->pub.peer->ep->ctx->mem, region);
+    return status;
+}
+
+/* By a message to the owner. Until it is sent, the operands are the caller's. */
+static enum weft_status message_begin(struct wf_remote *r, uint64_t offset, size_t len,
+                                      const struct wf_atomics *a, void *fetched, struct weft_op *op)
+{
+    enum weft_status status;
+    struct wf_req *req = wf_rma_req_new(r, WF_REQ_ATOMIC, offset, 0, op, &status);
+    if (!req)
+        return status;
+    req->path = WF_PATH_WHOLE;
+    req->u.rma.operation = (uint8_t)a->operation;
+    req->u.rma.type = (uint8_t)a->kind;
+    req->u.rma.elements = (uint32_t)a->count;
+    req->u.rma.operand = (uintptr_t)a->operands;
+    req->u.rma.compare = (uintptr_t)a->compares;
+    if (fetched)
+        wf_iov_one(&req->mem, fetched, len);
+    return wf_req_start(req, wf_rma_push);
+}
+
+enum weft_status wf_atomic_array_push(struct wf_req *req)
+{
+    struct weft_ep *ep = req->ep;
+    unsigned inputs = wf_atomics_inputs(req->u.rma.operation);
+    size_t len = req->u.rma.elements * wf_atomics_size(req->u.rma.type);
+    bool fetches = req->mem.n > 0;
+    uint32_t args[WF_ARRAY_ARGS] = {req->u.rma.slot,
+                                    WF_LO(req->u.rma.gen),
+                                    WF_HI(req->u.rma.gen),
+                                    WF_LO(req->u.rma.offset),
+                                    WF_HI(req->u.rma.offset),
+                                    WF_LO(req->id),
+                                    req->u.rma.operation | (uint32_t)req->u.rma.type << 8 |
+                                        (fetches ? 1u << 16 : 0),
+                                    req->u.rma.elements};
+    enum weft_status status = inputs ? wf_scratch_need(ep) : WEFT_OK;
+    if (status == WEFT_OK && inputs >= 1)
+        memcpy(ep->scratch, (const void *)(uintptr_t)req->u.rma.operand, len);
+    if (status == WEFT_OK && inputs >= 2)
+        memcpy(ep->scratch + len, (const void *)(uintptr_t)req->u.rma.compare, len);
+    if (status == WEFT_OK)
+        status = wf_ctl_request(req->peer, WF_CTL_ATOMIC, args, WF_ARRAY_LEN(args), ep->scratch,
+                                inputs * len, fetches ? len + 1 : 1);
+    if (status != WEFT_OK)
+        return status;
+    wf_ep_count(ep, WF_STAT_ATOMIC_SENT, 1);
+    req->unanswered++;
+    return WEFT_PENDING;
+}
+
+/* The atomics of the region are its owner's NIC's. It does one word of 64 bits at a time. */
+static enum weft_status nic_do(struct weft_remote *r, uint64_t offset, const struct wf_atomics *a,
+                               void *fetched, struct weft_op *op)
+{
+    bool cas = a->operation == WEFT_DO_CSWAP;
+    uint64_t operand = 0, compare = 0;
+    if (a->count != 1 || (a->kind != WEFT_KIND_UINT64 && a->kind != WEFT_KIND_INT64) ||
+        (a->operation != WEFT_DO_SUM && a->operation != WEFT_DO_READ && !cas))
+        return WEFT_ENOSYS;
+    if ((uintptr_t)fetched % 8)
+        return WEFT_EINVAL;
+    if (a->operation != WEFT_DO_READ)
+        memcpy(&operand, a->operands, sizeof operand);
+    if (cas)
+        memcpy(&compare, a->compares, sizeof compare);
+    return weft_atomic(r, offset, cas ? WEFT_ATOMIC_CAS : WEFT_ATOMIC_ADD, WEFT_U64, operand,
+                       compare, fetched, op);
+}
+
+/* Check the access by a call that does not copy in mapped memory, and enter the endpoint. */
+static enum weft_status begin(const struct weft_remote *r, uint64_t offset, size_t len,
+                              unsigned access)
+{
+    return weft_remote_ok_(r, offset, len, access) ? wf_rma_begin_message(r, offset, len, access)
+                                                   : wf_rma_begin(r, offset, len, access);
+}
+
+enum weft_status weft_atomic_array(struct weft_remote *r, uint64_t offset, unsigned operation,
+                                   unsigned kind, size_t count, const void *operands,
+                                   const void *compares, void *fetched, struct weft_op *op)
+{
+    const struct wf_atomics a = {operation, kind, count, operands, compares};
+    enum weft_status status = check(r, &a, fetched);
+    struct wf_remote *remote = wf_remote_of(r);
+    size_t len = count * wf_atomics_size(kind);
+    if (status != WEFT_OK)
+        return status;
+    if (r->base && !wf_atomics_are_locked(kind)) /* as inlined calls: also inside of a handler */
+        return wf_fork_gen_is(r->peer->ep->fork_gen)
+                   ? wf_op_result(op, mapped_do(r, offset, len, &a, fetched))
+                   : wf_fork_gen_error(r->peer->ep->fork_gen);
+    if (remote->key.flags & WF_KEY_ATOMIC)
+        return nic_do(r, offset, &a, fetched, op);
+    status = begin(r, offset, len, access_of(operation, fetched != NULL));
+    if (status != WEFT_OK)
+        return status;
+    status = local_check(r->peer->ep, op, &a, fetched, len);
+    if (status != WEFT_OK)
+        return wf_ep_left(r->peer->ep, status);
+    if (wf_remote_mapped(remote) && !wf_atomics_are_locked(kind))
+        status = mapped_do(r, offset, len, &a, fetched);
+    else if (wf_path_is_here(remote))
+        status = here_do(remote, offset, len, &a, fetched);
+    else
+        status = message_begin(remote, offset, len, &a, fetched, op);
+    return wf_ep_left(r->peer->ep, wf_op_result(op, status));
+}
+
+/* ---- the owner ---- */
+
+/* Read the operation from the message. Returns false if the message breaks the protocol. */
+static bool parse(const struct weft_am *am, struct wf_atomics *a, size_t *len, bool *fetches)
+{
+    uint32_t what = am->args[WF_REGION_ARGS + 1], count = am->args[WF_REGION_ARGS + 2];
+    size_t size;
+    *a = (struct wf_atomics){.operation = what & 0xff, .kind = what >> 8 & 0xff, .count = count};
+    if (what >> 17 || wf_atomics_check(a->operation, a->kind) != WEFT_OK)
+        return false;
+    size = wf_atomics_size(a->kind);
+    if (!count || count > WF_SCRATCH / size)
+        return false;
+    *len = count * size;
+    *fetches = what >> 16;
+    a->operands = am->data;
+    a->compares = (const uint8_t *)am->data + *len;
+    return am->len == wf_atomics_inputs(a->operation) * *len &&
+           (*fetches ? *len < am->reply_max : a->operation != WEFT_DO_READ);
+}
+
+enum weft_status wf_atomic_array_serve(const struct weft_am *am, size_t *old_len)
+{
+    struct weft_ep *ep = am->ep;
+    enum weft_status status;
+    struct wf_region *region;
+    struct wf_atomics a;
+    struct wf_want want;
+    bool fetches;
+    size_t len;
+    *old_len = 0;
+    if (!parse(am, &a, &len, &fetches))
+        return WEFT_EPROTO;
+    wf_ctl_want(ep, am->args, len, access_of(a.operation, fetches), &want);
+    status = fetches ? wf_scratch_need(ep) : WEFT_OK;
+    if (status == WEFT_OK)
+        status = wf_mem_use(&ep->ctx->mem, &want, &region);
+    if (status != WEFT_OK)
+        return status;
+    status = region_do(region, want.offset, &a, fetches ? ep->scratch : NULL);
+    wf_mem_unuse(&ep->ctx->mem, region);
+    *old_len = fetches && status == WEFT_OK ? len : 0;
+    return status;
+}
