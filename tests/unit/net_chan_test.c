@@ -1020,8 +1020,8 @@ static void frames_send(struct wf_tpeer *tpeer, struct sent *sent, unsigned n, u
         bulk.ref[0] = r >> 32 & 7 ? 0 : GONE;
         if (r & 2) {
             sent[i] = (struct sent){0, WF_NET_REQUEST};
-            assert_int_equal(
-                wf_tcp_transport.request(tpeer, WF_AM_WHAT(3, 1), &i, NULL, 0, 0), WEFT_OK);
+            assert_int_equal(wf_tcp_transport.request(tpeer, WF_AM_WHAT(3, 1), &i, NULL, 0, 0),
+                             WEFT_OK);
             continue;
         }
         sent[i] = (struct sent){bulk.ref[0] == GONE ? 0 : bulk.len,
