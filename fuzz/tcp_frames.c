@@ -131,8 +131,8 @@ static void seed_request(struct stream *s, unsigned i, uint32_t a[16])
         break;
     case 2:
         a[0] = 5, a[1] = 0, a[2] = 6, a[3] = 0, a[4] = WF_WHAT_DATA | 2, a[5] = 64, a[6] = 0;
-        a[7] = 1, a[8] = 0;
-        frame(s, WF_NET_REQUEST, WF_CTL_OFFER, a, 9, (uint64_t[]){4096, 64}, 16, 1);
+        a[7] = 1, a[8] = 0, a[9] = 4096, a[10] = 0, a[11] = 1, a[12] = 0;
+        frame(s, WF_NET_REQUEST, WF_CTL_OFFER, a, 13, (uint64_t[]){4096, 64}, 16, 1);
         break;
     case 3: /* a put and what a get of it would be */
         a[5] = 1, a[6] = 32;
@@ -176,7 +176,7 @@ static uint8_t seed_reply(struct stream *s, unsigned i)
     static uint8_t data[BIG] = "some bytes";
     uint32_t a[5] = {0, 0, 0, 0, i == 10 ? GUARD : BIG};
     size_t key = WEFT_KEY_MAX;
-    const uint32_t offer[9] = {5, 0, 0, 0, i > 18 ? WF_WHAT_FOLLOWS : 0, BIG, 0, 1, 0};
+    const uint32_t offer[13] = {5, 0, 0, 0, i > 18 ? WF_WHAT_FOLLOWS : 0, BIG, 0, 1, 0};
     const uint32_t fetch[6] = {0, 0, 1, 0, 0, BIG};
     a[2] = i == 17 || i == 18; /* beyond its end by so much */
     switch (i) {
@@ -197,7 +197,7 @@ static uint8_t seed_reply(struct stream *s, unsigned i)
     case 17: frame(s, WF_NET_BULK_REPLY, WF_CTL_GOT, a, 5, data, BIG, 1); return BIG_GET;
     case 14:
     case 18:
-        frame(s, WF_NET_REQUEST, WF_CTL_OFFER, offer, 9, (uint64_t[]){4096, BIG}, 16, 1);
+        frame(s, WF_NET_REQUEST, WF_CTL_OFFER, offer, 13, (uint64_t[]){4096, BIG}, 16, 1);
         frame(s, WF_NET_BULK_REPLY, WF_CTL_PIECE, a, 4, data, BIG, 1);
         return BIG_RECV;
     case 15:
@@ -205,13 +205,13 @@ static uint8_t seed_reply(struct stream *s, unsigned i)
         frame(s, WF_NET_REQUEST, WF_CTL_DONE, a, 3, NULL, 0, 0);
         return BIG_SEND;
     case 19: /* an offer whose payload follows, to a receive and to none */
-        frame(s, WF_NET_REQUEST, WF_CTL_OFFER, offer, 9, (uint64_t[]){4096, BIG}, 16, 0);
+        frame(s, WF_NET_REQUEST, WF_CTL_OFFER, offer, 13, (uint64_t[]){4096, BIG}, 16, 0);
         frame(s, WF_NET_BULK_REQUEST, WF_CTL_PIECE, offer + 7, 2, data, BIG, 1);
-        frame(s, WF_NET_REQUEST, WF_CTL_OFFER, offer, 9, (uint64_t[]){4096, BIG}, 16, 0);
+        frame(s, WF_NET_REQUEST, WF_CTL_OFFER, offer, 13, (uint64_t[]){4096, BIG}, 16, 0);
         frame(s, WF_NET_BULK_REQUEST, WF_CTL_PIECE, offer + 7, 2, data, BIG, 1);
         return BIG_RECV;
     case 20: /* a piece that nobody asked for, then the payload */
-        frame(s, WF_NET_REQUEST, WF_CTL_OFFER, offer, 9, (uint64_t[]){4096, BIG}, 16, 0);
+        frame(s, WF_NET_REQUEST, WF_CTL_OFFER, offer, 13, (uint64_t[]){4096, BIG}, 16, 0);
         frame(s, WF_NET_BULK_REPLY, WF_CTL_PIECE, a, 4, data, BIG, 1);
         frame(s, WF_NET_BULK_REQUEST, WF_CTL_PIECE, offer + 7, 2, data, BIG, 1);
         return BIG_RECV;

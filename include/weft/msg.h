@@ -181,11 +181,18 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_drop(struct weft_ep *ep, struct
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_take(struct weft_ep *ep, struct weft_msg *msg,
                                                       void *buf, size_t len, struct weft_op *op);
 
-/* Cancel a receive that no message has matched. The receive completes with WEFT_ECANCELED before
- * this returns.
- * Returns  OK (cancelled, or completed before: see op->status) | EBUSY (a message is arriving in
- *          the buffer: the receive completes by itself) | EINVAL ([op] is not a receive of [ep]) |
- *          ECONTEXT | EFORKED */
+/* Cancel a receive that no message has matched, or a send. The operation completes with
+ * WEFT_ECANCELED before this returns, and nobody uses its buffers any more.
+ * The receiver may have received a cancelled message already, or may know of it. Then the receive
+ * that matches it completes with OK and its bytes, or with WEFT_ECANCELED, after which its buffers
+ * may contain any part of the message, and anything else.
+ * If bytes of a long message are in a connection to another host, cancelling it may break the
+ * connection, which is then made anew; nothing else is lost.
+ * Returns  OK (cancelled, or completed before: see op->status) | EBUSY (the receive: a message is
+ *          arriving in the buffer, and the receive will complete by itself) | EINVAL ([op] is no
+ *          receive or send of [ep]) | ECONTEXT | EFORKED
+ * Waits    while another thread of this process copies bytes of an offered message: at most for
+ *          1 MiB of each copy under way. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op);
 
 /* ---- senders ----

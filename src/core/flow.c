@@ -152,6 +152,7 @@ static enum weft_status push(struct wf_req *req)
 {
     switch (req->kind) {
     case WF_REQ_SEND:
+    case WF_REQ_STOP:
     case WF_REQ_OFFER: return wf_msg_send_push(req);
     case WF_REQ_DONE:
     case WF_REQ_COPY: return wf_msg_recv_push(req);

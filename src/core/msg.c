@@ -299,9 +299,14 @@ enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op)
         wf_msg_unpost(r);
         wf_msg_recv_end(r, WEFT_ECANCELED);
     } else {
-        const struct wf_req *req = op->entry_;
-        bool arrives = req && (req->kind == WF_REQ_COPY || req->kind == WF_REQ_PARTS);
-        status = arrives && req->ep == ep && req->op == op ? WEFT_EBUSY : WEFT_EINVAL;
+        struct wf_req *req = op->entry_;
+        if (!req || req->ep != ep || req->op != op)
+            status = WEFT_EINVAL;
+        else if (req->kind == WF_REQ_SEND || req->kind == WF_REQ_OFFER)
+            wf_msg_send_cancel(req);
+        else
+            status =
+                req->kind == WF_REQ_COPY || req->kind == WF_REQ_PARTS ? WEFT_EBUSY : WEFT_EINVAL;
     }
     return wf_ep_left(ep, status);
 }

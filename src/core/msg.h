@@ -18,7 +18,7 @@
  * DONE, of a FETCH, and of a PIECE. */
 enum {
     WF_CREDIT_ARGS = 3,
-    WF_OFFER_ARGS = 9,        /* tag, data, what, length, id */
+    WF_OFFER_ARGS = 13,       /* tag, data, what, length, id, address and value of the word */
     WF_OFFER_ANSWER_ARGS = 4, /* and one more within a node: measured costs (msg_cost.h) */
     WF_OFFER_END_ARGS = 3,    /* likewise */
     WF_FETCH_ARGS = 6,
@@ -32,7 +32,7 @@ struct wf_offer_range {
 _Static_assert(sizeof(struct wf_offer_range) == 16, "wire structure");
 
 /* The push functions (flow.h), which send the unsent messages of a request: wf_msg_send_push for
- * the kinds SEND and OFFER, wf_msg_recv_push for COPY and DONE. */
+ * the kinds SEND, OFFER and STOP, wf_msg_recv_push for COPY and DONE. */
 enum weft_status wf_msg_send_push(struct wf_req *req);
 enum weft_status wf_msg_recv_push(struct wf_req *req);
 /* Send a message by a request. A message needs a request if it is too long to be sent whole, is in
@@ -40,6 +40,9 @@ enum weft_status wf_msg_recv_push(struct wf_req *req);
 enum weft_status wf_msg_send_later(struct weft_peer *peer, const struct wf_msg_head *head,
                                    const struct iovec *iov, unsigned count, size_t len,
                                    struct weft_op *op);
+
+/* Cancel the send [req], a request of the kind SEND or OFFER. Completes its weft_op. */
+void wf_msg_send_cancel(struct wf_req *req);
 
 /* Reply to an OFFER or its payload. [id]: the sender's request. [report]: measured costs
  * (msg_cost.h), or 0. */

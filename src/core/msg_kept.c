@@ -69,6 +69,7 @@ static struct wf_msg_offer offer_of(const struct weft_msg *m)
                                  wf_msg_head_of(m),
                                  m->len,
                                  m->id,
+                                 m->word,
                                  m->nfrom,
                                  (const struct wf_offer_range *)(const void *)m->bytes,
                                  wf_msg_push_is_due(m),
@@ -99,7 +100,8 @@ enum weft_status wf_msg_take(struct weft_ep *ep, struct weft_msg *m, bool matchi
         return status;
     }
     if (!m->offer) {
-        status = m->lost ? WEFT_EPEER : wf_msg_whole_take(ep, &mem, room, m->bytes, m->len);
+        status = m->lost ? (enum weft_status)m->lost
+                         : wf_msg_whole_take(ep, &mem, room, m->bytes, m->len);
         wf_msg_op_fill(op, m->sender, &o.head, m->len);
         op->status = status;
         kept_end(ep, m, matching);

@@ -18,7 +18,8 @@
  *               is its message
  *
  * If the connection ends before the last part, the receive completes with EPEER, or the kept
- * message is freed. A claimed message stays: weft_msg_take then returns EPEER. */
+ * message is freed. A claimed message stays: weft_msg_take then returns EPEER. If the sender
+ * cancels the message, the same happens with ECANCELED. */
 #include "core/msg_parts.h"
 
 #include "core/ctl.h"
@@ -78,7 +79,7 @@ bool wf_msg_is_unfinished(const struct weft_peer *peer)
     if (!peer->flow || wf_list_empty(&peer->flow->queue))
         return false;
     first = wf_container_of(peer->flow->queue.next, struct wf_req, queued);
-    return first->kind == WF_REQ_SEND && first->sent;
+    return first->kind == WF_REQ_STOP || (first->kind == WF_REQ_SEND && first->sent);
 }
 
 /* ---- receiving ---- */
@@ -164,6 +165,22 @@ static void recv_end(struct wf_req *req, enum weft_status status)
     wf_op_end(ep, op, status);
 }
 
+/* No more parts come of the message of [req], which no receive has, because of [why]. */
+static void msg_lost(struct wf_req *req, enum weft_status why)
+{
+    struct weft_ep *ep = req->ep;
+    struct weft_msg *m = req->u.parts.msg;
+    kept_end(req);
+    if (!m)
+        return;
+    if (m->claimed) {
+        m->lost = (int16_t)why;
+        return;
+    }
+    wf_match_msg_remove(*wf_msg_match_at(ep, m->what & WF_WHAT_SPACE), &m->match);
+    wf_msg_kept_free(m);
+}
+
 static void on_next(const struct weft_am *am, const struct wf_msg_in *in, struct wf_sender *sender)
 {
     const struct wf_token *token = am->token;
@@ -179,6 +196,19 @@ static void on_next(const struct weft_am *am, const struct wf_msg_in *in, struct
         recv_end(req, WEFT_OK);
     else
         kept_end(req); /* the message is whole */
+}
+
+/* The sender has cancelled the message. */
+static void on_stop(const struct weft_am *am, const struct wf_msg_in *in, struct wf_sender *sender)
+{
+    const struct wf_token *token = am->token;
+    struct wf_req *req = arriving(sender, token->conn, in->id);
+    if (!req || in->at != req->sent)
+        wf_ctl_bad(am);
+    else if (req->op)
+        recv_end(req, WEFT_ECANCELED);
+    else
+        msg_lost(req, WEFT_ECANCELED);
 }
 
 /* A posted receive gets the message. */
@@ -266,6 +296,8 @@ void wf_msg_on_part(const struct weft_am *am, const struct wf_msg_in *in, struct
 {
     if (in->kind == WF_MSG_FIRST)
         on_first(am, in, sender);
+    else if (in->kind == WF_MSG_STOP)
+        on_stop(am, in, sender);
     else
         on_next(am, in, sender);
 }
@@ -292,22 +324,6 @@ enum weft_status wf_msg_parts_take(struct weft_ep *ep, struct weft_msg *m, const
     return WEFT_PENDING;
 }
 
-/* No more parts come of the message of [req], which no receive has. */
-static void msg_lost(struct wf_req *req)
-{
-    struct weft_ep *ep = req->ep;
-    struct weft_msg *m = req->u.parts.msg;
-    kept_end(req);
-    if (!m)
-        return;
-    if (m->claimed) {
-        m->lost = true;
-        return;
-    }
-    wf_match_msg_remove(*wf_msg_match_at(ep, m->what & WF_WHAT_SPACE), &m->match);
-    wf_msg_kept_free(m);
-}
-
 void wf_msg_parts_down(struct wf_sender *sender, void *const *conn, enum weft_status why)
 {
     wf_list_each_safe(it, nx, &sender->parts)
@@ -318,6 +334,6 @@ void wf_msg_parts_down(struct wf_sender *sender, void *const *conn, enum weft_st
         if (req->op)
             recv_end(req, why);
         else
-            msg_lost(req);
+            msg_lost(req, why);
     }
 }

@@ -14,6 +14,9 @@
  * a receive that      sender->pushed_to     nowhere           PENDING   FETCH
  *   took such an offer after the first bytes
  * neither             -                     nowhere           ENOMEM    the sender's operation ends
+ * a PIECE without     as above              -                 -         as after a payload that was
+ *   bytes comes                                                           dropped: FETCH, which the
+ *   (STOP, msg_send.c)                                                    sender refuses
  *
  * The last row is for a sender whose messages are refused, and for a receive that ended before, for
  * lack of memory or because its sender cannot be answered. */
@@ -69,13 +72,19 @@ enum weft_status wf_msg_push_payload(struct wf_req *req)
     return WEFT_PENDING;
 }
 
+void wf_msg_push_forget(struct wf_req *req)
+{
+    if (req->u.send.under_way)
+        req->peer->flow->pushed -= (uint32_t)req->len;
+    req->u.send.under_way = false;
+}
+
 void wf_msg_push_answered(struct wf_req *req, bool used)
 {
     struct wf_flow *flow = req->peer->flow;
     if (!req->u.send.under_way)
         return;
-    req->u.send.under_way = false;
-    flow->pushed -= (uint32_t)req->len;
+    wf_msg_push_forget(req);
     if (req->u.send.tries != flow->push_tries) /* sent before the last pause began */
         return;
     if (used) {
@@ -174,7 +183,7 @@ void wf_msg_on_pushed(const struct weft_am *am)
     uint64_t id = am->nargs == PUSH_ARGS ? wf_word64(am->args) : 0;
     struct wf_req *req;
     struct weft_msg *m;
-    if (am->nargs != PUSH_ARGS || am->data) {
+    if (am->nargs != PUSH_ARGS || am->len) {
         wf_ctl_bad(am);
         return;
     }

@@ -13,6 +13,8 @@ bool wf_msg_pushes(const struct wf_req *req);
 void wf_msg_push_offered(struct wf_req *req, bool pushes);
 /* Send the payload of [req], whose OFFER was sent. Returns as a push function (flow.h). */
 enum weft_status wf_msg_push_payload(struct wf_req *req);
+/* No reply to the payload of [req] is awaited any more. */
+void wf_msg_push_forget(struct wf_req *req);
 /* The peer has replied to the OFFER of [req], or has copied the message. If a payload was under
  * way, it has come. [used]: a receive got it. */
 void wf_msg_push_answered(struct wf_req *req, bool used);

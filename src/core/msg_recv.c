@@ -72,12 +72,11 @@ static enum weft_status copy_step(struct wf_req *req)
     while (req->path == WF_PATH_PULL && req->copied < req->len && budget) {
         size_t n = (size_t)WF_MIN(req->len - req->copied, budget), m;
         void *to = wf_iov_span(&req->mem, req->copied, &n);
-        const void *from;
+        struct wf_pull_from from = {.word = req->u.copy.word};
         enum weft_status status;
         m = n;
-        from = wf_iov_span(&req->u.copy.from, req->copied, &m);
-        status =
-            req->peer->transport->pull(wf_peer_tpeer(req->peer), to, (uint64_t)(uintptr_t)from, m);
+        from.addr = (uint64_t)(uintptr_t)wf_iov_span(&req->u.copy.from, req->copied, &m);
+        status = req->peer->transport->pull(wf_peer_tpeer(req->peer), to, &from, m);
         if (status == WEFT_EUNREACH) {
             req->peer->flow->no_pull = true;
             wf_cost_pull_denied(req->u.copy.sender);
@@ -196,6 +195,7 @@ enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer
     req->u.copy.head = o->head;
     req->u.copy.full = o->len;
     req->u.copy.id = o->id;
+    req->u.copy.word = o->word;
     req->u.copy.sender = o->sender;
     req->u.copy.conn = o->conn;
     wf_sender_ref(o->sender);
@@ -387,6 +387,7 @@ void wf_msg_on_offer(const struct weft_am *am)
             m->offer = true;
             m->len = o.len;
             m->id = o.id;
+            m->word = o.word;
             m->nfrom = (uint16_t)o.nfrom;
             m->conn = o.conn;
             memcpy(m->bytes, from, o.nfrom * sizeof *from);
@@ -432,7 +433,11 @@ void wf_msg_on_piece(const struct weft_am *am)
         return;
     at = wf_word64(a + 2);
     req->unanswered--;
-    if (a[1] || at >= req->len || n != piece_len(req, at))
+    if (a[1])
+        req->status = (int16_t)wf_status_of(a[1]);
+    else if (!n && at < req->len) /* a bulk message without bytes: the sender has taken them back */
+        req->status = WEFT_ECANCELED;
+    else if (at >= req->len || n != piece_len(req, at))
         req->status = WEFT_EPROTO;
     else if (am->data)
         wf_iov_scatter(&req->mem, at, am->data, am->len);

@@ -17,6 +17,7 @@ struct weft_msg {
     uint64_t len;
     uint64_t data; /* its data, as in struct wf_msg_head */
     uint64_t id;   /* for an offer: the id of the sender's request */
+    struct wf_pull_word word; /* for an offer: the sender has the bytes as long as it holds */
     /* item of sender->pushed_kept while the payload of an offer is on its way; or in no list */
     struct wf_list pushed;
     void *const *conn;    /* for an offer: the connection on which it came */
@@ -24,7 +25,7 @@ struct weft_msg {
     uint16_t nfrom;
     uint16_t what; /* as in struct wf_msg_head */
     bool offer, claimed;
-    bool lost; /* claimed, and its last parts will never come */
+    int16_t lost; /* claimed, and its last parts will never come: why not; else OK */
     /* the message's bytes; for an offer, struct wf_offer_range[nfrom] */
     _Alignas(16) uint8_t bytes[];
 };
@@ -41,6 +42,7 @@ struct wf_msg_offer {
     struct wf_sender *sender;
     struct wf_msg_head head;
     uint64_t len, id;
+    struct wf_pull_word word;
     unsigned nfrom;
     const struct wf_offer_range *from;
     bool pushed;       /* its payload follows */

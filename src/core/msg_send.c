@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/hook.h"
+#include "base/probe.h"
 #include "core/bulk.h"
 #include "core/ctl.h"
 #include "core/msg_credit.h"
@@ -71,9 +72,11 @@ static enum weft_status push_whole(struct wf_req *req, enum wf_credit credit)
 static enum weft_status push_offer(struct wf_req *req)
 {
     const struct wf_msg_head *head = &req->u.send.head;
-    uint32_t args[WF_OFFER_ARGS] = {WF_LO(head->tag),  WF_HI(head->tag), WF_LO(head->data),
-                                    WF_HI(head->data), head->what,       WF_LO(req->len),
-                                    WF_HI(req->len),   WF_LO(req->id),   WF_HI(req->id)};
+    const struct wf_pull_word word = wf_req_lend(req, req->peer->caps & WF_CAP_PULL);
+    uint32_t args[WF_OFFER_ARGS] = {
+        WF_LO(head->tag), WF_HI(head->tag),  WF_LO(head->data), WF_HI(head->data), head->what,
+        WF_LO(req->len),  WF_HI(req->len),   WF_LO(req->id),    WF_HI(req->id),    WF_LO(word.addr),
+        WF_HI(word.addr), WF_LO(word.value), WF_HI(word.value)};
     struct wf_offer_range ranges[WEFT_IOV_MAX];
     enum weft_status status;
     /* If the list of buffers does not fit into the message, the receiver asks for the bytes by
@@ -123,9 +126,72 @@ static enum weft_status push_eager(struct wf_req *req)
     return is_whole(req) ? push_whole(req, credit) : wf_msg_parts_push(req, credit);
 }
 
+/* ---- cancelled sends ----
+ *
+ * A send ends at once. What its receiver learns depends on what was sent:
+ *
+ *   sent so far                     the receiver                  is sent
+ *   nothing                         knows of no message           nothing
+ *   some parts                      waits for the next one        STOP, a last part without bytes
+ *   an offer; the payload is in     waits for the payload         STOP, a PIECE without bytes; what
+ *     the transport, or follows                                     the transport has not sent is
+ *                                                                   lost (wf_bulk_hold)
+ *   an offer, otherwise             reads the memory by itself    nothing: it finds the word
+ * changed sends FETCH                   the answer ECANCELED
+ *
+ * A request of the kind STOP keeps the id of the send until the message is sent. So later answers
+ * to the offer find no operation, and no other one. */
+
+static void stop(struct wf_req *req)
+{
+    struct weft_ep *ep = req->ep;
+    struct weft_op *op = req->op;
+    uint32_t at = req->kind == WF_REQ_SEND ? (uint32_t)req->sent : 0;
+    WF_PROBE3(op_end, op, req->kind, WEFT_ECANCELED);
+    if (req->kind == WF_REQ_OFFER)
+        wf_msg_push_forget(req);
+    wf_iov_clear(&req->mem);
+    req->kind = WF_REQ_STOP;
+    req->op = NULL;
+    req->len = 0;
+    req->unanswered = 0;
+    req->u.stop.at = at;
+    wf_req_queue(req);
+    if (op)
+        wf_op_end(ep, op, WEFT_ECANCELED);
+}
+
+static enum weft_status push_stop(struct wf_req *req)
+{
+    const uint32_t last[] = {WF_LO(req->id), req->u.stop.at, 1};
+    const uint32_t piece[] = {WF_LO(req->id), WF_HI(req->id)};
+    enum weft_status status =
+        req->u.stop.at
+            ? wf_ctl_request(req->peer, WF_CTL_MSG, last, WF_ARRAY_LEN(last), NULL, 0, 0)
+            : wf_ctl_request(req->peer, WF_CTL_PIECE, piece, WF_ARRAY_LEN(piece), NULL, 0, 0);
+    if (status == WEFT_OK || wf_is_loss(status)) /* nobody waits if the receiver is lost */
+        return WEFT_OK;
+    return status == WEFT_AGAIN ? WEFT_AGAIN : wf_req_retry(req);
+}
+
+void wf_msg_send_cancel(struct wf_req *req)
+{
+    wf_req_take_back(req);
+    if (req->kind == WF_REQ_SEND ? req->sent != 0 : req->u.send.under_way)
+        stop(req);
+    else
+        wf_req_end(req, WEFT_ECANCELED);
+}
+
+/* ---- starting ---- */
+
 enum weft_status wf_msg_send_push(struct wf_req *req)
 {
-    return req->kind == WF_REQ_SEND ? push_eager(req) : push_offer(req);
+    switch (req->kind) {
+    case WF_REQ_SEND: return push_eager(req);
+    case WF_REQ_OFFER: return push_offer(req);
+    default: return push_stop(req);
+    }
 }
 
 enum weft_status wf_msg_send_later(struct weft_peer *peer, const struct wf_msg_head *head,
@@ -294,6 +360,8 @@ void wf_msg_on_fetch(const struct weft_am *am)
     out[2] = a[3];
     out[3] = a[4];
     (void)wf_sender_of(am->ep, am->token);
+    if (!req) /* the send was cancelled, or has failed */
+        out[1] = (uint32_t)WEFT_ECANCELED;
     if (!req || !wf_sender_of_peer(req->peer) || !is_from(req, am) || n > req->len ||
         at > req->len - n)
         wf_ctl_reply(am, WF_CTL_PIECE, out, 4, NULL, 0);

@@ -13,7 +13,7 @@ enum {
     FIRST_ARGS = 4,      /* tag, length of the message, id */
     WHOLE_MORE_ARGS = 5, /* tag, data, what */
     FIRST_MORE_ARGS = 7, /* tag, data, what, length of the message, id */
-    NEXT_ARGS = 3,       /* id, offset, 0 */
+    NEXT_ARGS = 3,       /* id, offset, 0, or 1 without bytes: the message was cancelled */
     QUESTION_ARGS = 1,   /* 0 */
 };
 
@@ -57,7 +57,9 @@ static enum wf_msg_kind parse(const struct weft_am *am, struct wf_msg_in *out)
     case NEXT_ARGS:
         out->id = a[0];
         out->at = a[1];
-        return out->asks || !am->len || a[2] ? WF_MSG_BAD : WF_MSG_NEXT;
+        if (out->asks || a[2] > 1 || (am->len == 0) != (a[2] == 1))
+            return WF_MSG_BAD;
+        return a[2] ? WF_MSG_STOP : WF_MSG_NEXT;
     case FIRST_ARGS:
         out->head = wf_msg_head_of_tag(wf_word64(a));
         return first_parse(am, a + 2, out);
@@ -87,6 +89,7 @@ bool wf_offer_parse(const struct weft_am *am, struct wf_msg_offer *out, struct w
     memcpy(from, am->data, am->len);
     out->len = wf_word64(a + 5);
     out->id = wf_word64(a + 7);
+    out->word = (struct wf_pull_word){wf_word64(a + 9), wf_word64(a + 11)};
     out->nfrom = am->len / (unsigned)sizeof *from;
     out->from = from;
     for (unsigned i = 0; i < out->nfrom; i++) {
@@ -94,5 +97,5 @@ bool wf_offer_parse(const struct weft_am *am, struct wf_msg_offer *out, struct w
             return false;
         total += from[i].len;
     }
-    return total == out->len || !out->nfrom;
+    return !(out->word.addr & 7) && (total == out->len || !out->nfrom);
 }

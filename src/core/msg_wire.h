@@ -48,6 +48,7 @@ enum wf_msg_kind {
     WF_MSG_WHOLE,
     WF_MSG_FIRST,    /* the first part of a message */
     WF_MSG_NEXT,     /* another part */
+    WF_MSG_STOP,     /* no more parts come: the sender has cancelled the message */
     WF_MSG_QUESTION, /* a question for credit without a message */
 };
 
@@ -57,8 +58,8 @@ struct wf_msg_in {
     bool asks;               /* its last two arguments are a question for credit */
     struct wf_msg_head head; /* WHOLE, FIRST */
     uint32_t len;            /* FIRST: length of the message */
-    uint32_t at;             /* NEXT: offset of this part */
-    uint32_t id;             /* FIRST, NEXT: low half of the id of the sender's request */
+    uint32_t at;             /* NEXT, STOP: offset of this part */
+    uint32_t id;             /* FIRST, NEXT, STOP: low half of the id of the sender's request */
 };
 
 /* Parse the arguments of a MSG. */

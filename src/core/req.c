@@ -124,6 +124,7 @@ void wf_req_free(struct wf_req *req)
         req->peer->flow->nreqs--;
     req->peer = NULL;
     req->kind = WF_REQ_FREE;
+    __atomic_store_n(&req->lent, 0, __ATOMIC_RELAXED); /* the peer has read all it wants */
     req->id += NEXT_USE; /* an old id does not find the next operation at this index */
     t->used--;
     t->bounded -= req->bounded;

@@ -52,6 +52,8 @@ enum wf_req_kind {
     WF_REQ_OFFER, /* a long tagged message, which its receiver copies */
     /* reports to the sender of a long tagged message that the receiver has copied it */
     WF_REQ_DONE,
+    /* reports to the receiver of a message that its source was taken away (msg_stop.c) */
+    WF_REQ_STOP,
     WF_REQ_COPY,  /* a receive that copies a long message from its sender */
     WF_REQ_PARTS, /* a message whose parts are arriving (msg_parts.c); has no peer */
     WF_REQ_PUT,
@@ -113,6 +115,7 @@ struct wf_req {
     /* bytes sent or asked for so far, or that have arrived (PARTS); bytes that were stored in [mem]
      * so far (COPY, PARTS) */
     uint64_t sent, copied;
+    uint64_t lent; /* not 0: the word with which a peer may read [mem] by itself (wf_req_lend) */
     union {
         struct {
             struct wf_msg_head head;
@@ -128,6 +131,7 @@ struct wf_req {
             struct wf_iov from; /* buffers at addresses of the sender's process */
             void *const *conn;  /* the connection on which the offer came */
             uint64_t id;        /* of the sender's request */
+            struct wf_pull_word word; /* the sender's process has the bytes as long as this holds */
             bool awaits;        /* item of sender->pushed_to: nothing was asked for yet */
         } copy;
         struct {
@@ -145,6 +149,9 @@ struct wf_req {
             int32_t status;
             uint32_t report; /* measured costs (msg_cost.h), or 0 */
         } done;
+        struct {
+            uint32_t at; /* bytes that were sent in parts; 0: the message was offered */
+        } stop;
         struct {
             uint64_t puts_begun; /* the value of wf_put_ring.begun when the flush began */
         } flush;
@@ -221,6 +228,24 @@ struct wf_req *wf_req_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_re
                           struct weft_op *op, bool issued, enum weft_status *why);
 /* Make [peer] the peer of a request that has no peer yet. Returns OK | ENOMEM */
 enum weft_status wf_req_bind(struct wf_req *req, struct weft_peer *peer);
+/* Let the peer of [req] read the memory of [req] by itself, until the peer has reported that it is
+ * done, or wf_req_take_back is called. Returns the word of that memory, all 0 if the peer cannot
+ * read it. */
+static inline struct wf_pull_word wf_req_lend(struct wf_req *req, bool can_pull)
+{
+    if (!can_pull)
+        return (struct wf_pull_word){0, 0};
+    if (req->lent)
+        return (struct wf_pull_word){(uint64_t)(uintptr_t)&req->lent, req->lent};
+    return wf_pull_lend(&req->lent);
+}
+/* The peer may have more to read. After the call it does not take other bytes for those of [req],
+ * and no thread of this process reads them. */
+static inline void wf_req_take_back(struct wf_req *req)
+{
+    if (req->lent)
+        wf_pull_take_back(&req->lent);
+}
 /* Free a request that was never started, or that is over. */
 void wf_req_free(struct wf_req *req);
 /* End the operation of [req]: free the request, then complete its weft_op with [status]. */

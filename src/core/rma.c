@@ -159,8 +159,8 @@ static enum weft_status get_pull(struct wf_remote *r, uint64_t offset, const str
     for (uint64_t at = 0; at < len;) {
         size_t n = WF_MIN(len - (size_t)at, WF_PULL_MAX);
         void *to = wf_iov_span(mem, at, &n);
-        enum weft_status status = peer->transport->pull(
-            wf_peer_tpeer(peer), to, r->key.offset + (offset - r->key.first) + at, n);
+        const struct wf_pull_from from = {.addr = r->key.offset + (offset - r->key.first) + at};
+        enum weft_status status = peer->transport->pull(wf_peer_tpeer(peer), to, &from, n);
         if (!weft_remote_still_(&r->pub))
             return wf_rma_refused(&r->pub, offset, len, WEFT_REMOTE_READ);
         if (status == WEFT_EPROTO && r->key.flags & WF_KEY_UNBACKED)

@@ -133,17 +133,21 @@ void wf_rma_on_put(const struct weft_am *am)
     answer_written(am, status, &w);
 }
 
-/* Copy [n] bytes from address [from] of the sender's process into the region, as many at a time as
- * are contiguous in the region. */
+#define TAKE_ARGS (WF_REGION_ARGS + 8)
+
+/* Copy [n] bytes from the sender's process into the region, as many at a time as are contiguous in
+ * the region. */
 static enum weft_status take_bytes(const struct weft_am *am, struct weft_peer *peer,
-                                   const struct target *t, uint64_t from, uint32_t n)
+                                   const struct target *t, const struct wf_pull_from *from,
+                                   uint32_t n)
 {
     for (uint32_t done = 0; done < n;) {
         size_t k = n - done;
         void *to = wf_region_at(t->region, t->at + done, &k);
+        const struct wf_pull_from piece = {from->addr + done, from->word};
         enum weft_status status = WEFT_EFAULT;
         if (wf_region_is_there(t->region, to, k))
-            status = peer->transport->pull(wf_peer_tpeer(peer), to, from + done, k);
+            status = peer->transport->pull(wf_peer_tpeer(peer), to, &piece, k);
         if (status == WEFT_EPROTO && t->region->flags & WF_REGION_UNBACKED)
             return WEFT_EFAULT; /* pages are missing in the region or in the sender's memory */
         if (status != WEFT_OK)
@@ -157,24 +161,28 @@ static enum weft_status take_bytes(const struct weft_am *am, struct weft_peer *p
 void wf_rma_on_take(const struct weft_am *am)
 {
     struct wf_sender *sender = wf_sender_of(am->ep, am->token);
+    const uint32_t *a = am->args + WF_REGION_ARGS;
+    struct wf_pull_from from;
     struct weft_peer *peer = NULL;
     enum weft_status status = WEFT_ENOMEM;
     struct written w = {.has_key = false};
     struct target t;
-    uint32_t n, word;
-    if (!nargs_are(am, WF_REGION_ARGS + 4))
+    uint32_t n;
+    if (!nargs_are(am, TAKE_ARGS))
         return;
-    word = am->args[WF_REGION_ARGS + 3];
-    n = word & ~WF_PIECE_FLAGS;
-    w.flags = word & WF_PIECE_ASKS ? WF_ANSWER_ASKED : 0;
+    from.addr = wf_word64(a + 1);
+    from.word = (struct wf_pull_word){wf_word64(a + 3), wf_word64(a + 5)};
+    n = a[7] & ~WF_PIECE_FLAGS;
+    w.flags = a[7] & WF_PIECE_ASKS ? WF_ANSWER_ASKED : 0;
     if (sender)
         peer = wf_sender_peer(sender, &status);
     if (peer)
-        status = n <= WF_PULL_MAX ? use(am, n, WEFT_REMOTE_WRITE, &t) : WEFT_EPROTO;
+        status = n <= WF_PULL_MAX && !(from.word.addr & 7) ? use(am, n, WEFT_REMOTE_WRITE, &t)
+                                                           : WEFT_EPROTO;
     if (peer && status == WEFT_OK) {
-        status = take_bytes(am, peer, &t, wf_word64(am->args + WF_REGION_ARGS + 1), n);
+        status = take_bytes(am, peer, &t, &from, n);
         if (status == WEFT_OK)
-            status = written(am, &t, n, word, &w);
+            status = written(am, &t, n, a[7], &w);
         unuse(am, &t);
     }
     answer_written(am, status, &w);

@@ -43,6 +43,7 @@
 
 #include "base/util.h"
 #include "transport/address.h"
+#include "transport/pull.h"
 
 struct wf_transport;
 struct wf_tctx;
@@ -527,11 +528,14 @@ struct wf_transport {
      * tpeer is the same only as itself. */
     bool (*is_same)(const struct wf_tpeer *a, const struct wf_tpeer *b);
 
-    /* Copy [len] bytes, at most WF_PULL_MAX, from address [src] in [tpeer]'s process to [dst]. That
-     * process keeps the memory valid during the call. The copy is complete when the call returns.
+    /* Copy [len] bytes, at most WF_PULL_MAX, from [from] in [tpeer]'s process to [dst]. The copy is
+     * complete when the call returns. The word of [from] is read after the bytes; without a
+     * word, that process keeps the memory valid during the call, and there is no word.
      * Returns OK, EUNREACH (the kernel does not allow it: use messages), EPEER or ECLOSED (the
-     * process is gone), or EPROTO (there is no such memory). */
-    enum weft_status (*pull)(struct wf_tpeer *tpeer, void *dst, uint64_t src, size_t len);
+     * process is gone), ECANCELED (the word has another value: what is at [dst] may be anything),
+     * or EPROTO (there is no such memory). */
+    enum weft_status (*pull)(struct wf_tpeer *tpeer, void *dst, const struct wf_pull_from *from,
+                             size_t len);
 
     /* Resolve [key]: set length, gen_word, gen and access of [remote]. Also set its base, except
      * for memory that is not mapped, such as that of WF_KEY_PRIVATE. Never waits.

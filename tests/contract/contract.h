@@ -225,6 +225,9 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(msg_two_handles)                                                                             \
     X(msg_other_handle)                                                                            \
     X(msg_own_handlers)                                                                            \
+    X(cancel_send)                                                                                 \
+    X(cancel_first)                                                                                \
+    X(cancel_known)                                                                                \
     X(msg_data)                                                                                    \
     X(msg_no_data)                                                                                 \
     X(msg_spaces)                                                                                  \

@@ -454,11 +454,11 @@ static void loop_address(const struct wf_tpeer *tpeer, struct wf_address *out)
     *out = LOOP_OF(tpeer->tep, loop_tep)->address;
 }
 
-static enum weft_status loop_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, size_t len)
+static enum weft_status loop_pull(struct wf_tpeer *tpeer, void *dst,
+                                  const struct wf_pull_from *from, size_t len)
 {
     (void)tpeer;
-    memmove(dst, (const void *)(uintptr_t)src, len);
-    return WEFT_OK;
+    return wf_pull_here(dst, from, len);
 }
 
 static enum weft_status loop_flush(struct wf_tpeer *tpeer)

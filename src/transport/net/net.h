@@ -530,7 +530,8 @@ bool wf_net_is_sent(struct wf_tpeer *tpeer);
 enum weft_status wf_net_heed(struct wf_tpeer *tpeer);
 void wf_net_source(const struct wf_token *token, struct wf_address *out,
                    struct wf_contact *contact);
-enum weft_status wf_net_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, size_t len);
+enum weft_status wf_net_pull(struct wf_tpeer *tpeer, void *dst, const struct wf_pull_from *from,
+                             size_t len);
 enum weft_status wf_net_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
                                    struct weft_remote *remote, void **cookie);
 void wf_net_remote_unmap(struct wf_tpeer *tpeer, void *cookie);

@@ -252,11 +252,12 @@ void wf_net_source(const struct wf_token *token, struct wf_address *out, struct 
 
 /* ---- memory ---- */
 
-enum weft_status wf_net_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, size_t len)
+enum weft_status wf_net_pull(struct wf_tpeer *tpeer, void *dst, const struct wf_pull_from *from,
+                             size_t len)
 {
     (void)tpeer;
     (void)dst;
-    (void)src;
+    (void)from;
     (void)len;
     return WEFT_EUNREACH;
 }

@@ -81,31 +81,50 @@ static enum weft_status pull_failed(const struct shm_proc *proc, int error)
     return WEFT_EPROTO;
 }
 
-enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, size_t len)
+/* The bytes could not be read, or the word after them could not. Returns ECANCELED if the reason is
+ * that the owner has taken them back. */
+static enum weft_status pull_refused(const struct shm_proc *proc, const struct wf_pull_from *from)
+{
+    uint64_t word;
+    struct iovec here = {&word, sizeof word};
+    struct iovec there = {(void *)(uintptr_t)from->word.addr, sizeof word};
+    if (from->word.addr &&
+        process_vm_readv((int)proc->mark_tid, &here, 1, &there, 1, 0) == (ssize_t)sizeof word &&
+        word != from->word.value)
+        return WEFT_ECANCELED;
+    return pull_failed(proc, EFAULT);
+}
+
+/* The kernel copies the ranges in the order of the call, so the word is read after the bytes: if it
+ * has its value, its owner had not changed it when the bytes were read. */
+enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, const struct wf_pull_from *from,
+                             size_t len)
 {
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
     const struct shm_proc *proc = peer->proc;
     uint64_t mark = wf_load_acquire(&proc->mark); /* "mark" */
-    uint64_t seen[2];
-    struct iovec here[2] = {{seen, sizeof seen}, {dst, len}};
-    struct iovec there[2] = {{(void *)(uintptr_t)mark, sizeof seen}, {(void *)(uintptr_t)src, len}};
+    uint64_t seen[2], word = from->word.value;
+    struct iovec here[3] = {{seen, sizeof seen}, {dst, len}, {&word, sizeof word}};
+    struct iovec there[3] = {{(void *)(uintptr_t)mark, sizeof seen},
+                             {(void *)(uintptr_t)from->addr, len},
+                             {(void *)(uintptr_t)from->word.addr, sizeof word}};
+    unsigned long ranges = from->word.addr ? 3 : 2;
+    size_t all = sizeof seen + len + (from->word.addr ? sizeof word : 0);
     ssize_t got;
-    if (wf_shm_same(&proc->id, &SHM_OF(tpeer->tep, shm_tep)->ctx->self)) {
-        memmove(dst, (const void *)(uintptr_t)src, len); /* an endpoint of this context */
-        return WEFT_OK;
-    }
+    if (wf_shm_same(&proc->id, &SHM_OF(tpeer->tep, shm_tep)->ctx->self))
+        return wf_pull_here(dst, from, len);
     if (!wf_config()->shm_pull)
         return WEFT_EUNREACH;
     if (!mark) /* neither HELLO nor WELCOME has come from the process */
         return down_status(proc);
     WF_HOOK("pull.begin");
-    got = process_vm_readv((int)proc->mark_tid, here, 2, there, 2, 0);
+    got = process_vm_readv((int)proc->mark_tid, here, ranges, there, ranges, 0);
     if (got < 0 && errno != EFAULT)
         return pull_failed(proc, errno);
     if (got < (ssize_t)sizeof seen || memcmp(seen, proc->id.token, sizeof seen) != 0)
         return down_status(proc);
-    if ((size_t)got != sizeof seen + len)
-        return pull_failed(proc, EFAULT);
+    if ((size_t)got != all)
+        return pull_refused(proc, from);
     WF_HOOK("pull.end");
-    return WEFT_OK;
+    return word == from->word.value ? WEFT_OK : WEFT_ECANCELED;
 }

@@ -508,7 +508,8 @@ enum weft_status wf_shm_arm(struct wf_tep *tep);
 void wf_shm_disarm(struct wf_tep *tep);
 
 /* pull.c */
-enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, uint64_t src, size_t len);
+enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, const struct wf_pull_from *from,
+                             size_t len);
 enum weft_status wf_shm_pull_allow(struct shm_ctx *ctx); /* make ctx->mark; OK | ENOMEM */
 void wf_shm_pull_end(struct shm_ctx *ctx);
 

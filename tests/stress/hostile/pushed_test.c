@@ -94,7 +94,7 @@ static void lend(struct pair *p)
 static void offer(struct pair *p, uint32_t id, uint32_t follows)
 {
     const uint32_t what = follows ? follows * WF_WHAT_FOLLOWS : 0;
-    const uint32_t args[WF_OFFER_ARGS] = {TAG, 0, 0, 0, what, LEN, 0, id, 0};
+    const uint32_t args[WF_OFFER_ARGS] = {TAG, 0, 0, 0, what, LEN, 0, id};
     CHECK_STATUS(wf_ctl_request(p->to_good, WF_CTL_OFFER, args, WF_OFFER_ARGS, NULL, 0, 0),
                  WEFT_OK);
 }
