@@ -311,16 +311,18 @@ WEFT_API WEFT_MUST_USE enum weft_status
 weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct weft_ep **out);
 
 /* Close [ep] and its connections. The caller has closed the weft_peer and weft_remote handles of
- * [ep]. Receives that no message has matched are cancelled, and nothing more is delivered. A
- * handler may not call this. Messages that [ep] has sent still arrive. Through shared memory they
- * stay readable for their receivers. Over a network this call waits until the receivers have taken
- * them. Deferred calls that are still queued end with ECANCELED (weft_ep_defer).
- * Blocks   over a network until all peers have taken what was sent, at most WEFT_PEER_TIMEOUT (10
- *          s; the log says if something was lost). For peers that do not poll, until 200 ms after
- *          their kernels have received what was sent. Otherwise the call does not block.
- * Returns  OK | EINVAL (NULL, or a job owns [ep]) | EBUSY (peers or remotes are open, operations
- *          are in flight, another thread runs a deferred call, or is inside weft_ep_defer;
- *          nothing changed) | ECONTEXT | EFORKED */
+ * [ep], and received or dropped the messages that it has claimed. Receives end with WEFT_ECANCELED
+ * before the call returns, also those to which a message is arriving; nobody uses their buffers any
+ * more. The message's send then ends at its sender with WEFT_ECANCELED, or as if [ep] were lost.
+ * Nothing more is delivered. A handler may not call this. Messages that [ep] has sent still arrive.
+ * Through shared memory they stay readable for their receivers. Over a network this call waits
+ * until the receivers have taken them. Deferred calls that are still queued end with ECANCELED
+ * (weft_ep_defer). Blocks   over a network until all peers have taken what was sent, at most
+ * WEFT_PEER_TIMEOUT (10 s; the log says if something was lost). For peers that do not poll, until
+ * 200 ms after their kernels have received what was sent. Otherwise the call does not block.
+ * Returns  OK | EINVAL (NULL, or a job owns [ep]) | EBUSY (peers or remotes are open, messages are
+ *          claimed, detached requests have no reply yet, another thread runs a deferred call, or is
+ *          inside weft_ep_defer; nothing changed) | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_ep_close(struct weft_ep *ep);
 
 /* Locks that a message takes on its way to the NIC, and that its completion takes. */
@@ -523,11 +525,17 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const
 
 /* Close [peer] and its connection. Over a network the connection stays until one of the two
  * endpoints closes, so that sent messages still arrive.
- * The call returns EBUSY while a remote of [peer] is open, an operation is under way, or an
- * acknowledgement of a message from [peer] has not left: poll and try again.
- * Receives that name [peer] complete with WEFT_ECLOSED, except if another handle of the same remote
- * endpoint is open.
- * Returns  OK | EBUSY | EINVAL (also: a job owns [peer]) | ECONTEXT | EFORKED */
+ * Operations by [peer] that are under way end with WEFT_ECANCELED before the call returns: sends,
+ * puts, gets, atomics, long messages, flushes, openings of regions, and receives that copy a long
+ * message of the remote endpoint. Afterwards nobody uses their memory. A put or atomic that ended
+ * so may have been done wholly, in part, or not at all, and its range of the region may contain
+ * anything meanwhile. A message is received wholly, or its receive ends with WEFT_ECANCELED, or the
+ * receiver never knows of it. To let operations complete, wait for them, or for a flush, first.
+ * If NICs move bytes of such an operation, the connection breaks and is made anew; then atomics
+ * that other handles of the same endpoint have under way by NICs may end with WEFT_ELOST. Receives
+ * that name [peer] complete with WEFT_ECLOSED, except if another handle of the same remote endpoint
+ * is open. Returns  OK | EBUSY (a remote of [peer] is open) | EINVAL (also: a job owns [peer]) |
+ * ECONTEXT | EFORKED Waits    as weft_msg_cancel; if NICs are stopped, some milliseconds */
 WEFT_API enum weft_status weft_peer_close(struct weft_peer *peer);
 
 /* Returns OK, or the reason why [peer] is lost. This call returns the reason as soon as peer_down
@@ -683,8 +691,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_detach(const struct weft_am *am,
  *          ELIMIT | ESYSTEM | EFORKED. Never AGAIN.
  *          After a failure the reply is still due, except after EINVAL for a request that was
  *          replied to or dropped already.
- * Waits    the reply may wait for room after this call. Meanwhile weft_ep_close returns EBUSY, and
- *          so does weft_peer_close for a peer that is the sender. If the sender does not poll for
+ * Waits    the reply may wait for room after this call. Meanwhile weft_ep_close returns EBUSY. If
+ *          the sender does not poll for
  *          WEFT_PEER_TIMEOUT (10 s), weft_ep_close gives the reply up.
  * Order    none is promised, as for all active messages. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_reply_later(const struct weft_am_later *later,
@@ -844,7 +852,7 @@ struct weft_op {
  *          otherwise as weft_remote_open, but never ETIMEDOUT
  * Later    op->status: OK | EKEY | EPEER | ECLOSED (the owner's process died or left) | ECANCELED |
  *          ENOMEM | ELIMIT | EPROTO. There is no time limit: a stopped owner answers when it
- *          continues. Until then weft_peer_close returns EBUSY.
+ *          continues.
  * Blocks   never. The answer is an event of the endpoint. Across a network the call returns OK at
  *          once. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open_start(struct weft_peer *peer,

@@ -241,7 +241,7 @@ struct weft_peer *weft_am_peer(const struct weft_am *am)
         return NULL;
     if (am->is_reply && token->tpeer) {
         struct weft_peer *peer = wf_container_of(token->tpeer, struct weft_peer, tpeer);
-        return peer->is_reply_peer ? NULL : peer;
+        return peer->is_reply_peer || peer->closed ? NULL : peer;
     }
     if (am->is_reply)
         return NULL;

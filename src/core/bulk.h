@@ -69,5 +69,7 @@ static inline enum weft_status wf_ctl_reply_bulk(const struct weft_am *am, enum 
  * lowers *n to the bytes that are contiguous there. It returns NULL if the payload is gone. */
 void *wf_bulk_hold(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n);
 void wf_bulk_unhold(void *owner, const struct wf_bulk *bulk);
+/* The function bulk_gone of struct wf_tep_events (ending.c). */
+void wf_bulk_gone(void *owner, const struct wf_bulk *bulk);
 
 #endif

@@ -108,7 +108,7 @@ enum wf_ep_flag {
 /* What a poll has to do after the transports' polls. */
 enum wf_ep_due {
     WF_EP_DUE_FLOWS = 1,    /* [stalled] or [copying] may have items */
-    WF_EP_DUE_SWEEP = 2,    /* wf_senders_sweep may have a reply peer to close */
+    WF_EP_DUE_SWEEP = 2,    /* a sweep may have a reply peer, or a closed peer, to free */
     WF_EP_DUE_DEFERRED = 4, /* deferred calls are queued (deferred.h) */
 };
 
@@ -145,7 +145,8 @@ struct weft_ep {
     struct wf_list copying; /* requests that copy a long tagged message from its sender's memory */
     _Atomic uint32_t due;   /* enum wf_ep_due; any thread may set WF_EP_DUE_DEFERRED */
     struct wf_senders senders;
-    struct wf_list opening;            /* requests to open a region */
+    struct wf_list opening; /* requests to open a region */
+    struct wf_list ended;   /* flows of closed peers of which something is under way (ending.c) */
     struct wf_tep *tep[WF_TRANSPORTS]; /* null: not in use */
     /* constant; of the transport that can tell whether messages have arrived; null: there is none
      */
@@ -237,6 +238,7 @@ struct weft_peer {
      * (wf_peer_heed) */
     bool heeded;
     bool of_job; /* a job opened it and closes it */
+    bool closed; /* the program has closed it (ending.c) */
     /* constant: what the peer's transport can do in this context (enum wf_transport_caps) */
     uint8_t caps;
     _Alignas(16) unsigned char tpeer[]; /* the transport's part */

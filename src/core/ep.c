@@ -16,6 +16,7 @@
 #include "core/bulk.h"
 #include "core/ctl.h"
 #include "core/deferred.h"
+#include "core/ending.h"
 #include "core/later.h"
 #include "core/msg.h"
 #include "core/msg_parts.h"
@@ -31,7 +32,7 @@ static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
     peer->status = why;
     WF_PROBE2(peer_down, peer, why);
     wf_flow_down(peer, why);
-    if (peer->is_reply_peer) {
+    if (peer->is_reply_peer || peer->closed) {
         wf_ep_set_due(ep, WF_EP_DUE_SWEEP);
         return;
     }
@@ -59,7 +60,7 @@ static bool is_unfinished(void *owner, struct wf_tpeer *tpeer)
 const struct wf_tep_events wf_ep_events = {wf_am_deliver,      peer_down,        conn_down,
                                            wf_bulk_hold,       wf_bulk_unhold,   wf_rma_nic_op_done,
                                            wf_put_ring_done,   wf_put_ring_lost, is_unfinished,
-                                           wf_remote_answered, wf_msg_on_tagged};
+                                           wf_remote_answered, wf_msg_on_tagged, wf_bulk_gone};
 
 enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
 {
@@ -286,13 +287,15 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
         return wf_ep_left(ep, wf_refuse_close("weft_ep_close", "endpoint"));
     if (ep->late_due)
         wf_late_give_up(ep);
-    if (ep->peers || ep->remotes || wf_msg_busy(ep))
+    if (ep->peers || ep->remotes || ep->claimed || ep->late_due)
         return wf_ep_left(ep, WEFT_EBUSY);
     status = wf_deferred_stop(ep);
     if (status != WEFT_OK)
         return wf_ep_left(ep, status);
     wf_progress_leave(ep);
+    wf_ep_end(ep);
     wf_msg_close(ep);
+    wf_ep_end_rest(ep);
     wf_senders_close(ep);
     teps_close(ep);
     wf_senders_close(ep); /* frees the senders to which only connections referred */

@@ -21,6 +21,7 @@ struct wf_flow *wf_flow_of(struct weft_peer *peer)
         return f;
     f->peer = peer;
     wf_list_init(&f->stalled);
+    wf_list_init(&f->ended);
     wf_list_init(&f->queue);
     wf_list_init(&f->issued);
     wf_list_init(&f->on_loss);
@@ -39,6 +40,7 @@ void wf_flow_close(struct weft_peer *peer)
     if (!peer->flow)
         return;
     wf_list_remove(&peer->flow->stalled);
+    wf_list_remove(&peer->flow->ended);
     free(peer->flow->put_ring);
     free(peer->flow->named);
     free(peer->flow);

@@ -21,6 +21,7 @@ struct wf_named_cache; /* named.c */
 
 struct wf_flow {
     struct wf_list stalled; /* item of ep->stalled */
+    struct wf_list ended;   /* item of ep->ended */
     struct wf_list queue;   /* requests with unsent messages */
     struct wf_list issued;
     /* requests that end when the peer is lost: all but flushes, which end when these have ended */

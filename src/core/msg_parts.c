@@ -165,6 +165,11 @@ static void recv_end(struct wf_req *req, enum weft_status status)
     wf_op_end(ep, op, status);
 }
 
+void wf_msg_parts_cancel(struct wf_req *req)
+{
+    recv_end(req, WEFT_ECANCELED);
+}
+
 /* No more parts come of the message of [req], which no receive has, because of [why]. */
 static void msg_lost(struct wf_req *req, enum weft_status why)
 {

@@ -28,6 +28,8 @@ enum weft_status wf_msg_parts_take(struct weft_ep *ep, struct weft_msg *m, const
                                    unsigned count, size_t room, struct weft_op *op);
 /* Unlink [m] from its request, and free the request: no part is to come, or [m] will be freed. */
 void wf_msg_parts_drop(struct weft_msg *m);
+/* End the receive of which [req] is the request, with ECANCELED. */
+void wf_msg_parts_cancel(struct wf_req *req);
 /* Unlink [m], which will be freed, from its request. The request takes the parts that are still to
  * come. */
 void wf_msg_parts_ignore(struct weft_msg *m);

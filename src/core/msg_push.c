@@ -190,7 +190,7 @@ void wf_msg_on_pushed(const struct weft_am *am)
     req = sender ? awaiting(am->token, id) : NULL;
     m = sender && !req ? kept(am->token, id) : NULL;
     if (req && am->long_len == req->u.copy.full) {
-        wf_msg_answer(am, id, sender, WEFT_OK, 0);
+        wf_msg_answer(am, id, sender, (enum weft_status)req->status, 0);
         wf_msg_push_end(req, false);
     } else if (req) {
         wf_msg_answer(am, id, sender, WEFT_PENDING, 0);

@@ -209,7 +209,27 @@ enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer
 void wf_msg_push_end(struct wf_req *copy, bool report)
 {
     copy->copied = copy->len;
-    copy_end(copy, report, WEFT_OK);
+    copy_end(copy, report, (enum weft_status)copy->status);
+}
+
+void wf_msg_copy_cancel(struct wf_req *req)
+{
+    struct weft_op *op = req->op;
+    if (!req->unanswered) {
+        copy_end(req, true, WEFT_ECANCELED);
+        return;
+    }
+    if (!req->u.copy.awaits)
+        wf_list_remove(&req->queued);
+    wf_iov_clear(&req->mem);
+    req->len = 0; /* no byte has a place */
+    req->status = WEFT_ECANCELED;
+    req->op = NULL;
+    if (!op)
+        return;
+    wf_msg_op_fill(op, req->u.copy.sender, &req->u.copy.head, req->u.copy.full);
+    WF_PROBE3(op_end, op, req->kind, WEFT_ECANCELED);
+    wf_op_end(req->ep, op, WEFT_ECANCELED);
 }
 
 /* ---- messages that arrive ---- */
@@ -433,7 +453,9 @@ void wf_msg_on_piece(const struct weft_am *am)
         return;
     at = wf_word64(a + 2);
     req->unanswered--;
-    if (a[1])
+    if (req->status)
+        ; /* it has failed already */
+    else if (a[1])
         req->status = (int16_t)wf_status_of(a[1]);
     else if (!n && at < req->len) /* a bulk message without bytes: the sender has taken them back */
         req->status = WEFT_ECANCELED;

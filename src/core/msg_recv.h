@@ -15,8 +15,8 @@ struct weft_msg {
     struct wf_match_msg match;
     struct wf_sender *sender;
     uint64_t len;
-    uint64_t data; /* its data, as in struct wf_msg_head */
-    uint64_t id;   /* for an offer: the id of the sender's request */
+    uint64_t data;            /* its data, as in struct wf_msg_head */
+    uint64_t id;              /* for an offer: the id of the sender's request */
     struct wf_pull_word word; /* for an offer: the sender has the bytes as long as it holds */
     /* item of sender->pushed_kept while the payload of an offer is on its way; or in no list */
     struct wf_list pushed;
@@ -171,6 +171,9 @@ enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer
 /* End the request of a receive. If [report] is true and the sender is not lost, the request becomes
  * the DONE message to the sender. Otherwise the request is freed. */
 void wf_msg_copy_close(struct wf_req *copy, bool report, enum weft_status status);
+/* End the receive of [copy] with ECANCELED. Its buffers are not used any more. The request stays
+ * until its sender knows. */
+void wf_msg_copy_cancel(struct wf_req *copy);
 /* End [copy], which has all its bytes. [report]: the sender does not know yet. */
 void wf_msg_push_end(struct wf_req *copy, bool report);
 static inline enum weft_status wf_msg_copy_status(const struct wf_req *copy,

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/probe.h"
+#include "core/ending.h"
 #include "core/msg.h"
 #include "core/msg_credit.h"
 
@@ -113,7 +114,7 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
         return status;
     if (peer->of_job)
         return wf_ep_left(ep, wf_refuse_close("weft_peer_close", "peer"));
-    if (peer->remotes || wf_flow_busy(peer))
+    if (peer->remotes)
         return wf_ep_left(ep, WEFT_EBUSY);
     WF_PROBE2(peer_close, peer, ep);
     if (peer->sender) {
@@ -124,7 +125,8 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
             wf_msg_sender_down(sender, WEFT_ECLOSED);
         wf_sender_unref(sender);
     }
-    wf_peer_free(peer);
+    wf_peer_end(peer);
+    wf_peer_let_go(peer);
     ep->peers--;
     return wf_ep_left(ep, WEFT_OK);
 }

@@ -87,6 +87,8 @@ void wf_put_ring_done(void *owner, struct wf_tpeer *tpeer, uint32_t n)
         remotes_let_go(p);
     if (!wf_list_empty(&flow->issued))
         wf_flushes_end(owner, flow);
+    if (__builtin_expect(flow->peer->closed, 0))
+        wf_ep_set_due(owner, WF_EP_DUE_SWEEP);
 }
 
 void wf_put_ring_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused)
@@ -105,15 +107,32 @@ void wf_put_ring_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refu
 
 int wf_put_ring_redo(struct wf_put_ring *p)
 {
+    bool closed = p->flow->peer->closed;
     int n = 0;
     for (; p->done != p->lost; n++) {
         const struct wf_put *put = p->oldest;
-        if (wf_rma_put_again(put->remote, put->offset, put->src, put->len, put->op) != WEFT_OK)
+        if (!closed &&
+            wf_rma_put_again(put->remote, put->offset, put->src, put->len, put->op) != WEFT_OK)
             break;
         (void)put_take(p);
     }
     remotes_let_go(p);
+    if (closed)
+        wf_ep_set_due(p->flow->peer->ep, WF_EP_DUE_SWEEP);
     return n;
+}
+
+void wf_put_ring_cancel(struct wf_put_ring *p)
+{
+    struct wf_put *put = p->oldest;
+    p->window.room = 0;
+    for (uint64_t at = p->done; at != p->begun; at++, put = put->next) {
+        struct weft_op *op = put->op;
+        put->op = NULL;
+        WF_PROBE3(op_end, op, WF_REQ_PUT, WEFT_ECANCELED);
+        if (op)
+            wf_op_end(p->flow->peer->ep, op, WEFT_ECANCELED);
+    }
 }
 
 void wf_put_ring_down(struct wf_put_ring *p, enum weft_status why)

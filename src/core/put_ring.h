@@ -111,6 +111,9 @@ void wf_put_ring_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refu
 /* Make a request for each lost put, until no further request can be made. Returns the number of
  * requests made. */
 int wf_put_ring_redo(struct wf_put_ring *p);
+/* End all puts of a peer that the program closes with ECANCELED. The NICs may still execute them;
+ * their places stay in the ring until then. None is repeated. */
+void wf_put_ring_cancel(struct wf_put_ring *p);
 /* End all puts with [why]. */
 void wf_put_ring_down(struct wf_put_ring *p, enum weft_status why);
 

@@ -26,6 +26,7 @@ void wf_reqs_init(struct weft_ep *ep)
     wf_list_init(&ep->stalled);
     wf_list_init(&ep->copying);
     wf_list_init(&ep->opening);
+    wf_list_init(&ep->ended);
 }
 
 void wf_reqs_fini(struct weft_ep *ep)
@@ -120,8 +121,8 @@ void wf_req_free(struct wf_req *req)
     if (req->remote)
         wf_remote_unref(req->remote);
     req->remote = NULL;
-    if (req->peer)
-        req->peer->flow->nreqs--;
+    if (req->peer && !--req->peer->flow->nreqs && req->peer->closed)
+        wf_ep_set_due(req->ep, WF_EP_DUE_SWEEP);
     req->peer = NULL;
     req->kind = WF_REQ_FREE;
     __atomic_store_n(&req->lent, 0, __ATOMIC_RELAXED); /* the peer has read all it wants */

@@ -68,6 +68,8 @@ enum weft_status wf_atomic_array_serve(const struct weft_am *am, size_t *old_len
  * [token] is the transport's record of it. Returns NULL if no request waits for the GOT. */
 struct wf_req *wf_rma_got_by(struct weft_ep *ep, const struct wf_token *token, const uint32_t *args,
                              unsigned nargs);
+/* An answer to a message of [req], which was ended (ending.c), will not come. */
+void wf_rma_answer_gone(struct wf_req *req);
 /* The function [nic_op_done] of struct wf_tep_events. */
 void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old);
 

@@ -107,6 +107,11 @@ static void olds_came(struct wf_req *req, const struct weft_am *am)
         req->status = WEFT_EPROTO;
 }
 
+void wf_rma_answer_gone(struct wf_req *req)
+{
+    answer_count(req);
+}
+
 void wf_rma_on_answer(const struct weft_am *am)
 {
     struct wf_req *req = am->nargs == WF_ANSWER_ARGS ? asked(am->ep, am->token, am->args[0]) : NULL;
@@ -156,7 +161,9 @@ void wf_rma_on_got(const struct weft_am *am)
 static void atomic_done(struct wf_req *req, enum weft_status status, uint64_t old)
 {
     req->unanswered--;
-    if (status == WEFT_OK) {
+    if (req->status) { /* ended by the program (ending.c) */
+        wf_req_end(req, (enum weft_status)req->status);
+    } else if (status == WEFT_OK) {
         if (req->u.rma.fetched)
             *req->u.rma.fetched = old;
         wf_ep_count(req->ep, WF_STAT_ATOMIC_NIC, 1);

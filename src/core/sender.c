@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "core/core.h"
+#include "core/ending.h"
 
 /* An endpoint keeps at most this many reply peers, which are peers that Weft itself opens to answer
  * senders. Each may have a ring in shared memory, which is closed with the peer. The number is the
@@ -96,7 +97,7 @@ static void peers_attach(struct wf_sender *s)
         uint32_t at = 0;
         while (tep && (tpeer = wf_transports[i]->find(tep, &s->known.address, &at))) {
             struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
-            if (!peer->is_reply_peer)
+            if (!peer->is_reply_peer && !peer->closed)
                 peer_attach(s, peer);
         }
     }
@@ -206,6 +207,7 @@ void wf_senders_sweep(struct weft_ep *ep)
 {
     struct wf_senders *t = &ep->senders;
     wf_ep_clear_due(ep, WF_EP_DUE_SWEEP);
+    wf_ended_sweep(ep);
     wf_list_each_safe(it, nx, &t->reply_list)
     {
         struct wf_sender *s = wf_container_of(it, struct wf_sender, reply_item);

@@ -69,8 +69,9 @@ static inline void wf_sender_ref(struct wf_sender *s)
 void wf_sender_unref(struct wf_sender *s);
 /* Returns true if the application has a peer for this sender, and that peer is not lost. */
 bool wf_sender_is_open(const struct wf_sender *s);
-/* Close reply peers (peers that Weft opened to answer senders) that are not needed. Must not be
- * called from inside a transport's poll. */
+/* Close reply peers (peers that Weft opened to answer senders) that are not needed, and free closed
+ * peers of which nothing is under way any more. Must not be called from inside a transport's poll.
+ */
 void wf_senders_sweep(struct weft_ep *ep);
 /* Returns a peer by which [s] can be answered: one of the application's peers, or else a reply
  * peer, which is opened if there is none. Returns NULL and sets *why if that fails. */

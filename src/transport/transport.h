@@ -273,6 +273,8 @@ struct wf_tep_events {
      * token. Returns false if the core has not taken the message: then the transport calls deliver.
      * A transport need not call this function. */
     bool (*tagged)(void *owner, void *conn, uint64_t tag, const void *data, uint32_t len);
+    /* bulk_hold returned NULL for [bulk], an outgoing request: it is not delivered. */
+    void (*bulk_gone)(void *owner, const struct wf_bulk *bulk);
 };
 
 struct wf_tctx_params {
@@ -529,8 +531,8 @@ struct wf_transport {
     bool (*is_same)(const struct wf_tpeer *a, const struct wf_tpeer *b);
 
     /* Copy [len] bytes, at most WF_PULL_MAX, from [from] in [tpeer]'s process to [dst]. The copy is
-     * complete when the call returns. The word of [from] is read after the bytes; without a
-     * word, that process keeps the memory valid during the call, and there is no word.
+     * complete when the call returns. The word of [from] is read after the bytes; without a word,
+     * that process keeps the memory valid during the call.
      * Returns OK, EUNREACH (the kernel does not allow it: use messages), EPEER or ECLOSED (the
      * process is gone), ECANCELED (the word has another value: what is at [dst] may be anything),
      * or EPROTO (there is no such memory). */
@@ -569,6 +571,10 @@ struct wf_transport {
      * Returns OK, AGAIN (nothing was started), ENOMEM, EFAULT, EUNREACH (the NICs cannot do it),
      * ENOSYS (an atomic, and one of the two NICs has none), or why the peer has failed. */
     enum weft_status (*nic_op)(struct wf_tpeer *tpeer, const struct wf_nic_op *op, size_t *taken);
+
+    /* Let no NIC access local memory for [tpeer] any more. All operations by its connections end
+     * later, as if these were lost. Also called outside of poll. NULL without WF_CAP_NIC. */
+    void (*nic_stop)(struct wf_tpeer *tpeer);
 
     /* Let up to [most] short puts to [tpeer] begin by [window]. If the call returns true, the
      * caller begins one of [len] bytes at once. Otherwise none may begin, and the caller may try

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sends that end in the middle: cancelled ones. The source of a cancelled send is unmapped as soon
- * as the call returns, so that any later access to it is a fault. */
+/* Operations that end in the middle: cancelled sends, and peers and endpoints that are closed. The
+ * memory of an ended operation is unmapped as soon as the call returns, so that any later access to
+ * it is a fault. */
 #define _GNU_SOURCE
 #include <stdbool.h>
 #include <sys/mman.h>
@@ -168,4 +169,165 @@ void test_cancel_first(void **state)
             cancel(p, &m[i]);
     for (unsigned i = 0; i < MOST; i++)
         end(p, &m[i]);
+}
+
+/* ---- peers and endpoints that are closed ---- */
+
+/* [op] was started with [status], and its peer or endpoint is closed now. */
+static void ended(const struct weft_op *op, enum weft_status status)
+{
+    if (status != WEFT_PENDING)
+        GIVES(WEFT_OK, status);
+    else if (op->status != WEFT_OK)
+        GIVES(WEFT_ECANCELED, (enum weft_status)op->status);
+}
+
+/* Fails when: closing a peer leaves one of its sends or the flush under way, reads their memory
+ * later, leaves the receiver of a message waiting, or disturbs the other handle's messages. */
+void test_close_sends(void **state)
+{
+    struct pair *p = *state;
+    unsigned cancelled = 0;
+    for (uint64_t id = 0; id < 100; id += MOST) {
+        struct weft_peer *kept = p->peer[0], *closed = peer_to(p->ep[0], p->ep[1]);
+        uint64_t polls = test_mix(id + 9) % 8;
+        struct sent m[MOST], other;
+        begin(p, &other, 50000, id + 1000);
+        p->peer[0] = closed;
+        for (unsigned i = 0; i < MOST; i++)
+            begin(p, &m[i], sizes[test_mix(id + i) % SIZES], id + i);
+        p->peer[0] = kept;
+        while (polls--)
+            pair_poll(p);
+        OK(weft_peer_close(closed));
+        for (unsigned i = 0; i < MOST; i++) {
+            ended(&m[i].s, m[i].started);
+            m[i].cancelled = m[i].started == WEFT_PENDING && m[i].s.status == WEFT_ECANCELED;
+            cancelled += m[i].cancelled;
+            source_free(&m[i]);
+        }
+        for (unsigned i = 0; i < MOST; i++)
+            end(p, &m[i]);
+        end(p, &other);
+    }
+    assert_true(cancelled > 10);
+}
+
+/* Fails when: closing the peer by which a long message is received leaves the receive under way,
+ * writes to its buffer later, or leaves the sender waiting. */
+void test_close_receives(void **state)
+{
+    enum { LEN = 3000000 };
+    struct pair *p = *state;
+    if (p->setup->eps == 1)
+        return;
+    for (unsigned i = 0; i < 20; i++) {
+        const size_t n = i % 2 ? LEN : 200000;
+        unsigned char *out = source_new(n), *in = source_new(n);
+        struct weft_op s = {0}, r = {0};
+        uint64_t polls = i % 10;
+        enum weft_status started;
+        GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], NULL, i, FULL, in, n, &r));
+        started = weft_msg_send(p->peer[0], i, out, n, &s);
+        while (polls--)
+            pair_poll(p);
+        OK(weft_peer_close(p->peer[1]));
+        p->peer[1] = peer_to(p->ep[1], p->ep[0]);
+        if (r.status != WEFT_PENDING) { /* else it may be another peer's */
+            ended(&r, WEFT_PENDING);
+            munmap(in, n + 1);
+            in = NULL;
+        }
+        UNTIL(p, started != WEFT_PENDING || s.status != WEFT_PENDING);
+        ended(&s, started);
+        UNTIL(p, r.status != WEFT_PENDING);
+        ended(&r, WEFT_PENDING);
+        if (in)
+            munmap(in, n + 1);
+        munmap(out, n + 1);
+    }
+    pair_quiet(p);
+}
+
+/* Fails when: closing a peer leaves a put, get, atomic or flush under way, its memory is used
+ * later, or the answers that come later end other operations. */
+void test_close_rma(void **state)
+{
+    enum { LEN = 4000000 };
+    struct pair *p = *state;
+    struct region g = region_open(p, 1, LEN, RW, 0);
+    for (unsigned i = 0; i < 24; i++) {
+        const size_t n = i % 3 == 0 ? LEN : i % 3 == 1 ? 30000 : 100;
+        struct weft_peer *closed = peer_to(p->ep[0], p->ep[1]);
+        unsigned char *src = source_new(n), *dst = source_new(n);
+        struct weft_op op[4] = {{0}};
+        enum weft_status status[4];
+        uint64_t polls = test_mix(i) % 6, old = 0;
+        struct weft_remote *r;
+        OK(weft_remote_open(closed, g.key, g.key_len, &r));
+        GIVES(WEFT_EBUSY, weft_peer_close(closed));
+        status[0] = weft_put(r, 0, src, n, &op[0]);
+        status[1] = weft_get(r, 0, dst, n, &op[1]);
+        status[2] = weft_atomic(r, 8, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, &old, &op[2]);
+        status[3] = weft_flush(closed, &op[3]);
+        while (polls--)
+            pair_poll(p);
+        OK(weft_remote_close(r));
+        OK(weft_peer_close(closed));
+        for (unsigned k = 0; k < 4; k++)
+            ended(&op[k], status[k]);
+        munmap(src, n + 1);
+        munmap(dst, n + 1);
+        old = 77;
+        for (unsigned k = 0; k < 40; k++) { /* others, while the answers come */
+            uint64_t in = 0, out = k;
+            OK(put_end(p, g.r, 4096, &out, 8));
+            OK(get_end(p, g.r, 4096, &in, 8));
+            assert_int_equal(in, k);
+        }
+        assert_int_equal(old, 77);
+    }
+    pair_quiet(p);
+    region_close(&g);
+}
+
+/* Fails when: an endpoint with sends and receives under way does not close, they do not end before
+ * that, their memory is used later, or the other side waits for ever. */
+void test_close_busy(void **state)
+{
+    static const size_t lens[] = {100, 200000, 3000000};
+    struct pair *p = *state;
+    for (unsigned i = 0; i < 9; i++) {
+        const size_t n = lens[i % 3];
+        unsigned char *mem[4];
+        struct weft_op s[2] = {{0}}, r[2] = {{0}};
+        enum weft_status sent[2];
+        uint64_t polls = test_mix(i) % 6;
+        struct weft_ep *ep = NULL;
+        struct weft_peer *to, *from;
+        OK(weft_ep_open(p->ctx[0], NULL, &ep));
+        to = peer_to(p->ep[1], ep);
+        from = peer_to(ep, p->ep[1]);
+        for (unsigned k = 0; k < 4; k++)
+            mem[k] = source_new(n);
+        GIVES(WEFT_PENDING, weft_msg_recv(ep, NULL, i, FULL, mem[0], n, &r[0]));
+        GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], to, i, FULL, mem[1], n, &r[1]));
+        sent[0] = weft_msg_send(from, i, mem[2], n, &s[0]);
+        sent[1] = weft_msg_send(to, i, mem[3], n, &s[1]);
+        while (polls--) {
+            pair_poll(p);
+            assert_true(weft_ep_poll(ep) >= 0);
+        }
+        OK(weft_peer_close(from));
+        OK(weft_ep_close(ep));
+        ended(&r[0], WEFT_PENDING);
+        ended(&s[0], sent[0]);
+        munmap(mem[0], n + 1);
+        munmap(mem[2], n + 1);
+        UNTIL(p, (sent[1] != WEFT_PENDING || s[1].status != WEFT_PENDING) &&
+                     r[1].status != WEFT_PENDING);
+        OK(weft_peer_close(to));
+        munmap(mem[1], n + 1);
+        munmap(mem[3], n + 1);
+    }
 }

@@ -228,6 +228,10 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(cancel_send)                                                                                 \
     X(cancel_first)                                                                                \
     X(cancel_known)                                                                                \
+    X(close_sends)                                                                                 \
+    X(close_receives)                                                                              \
+    X(close_rma)                                                                                   \
+    X(close_busy)                                                                                  \
     X(msg_data)                                                                                    \
     X(msg_no_data)                                                                                 \
     X(msg_spaces)                                                                                  \

@@ -242,9 +242,9 @@ void test_region_start_stopped(void **state)
     struct pair *p = *state;
     uint64_t begin = test_now_ns(), end = begin + TEST_LIMIT_NS;
     struct owner o;
-    struct weft_peer *peer;
-    struct weft_remote *r[3] = {NULL};
-    struct weft_op op[3] = {{0}};
+    struct weft_peer *peer, *closed;
+    struct weft_remote *r[4] = {NULL};
+    struct weft_op op[4] = {{0}};
     if (TEST_FORKS_ARE_BARE || p->setup->eps == 1 || p->setup->network) /* there it is OK at once */
         return;
     o = owner_begin();
@@ -256,7 +256,11 @@ void test_region_start_stopped(void **state)
     pair_quiet(p);
     assert_int_equal(op[0].status, WEFT_PENDING);
     GIVES(WEFT_OK, weft_ep_arm(p->ep[0])); /* nothing to do meanwhile: it may sleep */
-    GIVES(WEFT_EBUSY, weft_peer_close(peer));
+    OK(weft_peer_open(p->ep[0], o.names.addr, o.names.addr_len, &closed));
+    GIVES(WEFT_PENDING,
+          weft_remote_open_start(closed, o.names.key, o.names.key_len, &r[3], &op[3]));
+    OK(weft_peer_close(closed));
+    assert_int_equal(op[3].status, WEFT_ECANCELED);
     GIVES(WEFT_EINVAL, weft_remote_open_cancel(p->ep[1], &op[0]));
     GIVES(WEFT_OK, weft_remote_open_cancel(p->ep[0], &op[0]));
     assert_int_equal(op[0].status, WEFT_ECANCELED);
@@ -269,6 +273,7 @@ void test_region_start_stopped(void **state)
     assert_int_equal(op[1].status, WEFT_OK);
     assert_int_equal(op[2].status, WEFT_OK);
     assert_null(r[0]);
+    assert_null(r[3]);
     OK(weft_remote_close(r[1]));
     OK(weft_remote_close(r[2]));
     OK(weft_peer_close(peer));

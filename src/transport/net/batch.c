@@ -52,6 +52,7 @@ static uint32_t bulk_head_end(const struct net_bulk *bulk)
  * be changed, since a part of it was written to this link already. */
 static bool bulk_void(struct net_chan *chan, struct net_bulk *bulk)
 {
+    const struct net_ep *ep = chan->session->ep;
     struct wf_net_frame *f = wf_net_frame_at(chan, bulk->at);
     if (chan->at == bulk->at && chan->sent != chan->at)
         return false;
@@ -61,6 +62,8 @@ static bool bulk_void(struct net_chan *chan, struct net_bulk *bulk)
         chan->reserved -= f->room ? wf_net_reply_size(f->room) : 0;
         f->kind = WF_NET_VOID;
         f->room = 0;
+        if (ep->base.events->bulk_gone)
+            ep->base.events->bulk_gone(ep->base.owner, &bulk->bulk);
     }
     f->len = 0;
     bulk->bulk.len = 0; /* later links send no payload either */

@@ -266,6 +266,22 @@ enum weft_status wf_rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *
     return status;
 }
 
+/* A queue pair cannot give up some of its requests. So break each link that has NIC operations
+ * under way. Closing a queue pair ends all access to memory; the report of the peer's side, which
+ * comes with the next link, decides how the operations end. Short puts are inline, so no NIC reads
+ * their memory. */
+void wf_rdma_nic_stop(struct wf_tpeer *tpeer)
+{
+    enum weft_status status = WEFT_OK;
+    struct net_session *session = wf_net_peer_session(tpeer, &status);
+    for (unsigned i = 0; session && i < wf_net_session_width(session); i++) {
+        struct net_chan *chan = wf_net_session_at(session, i);
+        const struct qp_link *l = chan ? wf_qp_link_of(chan) : NULL;
+        if (l && l->moving)
+            wf_net_chan_break(chan, "the program closes a peer amid NIC operations");
+    }
+}
+
 /* ---- short puts ---- */
 
 /* Closes the link's open run of short puts. */

@@ -559,6 +559,7 @@ void wf_qp_broken_free(struct net_path *path, bool report);
 /* ---- nic_ops.c ---- */
 
 enum weft_status wf_rdma_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *m, size_t *taken);
+void wf_rdma_nic_stop(struct wf_tpeer *tpeer);
 bool wf_rdma_put_open(struct wf_tpeer *tpeer, struct wf_put_window *w, uint32_t most, size_t len);
 /* Posts the operation [m], or its first part, on one link. Sets *taken to the number of bytes
  * posted. Returns OK | AGAIN | EUNREACH | ENOSYS */

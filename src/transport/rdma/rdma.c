@@ -217,6 +217,7 @@ const struct wf_transport wf_rdma_transport = {
     .region_open = rdma_region_open,
     .region_close = rdma_region_close,
     .nic_op = wf_rdma_nic_op,
+    .nic_stop = wf_rdma_nic_stop,
     .put_open = wf_rdma_put_open,
     .poll = rdma_poll,
 };
