@@ -134,6 +134,47 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_post_recv(struct weft_ep *ep,
                                                            const struct iovec *iov, unsigned count,
                                                            struct weft_op *op);
 
+/* A receive of many messages, in the caller's memory. The caller sets the first five fields, and
+ * zeroes the rest. */
+struct weft_msg_many {
+    /* Its end. op.done may be NULL. op.local is the region of [buf], with WEFT_MR_LOCAL. */
+    struct weft_op op;
+    /* Called once for each message, when it is complete. It may do what a handler may do.
+     *   message  as the op of a receive that has completed: status (OK, ETRUNC, or the reason why
+     *            the message did not come wholly), len, tag, sender, data, has_data; valid during
+     *            the call only
+     *   at       where the message is in [buf] */
+    void (*received)(struct weft_msg_many *many, const struct weft_op *message, void *at);
+    void *buf; /* [len] bytes; must stay valid until the end */
+    size_t len;
+    size_t least; /* at least 1, at most [len] */
+    size_t used_; /* the rest is used by Weft */
+    uint32_t arriving_;
+    int32_t end_;
+    uint64_t reserved[4];
+};
+
+/* Post a receive for many messages: all that match go to [many->buf], one behind the other, until
+ * less than [many->least] bytes are left. Until then the receive keeps its place in the order of
+ * the receives. A message longer than what is left fills the buffer and is cut off (ETRUNC).
+ * many->received is called for each message when it is complete, which may be in another order than
+ * that of their places; for messages that have arrived before, inside this call. When less than
+ * [least] is left and all these messages are complete, many->op completes with OK. It completes
+ * later than all its messages also if it ends otherwise: as a receive of weft_msg_recv does, or
+ * with ENOMEM.
+ *   filter  read during the call
+ *   many    must stay valid until many->op has completed
+ * Returns  PENDING | OK (complete already; many->op.done is not called) | EINVAL | ENOMEM | ELIMIT
+ * | what weft_peer_status returns for filter->source, after all its messages were received |
+ *          ECONTEXT | EFORKED
+ *          After ENOMEM, ELIMIT or the source's status some messages may have been received.
+ * weft_msg_cancel of many->op ends the receive. It returns EBUSY if messages are arriving; then no
+ * more messages go to the buffer, and many->op completes with ECANCELED after them. It also returns
+ * EBUSY if the receive is full and waits for them. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_msg_recv_many(struct weft_ep *ep,
+                                                           const struct weft_msg_filter *filter,
+                                                           struct weft_msg_many *many);
+
 /* A message that has arrived and that no receive has matched. */
 struct weft_msg_info {
     uint64_t tag;

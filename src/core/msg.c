@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "core/ctl.h"
 #include "core/mr_local.h"
+#include "core/msg_many.h"
 #include "core/msg_parts.h"
 #include "core/msg_push.h"
 #include "core/msg_recv.h"
@@ -160,23 +161,6 @@ enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void 
 
 /* ---- receiving ---- */
 
-/* Fill in a receive whose memory is set already, and its op. */
-static inline void recv_fill(struct wf_recv *r, struct wf_sender *sender,
-                             const struct weft_msg_filter *filter, size_t room, struct weft_op *op)
-{
-    r->op = op;
-    r->room = room;
-    r->match.source = sender;
-    r->match.tag = filter->tag;
-    r->match.mask = filter->mask;
-    r->mem.note = filter->space;
-    if (sender)
-        wf_sender_ref(sender);
-    op->entry_ = (char *)r + WF_RECV_MARK;
-    op->status = WEFT_PENDING;
-    WF_PROBE3(op_start, op, 0, room);
-}
-
 static enum weft_status post(struct weft_ep *ep, struct wf_sender *sender,
                              const struct weft_msg_filter *filter, const struct iovec *iov,
                              unsigned count, size_t room, struct weft_op *op)
@@ -191,7 +175,7 @@ static enum weft_status post(struct weft_ep *ep, struct wf_sender *sender,
         wf_recv_free(&ep->reqs, r);
         return WEFT_ENOMEM;
     }
-    recv_fill(r, sender, filter, room, op);
+    wf_recv_fill(r, sender, filter, room, op);
     wf_match_recv_add(*wf_msg_match_at(ep, filter->space), &r->match);
     return WEFT_PENDING;
 }
@@ -258,7 +242,7 @@ enum weft_status weft_msg_recv(struct weft_ep *ep, struct weft_peer *source, uin
     r->mem.one.iov_base = buf;
     r->mem.one.iov_len = len;
     r->mem.n = 1;
-    recv_fill(r, source ? source->sender : NULL, &filter, len, op);
+    wf_recv_fill(r, source ? source->sender : NULL, &filter, len, op);
     wf_match_recv_push(ep->match, &r->match);
     return WEFT_PENDING;
 }
@@ -283,6 +267,16 @@ enum weft_status weft_msg_recvv(struct weft_ep *ep, struct weft_peer *source, ui
     return weft_msg_post_recv(ep, &filter, iov, count, op);
 }
 
+/* End a posted receive. Returns OK, or EBUSY if messages are still arriving in its buffer. */
+static enum weft_status posted_cancel(struct wf_recv *r, enum weft_status why)
+{
+    if (wf_recv_is_many(r))
+        return wf_msg_many_stop(r, why);
+    wf_msg_unpost(r);
+    wf_msg_recv_end(r, why);
+    return WEFT_OK;
+}
+
 enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op)
 {
     enum weft_status status = op ? wf_ep_enter(ep) : WEFT_EINVAL;
@@ -296,8 +290,9 @@ enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op)
         struct wf_recv *r = (struct wf_recv *)(at - WF_RECV_MARK);
         if (r->ep != ep || r->op != op)
             return wf_ep_left(ep, WEFT_EINVAL);
-        wf_msg_unpost(r);
-        wf_msg_recv_end(r, WEFT_ECANCELED);
+        status = posted_cancel(r, WEFT_ECANCELED);
+    } else if (at == WF_MANY_LEFT) {
+        status = WEFT_EBUSY;
     } else {
         struct wf_req *req = op->entry_;
         if (!req || req->ep != ep || req->op != op)
@@ -320,9 +315,7 @@ static void posted_end(struct weft_ep *ep, const struct wf_sender *sender, enum 
     for (unsigned space = 0; space < WEFT_MSG_SPACES; space++) {
         struct wf_match *const *match = wf_msg_match_at(ep, space);
         while (*match && (r = wf_match_recv_any(*match, sender))) {
-            struct wf_recv *recv = wf_container_of(r, struct wf_recv, match);
-            wf_msg_unpost(recv);
-            wf_msg_recv_end(recv, why);
+            (void)posted_cancel(wf_container_of(r, struct wf_recv, match), why);
         }
     }
 }

@@ -7,7 +7,8 @@
  * before it answers the OFFER, the answer reports the end of the copy, and no DONE follows.
  *
  * msg.c holds the application's calls, msg_send.c the sender's side, msg_recv.c the receiver's
- * side, msg_kept.c messages that came before their receive, msg_wire.c the parser. */
+ * side, msg_kept.c messages that came before their receive, msg_many.c receives of many messages,
+ * msg_wire.c the parser. */
 #ifndef WF_CORE_MSG_H
 #define WF_CORE_MSG_H
 

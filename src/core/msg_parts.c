@@ -216,14 +216,13 @@ static void on_stop(const struct weft_am *am, const struct wf_msg_in *in, struct
         msg_lost(req, WEFT_ECANCELED);
 }
 
-/* A posted receive gets the message. */
-static void first_receive(struct wf_req *req, struct wf_recv *r)
+/* A posted receive gets the message: its op, its memory, of [room] bytes. */
+static void first_receive(struct wf_req *req, struct weft_op *op, struct wf_iov *mem, uint64_t room)
 {
-    wf_iov_move(&req->mem, &r->mem);
-    req->op = r->op;
-    req->op->entry_ = req;
-    req->len = WF_MIN(r->room, req->u.parts.full);
-    wf_recv_free(&req->ep->reqs, r);
+    wf_iov_move(&req->mem, mem);
+    req->op = op;
+    op->entry_ = req;
+    req->len = WF_MIN(room, req->u.parts.full);
 }
 
 /* No receive matches the message. Returns the message, which is not in the matcher yet, or NULL if
@@ -267,7 +266,9 @@ static void on_first(const struct weft_am *am, const struct wf_msg_in *in, struc
 {
     struct weft_ep *ep = am->ep;
     const struct wf_token *token = am->token;
-    struct wf_recv *r;
+    struct wf_iov mem = {.v = &mem.one};
+    uint64_t room = 0;
+    struct weft_op *op;
     struct weft_msg *m;
     struct wf_req *req;
     if (arriving(sender, token->conn, in->id) || arriving_count(sender) >= ARRIVING_MAX) {
@@ -275,11 +276,9 @@ static void on_first(const struct weft_am *am, const struct wf_msg_in *in, struc
         return;
     }
     req = first_req(am, in, sender);
-    r = wf_msg_posted_for(ep, sender, &in->head);
-    if (r)
-        wf_msg_unpost(r);
-    if (req && r) {
-        first_receive(req, r);
+    op = wf_msg_posted_take(ep, sender, &in->head, in->len, &mem, &room);
+    if (req && op) {
+        first_receive(req, op, &mem, room);
         req->u.parts.first = am->len;
         req->u.parts.began = wf_cost_parts_begin(sender, req->u.parts.full);
         part_store(req, am->data, am->len);
@@ -293,8 +292,11 @@ static void on_first(const struct weft_am *am, const struct wf_msg_in *in, struc
         wf_req_free(req);
     }
     (void)wf_msg_keep(ep, sender, m);
-    if (r)
-        wf_msg_recv_end(r, WEFT_ENOMEM);
+    wf_iov_clear(&mem);
+    if (op) {
+        wf_msg_op_fill(op, sender, &in->head, in->len);
+        wf_op_end(ep, op, WEFT_ENOMEM);
+    }
 }
 
 void wf_msg_on_part(const struct weft_am *am, const struct wf_msg_in *in, struct wf_sender *sender)

@@ -8,6 +8,7 @@
 #include "core/bulk.h"
 #include "core/ctl.h"
 #include "core/msg_cost.h"
+#include "core/msg_many.h"
 #include "core/msg_parts.h"
 #include "core/msg_push.h"
 #include "core/path.h"
@@ -267,6 +268,10 @@ static inline void whole(const struct weft_am *am, const struct wf_msg_head *hea
         msg_keep(ep, sender, head, am);
         return;
     }
+    if (__builtin_expect(wf_recv_is_many(r), 0)) {
+        wf_msg_many_whole(r, sender, head, am->data, am->len);
+        return;
+    }
     wf_msg_op_fill(r->op, sender, head, am->len);
     status = wf_msg_whole_take(ep, &r->mem, r->room, am->data, am->len);
     wf_msg_unpost(r);
@@ -380,6 +385,26 @@ static bool can_follow(const struct weft_am *am)
     return token->tep->transport->caps & WF_CAP_BULK;
 }
 
+struct weft_op *wf_msg_posted_take(struct weft_ep *ep, const struct wf_sender *sender,
+                                   const struct wf_msg_head *head, uint64_t len, struct wf_iov *mem,
+                                   uint64_t *room)
+{
+    struct weft_op *op = NULL;
+    struct wf_recv *r;
+    while (!op && (r = wf_msg_posted_for(ep, sender, head))) {
+        if (wf_recv_is_many(r)) { /* without memory it has ended, and the next one is found */
+            op = wf_msg_many_begin(r, len, mem, room);
+            continue;
+        }
+        op = r->op;
+        *room = r->room;
+        wf_msg_unpost(r);
+        wf_iov_move(mem, &r->mem);
+        wf_recv_free(&ep->reqs, r);
+    }
+    return op;
+}
+
 void wf_msg_on_offer(const struct weft_am *am)
 {
     struct weft_ep *ep = am->ep;
@@ -388,7 +413,8 @@ void wf_msg_on_offer(const struct weft_am *am)
     struct wf_msg_offer o;
     struct weft_op *op;
     struct wf_req *req;
-    struct wf_recv *r;
+    struct wf_iov mem = {.v = &mem.one};
+    uint64_t room = 0;
     enum weft_status status;
     if (!wf_offer_parse(am, &o, from) || (o.pushed && !can_follow(am))) {
         wf_ctl_bad(am);
@@ -400,8 +426,8 @@ void wf_msg_on_offer(const struct weft_am *am)
         wf_msg_answer(am, o.id, sender, WEFT_ENOMEM, 0);
         return;
     }
-    r = wf_msg_posted_for(ep, sender, &o.head);
-    if (!r) {
+    op = wf_msg_posted_take(ep, sender, &o.head, o.len, &mem, &room);
+    if (!op) {
         struct weft_msg *m = wf_msg_kept_new(sender, &o.head, o.nfrom * sizeof *from);
         if (m) {
             m->offer = true;
@@ -417,16 +443,15 @@ void wf_msg_on_offer(const struct weft_am *am)
         wf_msg_answer(am, o.id, sender, wf_msg_keep(ep, sender, m) ? WEFT_PENDING : WEFT_ENOMEM, 0);
         return;
     }
-    op = r->op;
-    wf_msg_unpost(r);
-    status = wf_msg_copy_begin(ep, &o, &r->mem, r->room, op, &req);
+    status = wf_msg_copy_begin(ep, &o, &mem, room, op, &req);
     wf_msg_answer(am, o.id, sender, status, wf_cost_report(sender, o.len));
     if (!req) {
+        wf_iov_clear(&mem);
         wf_msg_op_fill(op, sender, &o.head, o.len);
-        wf_msg_recv_end(r, status);
+        WF_PROBE3(op_end, op, 0, status);
+        wf_op_end(ep, op, status);
         return;
     }
-    wf_recv_free(&ep->reqs, r);
     op->entry_ = req;
     if (status != WEFT_PENDING)
         copy_end(req, false, status);

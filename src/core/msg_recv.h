@@ -92,6 +92,24 @@ static inline enum weft_status wf_msg_whole_take(struct weft_ep *ep, const struc
     return len > room ? WEFT_ETRUNC : WEFT_OK;
 }
 
+/* Fill in a receive whose memory is set already, and its op. */
+static inline void wf_recv_fill(struct wf_recv *r, struct wf_sender *sender,
+                                const struct weft_msg_filter *filter, size_t room,
+                                struct weft_op *op)
+{
+    r->op = op;
+    r->room = room;
+    r->match.source = sender;
+    r->match.tag = filter->tag;
+    r->match.mask = filter->mask;
+    r->mem.note = filter->space;
+    if (sender)
+        wf_sender_ref(sender);
+    op->entry_ = (char *)r + WF_RECV_MARK;
+    op->status = WEFT_PENDING;
+    WF_PROBE3(op_start, op, 0, room);
+}
+
 /* Remove a posted receive from the matcher. */
 static inline void wf_msg_unpost(struct wf_recv *r)
 {
@@ -161,6 +179,14 @@ static inline struct wf_recv *wf_msg_posted_for(struct weft_ep *ep, const struct
     struct wf_match_recv *r = match ? wf_match_recv_find(match, sender, head->tag) : NULL;
     return r ? wf_container_of(r, struct wf_recv, match) : NULL;
 }
+
+/* Take the posted receive that a message of [len] bytes matches. Returns the op that completes with
+ * the message, and moves the buffers, of *room bytes, to [mem]. Returns NULL if there is no
+ * receive.
+ */
+struct weft_op *wf_msg_posted_take(struct weft_ep *ep, const struct wf_sender *sender,
+                                   const struct wf_msg_head *head, uint64_t len, struct wf_iov *mem,
+                                   uint64_t *room);
 
 /* Begin to copy the long message [o] into [mem], which holds [room] bytes. Stores the new request
  * in *out and moves [mem] into the request. If no request could be made, *out is NULL and [mem] is

@@ -273,8 +273,7 @@ struct wf_tep_events {
      * token. Returns false if the core has not taken the message: then the transport calls deliver.
      * A transport need not call this function. */
     bool (*tagged)(void *owner, void *conn, uint64_t tag, const void *data, uint32_t len);
-    /* bulk_hold returned NULL for [bulk], an outgoing request: it is not delivered. */
-    void (*bulk_gone)(void *owner, const struct wf_bulk *bulk);
+    void (*bulk_gone)(void *owner, const struct wf_bulk *bulk); /* bulk_hold was NULL: not sent */
 };
 
 struct wf_tctx_params {
@@ -575,7 +574,6 @@ struct wf_transport {
     /* Let no NIC access local memory for [tpeer] any more. All operations by its connections end
      * later, as if these were lost. Also called outside of poll. NULL without WF_CAP_NIC. */
     void (*nic_stop)(struct wf_tpeer *tpeer);
-
     /* Let up to [most] short puts to [tpeer] begin by [window]. If the call returns true, the
      * caller begins one of [len] bytes at once. Otherwise none may begin, and the caller may try
      * nic_op. The pointer is NULL without WF_CAP_NIC. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* msg_model [SEED [OPERATIONS [threads]]]: three endpoints of one process, moved by
- * one thread or by a thread each, send, receive, probe, claim, take, drop and cancel
- * tagged messages at random, in all spaces, to each other and to themselves. SEED 0: another
- * one each time, printed. OPERATIONS are those of all endpoints.
+ * one thread or by a thread each, send, receive, receive many, probe, claim, take, drop
+ * and cancel tagged messages at random, in all spaces, to each other and to themselves. SEED 0:
+ * another one each time, printed. OPERATIONS are those of all endpoints.
  *
  * What a receiver may match is known from its own calls, whatever the timing.
  * Its calls are numbered; a message's taker is the receive or claim that got it.
@@ -10,7 +10,7 @@
  *    earlier one of that source, comes after that one's taker was called.
  *  - So does a call that finds nothing, for all messages known to have come.
  *  - When a receive gets a message, receives posted before that would match it
- *    have a message already.
+ *    have a message already, or, if they are for many, are full.
  * The bytes depend on sender, receiver and number; a buffer's other bytes and all
  * bytes of a send that is over are overwritten.
  *
@@ -33,10 +33,13 @@ enum {
     RING = 256,  /* messages of a source that are remembered: more than twice that */
     SENDS = 48,
     RECVS = 48,
+    MANYS = 6,
+    ROOM_OF_MANY = 60000,
     LENGTH = 20000,
     BIG = 3000000, /* one message in thousands; the first buffers have room for it */
     GUARD = 32,
 };
+enum { SENT, LONG, RECEIVED, CUT, PROBED, CLAIMED, CANCELLED, NOTHING, DROPPED, MANY, DIDS };
 #define FULL WEFT_TAG_FULL
 #define NEVER UINT64_MAX
 
@@ -69,6 +72,15 @@ struct recv {
     struct weft_msg_info info;
 };
 
+/* A receive of many messages. */
+struct many {
+    struct weft_msg_many m;
+    struct recv like; /* what it matches */
+    unsigned char *data;
+    size_t filled; /* bytes of complete messages */
+    bool busy;
+};
+
 struct end {
     int me;
     struct weft_ep *ep;
@@ -81,7 +93,8 @@ struct end {
     struct known known[ENDS][RING];
     struct send sends[SENDS];
     struct recv recvs[RECVS];
-    uint64_t did[9];
+    struct many manys[MANYS];
+    uint64_t did[DIDS];
 };
 
 static struct end ends[ENDS];
@@ -93,10 +106,9 @@ static _Atomic uint32_t taken[ENDS][ENDS]; /* [to][from]: all below are taken */
 static _Atomic uint32_t total[ENDS][ENDS]; /* [to][from]: once over[from] is set */
 static _Atomic int over[ENDS], finished;
 
-enum { SENT, LONG, RECEIVED, CUT, PROBED, CLAIMED, CANCELLED, NOTHING, DROPPED };
-static const char *const did_names[] = {"sent",      "of these long",   "received",
-                                        "cut off",   "probed",          "claimed",
-                                        "cancelled", "finding nothing", "dropped"};
+static const char *const did_names[] = {
+    "sent",    "of these long", "received",        "cut off", "probed",
+    "claimed", "cancelled",     "finding nothing", "dropped", "received by receives of many"};
 
 #define CHECK(condition, ...)                                                                      \
     do {                                                                                           \
@@ -226,7 +238,7 @@ static void was_taken(struct end *e, int source, uint32_t number, uint64_t call)
 {
     struct known *k = known_of(e, source, number);
     if (k->taker != NEVER)
-        CHECK(k->taker < call, e, "it was there for an earlier call", source, number);
+        CHECK(k->taker <= call, e, "it was there for an earlier call", source, number);
     else if (call < k->before)
         k->before = call;
 }
@@ -286,8 +298,14 @@ static void took(struct end *e, const struct recv *r, int source, uint32_t numbe
     struct known *k = known_of(e, source, number);
     uint64_t tag = tag_of(source, e->me, number);
     CHECK(k->taker == NEVER, e, "it comes twice", source, number);
-    CHECK(r->call < k->before, e, "it was there for an earlier call", source, number);
+    CHECK(r->call <= k->before, e, "it was there for an earlier call", source, number);
     k->taker = r->call;
+    for (int i = 0; i < MANYS; i++) {
+        struct many *other = &e->manys[i];
+        if (other->busy && other->like.posted && other->like.call < r->call &&
+            matches(&other->like, source, tag) && other->like.latest > e->calls)
+            other->like.latest = e->calls;
+    }
     for (int i = 0; i < RECVS; i++) {
         struct recv *other = &e->recvs[i];
         if (other->busy && other->posted && other->call < r->call && matches(other, source, tag) &&
@@ -589,6 +607,104 @@ static void take_or_cancel(struct end *e, struct recv *r)
         cancel(e, r);
 }
 
+/* ---- receiving many ---- */
+
+static void on_many(struct weft_msg_many *m, const struct weft_op *message, void *at)
+{
+    struct many *many = m->op.user;
+    struct recv *like = &many->like;
+    struct end *e = like->end;
+    const struct weft_msg_info info = {.tag = message->tag,
+                                       .len = message->len,
+                                       .sender = message->sender,
+                                       .data = message->data,
+                                       .has_data = message->has_data};
+    size_t offset = (size_t)((unsigned char *)at - many->data), left = m->len - offset;
+    size_t n = message->len < left ? (size_t)message->len : left;
+    int source;
+    uint32_t number;
+    e->calls++;
+    number = named(e, like, &info, &source);
+    CHECK(offset <= m->len, e, "its place", source, number);
+    if (message->len <= eager_max && like->posted)
+        CHECK(e->calls <= like->latest, e, "a receive has been passed over", source, number);
+    took(e, like, source, number);
+    CHECK(message->status == (message->len > n ? WEFT_ETRUNC : WEFT_OK), e, "its status", source,
+          number);
+    CHECK(same(many->data + offset, n, id_of(source, e->me, number)), e, "its bytes", source,
+          number);
+    memset(many->data + offset, 0xaa, n); /* no other message has its place there */
+    many->filled += n;
+    e->did[RECEIVED]++;
+    e->did[MANY]++;
+    e->did[CUT] += message->status == WEFT_ETRUNC;
+}
+
+/* A receive of many is over, by [status]. */
+static void many_end(struct many *many, enum weft_status status)
+{
+    struct end *e = many->like.end;
+    size_t len = many->m.len, left = len - many->filled;
+    CHECK(many->m.op.status == (int32_t)status, e, weft_status_name(status), many->like.source, 0);
+    CHECK(status == WEFT_OK ? left < many->m.least : status == WEFT_ECANCELED, e,
+          weft_status_name(status), many->like.source, left);
+    if (status == WEFT_ECANCELED && left >= many->m.least)
+        CHECK(e->calls <= many->like.latest, e, "a cancelled receive has been passed over",
+              many->like.source, 0);
+    for (size_t i = 0; i < len + GUARD; i++)
+        CHECK(many->data[i] == (i < many->filled ? 0xaa : 0xdb), e, "bytes behind all",
+              many->like.source, i);
+    many->busy = false;
+}
+
+static void on_many_end(struct weft_op *op)
+{
+    struct many *many = op->user;
+    many->like.end->calls++;
+    many_end(many, (enum weft_status)op->status);
+}
+
+static bool many_start(struct end *e)
+{
+    struct many *many = &e->manys[below(e, MANYS)];
+    struct weft_msg_filter filter;
+    enum weft_status status;
+    if (many->busy)
+        return false;
+    many->like = (struct recv){.end = e};
+    choose(e, &many->like);
+    if (below(e, 2)) /* else it may wait for one message */
+        many->like.mask &= 0x1f;
+    filter = filter_of(e, &many->like);
+    many->m = (struct weft_msg_many){.op = {.user = many, .done = on_many_end, .status = 77},
+                                     .received = on_many,
+                                     .buf = many->data,
+                                     .len = 1 + below(e, below(e, 4) ? 2000 : ROOM_OF_MANY)};
+    many->m.least = 1 + below(e, below(e, 2) ? many->m.len : 1 + many->m.len / 20);
+    many->like.latest = NEVER;
+    many->filled = 0;
+    memset(many->data, 0xdb, many->m.len + GUARD);
+    many->busy = true;
+    status = weft_msg_recv_many(e->ep, &filter, &many->m);
+    many->like.posted = status == WEFT_PENDING;
+    CHECK(status == WEFT_OK || status == WEFT_PENDING, e, weft_status_name(status),
+          many->like.source, 0);
+    if (status == WEFT_OK)
+        many_end(many, status);
+    return true;
+}
+
+static void many_cancel(struct end *e, struct many *many)
+{
+    enum weft_status status;
+    if (!many->busy)
+        return;
+    e->calls++;
+    status = weft_msg_cancel(e->ep, &many->m.op);
+    CHECK(status == WEFT_EBUSY ? many->busy : status == WEFT_OK && !many->busy, e,
+          weft_status_name(status), many->like.source, 0);
+}
+
 /* ---- the endpoints ---- */
 
 /* Others may have no core while this one finds nothing. */
@@ -608,6 +724,8 @@ static void operations_end(struct end *e)
     atomic_store(&over[e->me], 1);
     for (int i = 0; i < RECVS; i++)
         take_or_cancel(e, &e->recvs[i]);
+    for (int i = 0; i < MANYS; i++)
+        many_cancel(e, &e->manys[i]);
 }
 
 static void operate(struct end *e)
@@ -622,7 +740,11 @@ static void operate(struct end *e)
         probe(e);
     else if (r < 78)
         claim(e);
-    else if (r < 86)
+    else if (r < 82)
+        done = many_start(e);
+    else if (r < 83)
+        many_cancel(e, &e->manys[below(e, MANYS)]);
+    else if (r < 91)
         take_or_cancel(e, &e->recvs[below(e, RECVS)]);
     else if (!e->busy)
         poll_one(e);
@@ -646,6 +768,8 @@ static bool idle(const struct end *e)
         busy |= e->sends[i].busy;
     for (int i = 0; i < RECVS; i++)
         busy |= e->recvs[i].busy;
+    for (int i = 0; i < MANYS; i++)
+        busy |= e->manys[i].busy;
     return !busy;
 }
 
@@ -663,6 +787,7 @@ static bool drain(struct end *e)
     if (all_received(e))
         for (int i = 0; i < RECVS; i++)
             cancel(e, &e->recvs[i]);
+    many_cancel(e, &e->manys[below(e, MANYS)]);
     poll_one(e);
     return all_received(e) && idle(e);
 }
@@ -736,6 +861,11 @@ static int end_open(struct end *e, struct weft_ctx *ctx)
         if (!e->recvs[i].data)
             return 1;
     }
+    for (int i = 0; i < MANYS; i++) {
+        e->manys[i].data = malloc(ROOM_OF_MANY + GUARD);
+        if (!e->manys[i].data)
+            return 1;
+    }
     return weft_ep_open(ctx, NULL, &e->ep);
 }
 
@@ -757,6 +887,8 @@ static int end_close(struct end *e)
         free(e->sends[i].data);
     for (int i = 0; i < RECVS; i++)
         free(e->recvs[i].data);
+    for (int i = 0; i < MANYS; i++)
+        free(e->manys[i].data);
     for (int i = 0; i < ENDS; i++)
         if (weft_peer_close(e->peers[i]))
             return 1;
@@ -765,18 +897,18 @@ static int end_close(struct end *e)
 
 static int report(uint64_t begin)
 {
-    uint64_t sum[9] = {0}, operations = 0;
+    uint64_t sum[DIDS] = {0}, operations = 0;
     for (int i = 0; i < ENDS; i++) {
         operations += ends[i].operations;
-        for (int k = 0; k < 9; k++)
+        for (int k = 0; k < DIDS; k++)
             sum[k] += ends[i].did[k];
     }
     printf("seed %llu: %llu operations, all as in the model; %.1f s\n", (unsigned long long)seed,
            (unsigned long long)operations, (double)(test_now_ns() - begin) / 1e9);
-    for (int k = 0; k < 9; k++)
+    for (int k = 0; k < DIDS; k++)
         printf("# %-16s %llu\n", did_names[k], (unsigned long long)sum[k]);
     if (sum[RECEIVED] + sum[DROPPED] == sum[SENT] && sum[DROPPED] && sum[SENT] > operations / 20 &&
-        sum[LONG] && sum[CUT])
+        sum[LONG] && sum[CUT] && sum[MANY])
         return 0;
     fprintf(stderr, "too little was done, or not all was received\n");
     return 1;
