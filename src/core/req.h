@@ -128,11 +128,11 @@ struct wf_req {
             struct wf_msg_head head;
             uint64_t full; /* length that was sent */
             struct wf_sender *sender;
-            struct wf_iov from; /* buffers at addresses of the sender's process */
-            void *const *conn;  /* the connection on which the offer came */
-            uint64_t id;        /* of the sender's request */
+            struct wf_iov from;       /* buffers at addresses of the sender's process */
+            void *const *conn;        /* the connection on which the offer came */
+            uint64_t id;              /* of the sender's request */
             struct wf_pull_word word; /* the sender's process has the bytes as long as this holds */
-            bool awaits;        /* item of sender->pushed_to: nothing was asked for yet */
+            bool awaits;              /* item of sender->pushed_to: nothing was asked for yet */
         } copy;
         struct {
             struct wf_msg_head head;

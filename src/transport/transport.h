@@ -43,7 +43,7 @@
 
 #include "base/util.h"
 #include "transport/address.h"
-#include "transport/pull.h"
+#include "transport/lend.h"
 
 struct wf_transport;
 struct wf_tctx;

@@ -232,11 +232,11 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(close_receives)                                                                              \
     X(close_rma)                                                                                   \
     X(close_busy)                                                                                  \
-    X(many_ways)                                                                               \
-    X(many_order)                                                                              \
-    X(many_cut)                                                                                \
-    X(many_cancel)                                                                             \
-    X(many_misuse)                                                                             \
+    X(many_ways)                                                                                   \
+    X(many_order)                                                                                  \
+    X(many_cut)                                                                                    \
+    X(many_cancel)                                                                                 \
+    X(many_misuse)                                                                                 \
     X(msg_data)                                                                                    \
     X(msg_no_data)                                                                                 \
     X(msg_spaces)                                                                                  \

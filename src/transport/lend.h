@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory that another process may copy by itself until its owner takes it back: the function [pull]
  * of transport.h. */
-#ifndef WF_TRANSPORT_PULL_H
-#define WF_TRANSPORT_PULL_H
+#ifndef WF_TRANSPORT_LEND_H
+#define WF_TRANSPORT_LEND_H
 
 #include <stddef.h>
 #include <stdint.h>

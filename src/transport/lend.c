@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "transport/pull.h"
+#include "transport/lend.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
