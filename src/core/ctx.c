@@ -10,6 +10,7 @@
 #include "base/params.h"
 #include "config/config.h"
 #include "mem/budget.h"
+#include "mem/elements.h"
 #include "core/core.h"
 #include "core/event.h"
 #include "core/mr_domain.h"
@@ -285,6 +286,8 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
     wf_list_init(&ctx->eps);
     ctx->cores = wf_processors_allowed();
     ctx->fork_gen = wf_fork_gen_begin();
+    wf_pull_begin();
+    wf_atomics_begin();
     status = ctx->fork_gen ? self_identify(&ctx->self) : WEFT_ENOMEM;
     if (status == WEFT_OK)
         status = wf_mem_init(&ctx->mem, wf_config()->slab, domain.auth);

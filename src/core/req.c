@@ -125,7 +125,9 @@ void wf_req_free(struct wf_req *req)
         wf_ep_set_due(req->ep, WF_EP_DUE_SWEEP);
     req->peer = NULL;
     req->kind = WF_REQ_FREE;
-    __atomic_store_n(&req->lent, 0, __ATOMIC_RELAXED); /* the peer has read all it wants */
+    if (req->lent)
+        wf_pull_release(req->lent);
+    req->lent = NULL;
     req->id += NEXT_USE; /* an old id does not find the next operation at this index */
     t->used--;
     t->bounded -= req->bounded;

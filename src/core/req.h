@@ -20,7 +20,8 @@
  *    nic_op_done). [unanswered] counts both, and a request ends only when [unanswered] is 0. If a
  *    request fails earlier, wf_req_start and flow_push keep the request, and the last answer ends
  *    it (answer_count, wf_msg_on_piece).
- *  - Only the loss of the peer handle ends a request earlier (wf_flow_down). After the loss the
+ *  - A cancelled OFFER ends earlier. The answers to it hold all 64 bits.
+ *  - The loss of the peer handle ends a request earlier (wf_flow_down). After the loss the
  *    transport delivers no reply to the messages of that handle and reports none of its NIC
  *    operations (rule 5, nic_op_done). A handle that is opened later has its own connections.
  *
@@ -52,7 +53,7 @@ enum wf_req_kind {
     WF_REQ_OFFER, /* a long tagged message, which its receiver copies */
     /* reports to the sender of a long tagged message that the receiver has copied it */
     WF_REQ_DONE,
-    /* reports to the receiver of a message that its source was taken away (msg_stop.c) */
+    /* reports to the receiver of a message that its source was taken away (msg_send.c) */
     WF_REQ_STOP,
     WF_REQ_COPY,  /* a receive that copies a long message from its sender */
     WF_REQ_PARTS, /* a message whose parts are arriving (msg_parts.c); has no peer */
@@ -115,7 +116,8 @@ struct wf_req {
     /* bytes sent or asked for so far, or that have arrived (PARTS); bytes that were stored in [mem]
      * so far (COPY, PARTS) */
     uint64_t sent, copied;
-    uint64_t lent; /* not 0: the word with which a peer may read [mem] by itself (wf_req_lend) */
+    /* Not NULL: the word with which a peer may read [mem] by itself (wf_req_lend). */
+    uint64_t *lent;
     union {
         struct {
             struct wf_msg_head head;
@@ -235,16 +237,16 @@ static inline struct wf_pull_word wf_req_lend(struct wf_req *req, bool can_pull)
 {
     if (!can_pull)
         return (struct wf_pull_word){0, 0};
-    if (req->lent)
-        return (struct wf_pull_word){(uint64_t)(uintptr_t)&req->lent, req->lent};
-    return wf_pull_lend(&req->lent);
+    if (!req->lent && !(req->lent = wf_pull_lend()))
+        return (struct wf_pull_word){0, 0};
+    return (struct wf_pull_word){(uint64_t)(uintptr_t)req->lent, *req->lent};
 }
 /* The peer may have more to read. After the call it does not take other bytes for those of [req],
  * and no thread of this process reads them. */
 static inline void wf_req_take_back(struct wf_req *req)
 {
     if (req->lent)
-        wf_pull_take_back(&req->lent);
+        wf_pull_take_back(req->lent);
 }
 /* Free a request that was never started, or that is over. */
 void wf_req_free(struct wf_req *req);

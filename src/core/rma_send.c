@@ -53,13 +53,15 @@ static size_t page_piece(const struct wf_req *req, size_t most)
 static enum weft_status push_take(struct wf_req *req)
 {
     const struct wf_pull_word word = wf_req_lend(req, true);
+    if (!word.addr)
+        return WEFT_ENOMEM;
     while (req->sent < req->len && req->unanswered < TAKES && !req->status) {
         size_t n = page_piece(req, WF_PULL_MAX);
         uint64_t from = (uint64_t)(uintptr_t)req->mem.one.iov_base + req->sent;
         uint32_t ask = asks(req);
         uint32_t args[] = {
-            REGION(req, req->sent), WF_LO(req->id),   WF_LO(from),       WF_HI(from),
-            WF_LO(word.addr),       WF_HI(word.addr), WF_LO(word.value), WF_HI(word.value),
+            REGION(req, req->sent),  WF_LO(req->id),   WF_LO(from),       WF_HI(from),
+            WF_LO(word.addr),        WF_HI(word.addr), WF_LO(word.value), WF_HI(word.value),
             piece_word(req, n) | ask};
         enum weft_status status = wf_ctl_request(req->peer, WF_CTL_TAKE, args, WF_ARRAY_LEN(args),
                                                  NULL, 0, answer_max(ask));

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/fork.h"
 #include "mem/mem.h"
 
 #define ELEMENT_MAX 16
@@ -232,6 +233,22 @@ void wf_atomics_do(void *at, const struct wf_atomics *a, void *old)
 /* Elements for which there is no instruction are changed under this lock, by the region's owner
  * alone. It is the last lock that a thread takes. */
 static pthread_mutex_t element_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct wf_fork_item fork_item;
+
+/* Another thread of the parent may have held the lock. */
+static void fork_child(struct wf_fork_item *item)
+{
+    (void)item;
+    element_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+static const struct wf_fork_ops fork_ops = {
+    .level = WF_FORK_MEM, .stays = true, .child = fork_child};
+
+void wf_atomics_begin(void)
+{
+    wf_fork_join(&fork_item, &fork_ops);
+}
 
 static void halves_do(void *const half[2], struct element *e, size_t size)
 {

@@ -25,6 +25,9 @@ size_t wf_atomics_size(unsigned kind);
 unsigned wf_atomics_inputs(unsigned operation);
 /* Returns OK | EINVAL (an unknown number) | ENOSYS (not defined for this kind) */
 enum weft_status wf_atomics_check(unsigned operation, unsigned kind);
+/* Called before the functions that change elements, when a context opens. Any thread that holds no
+ * lock; repeated calls change nothing. */
+void wf_atomics_begin(void);
 /* Are elements of this kind changed under a lock of their owner's process? */
 bool wf_atomics_are_locked(unsigned kind);
 

@@ -21,10 +21,15 @@ struct wf_pull_from {
     struct wf_pull_word word;
 };
 
-/* Returns an address and a value for [word], a word of this process, and stores the value there.
- * The value is unique, and unlike other numbers of the process. So it is not found again by chance
- * after the memory of the word was freed. */
-struct wf_pull_word wf_pull_lend(uint64_t *word);
+/* Called before other functions of this file, when a context opens. Any thread that holds no lock;
+ * repeated calls change nothing. */
+void wf_pull_begin(void);
+/* Returns a word of this process, or NULL without memory. Its value is not 0, unique, and unlike
+ * other numbers of the process. Its address is one of a word for as long as the process lives, so
+ * reading it late finds another value. Any thread. */
+uint64_t *wf_pull_lend(void);
+/* Give back a word whose bytes nobody copies any more. */
+void wf_pull_release(uint64_t *word);
 /* Change [word]. When the call returns, no endpoint of this process copies its bytes, and another
  * process that copies them finds the change. */
 void wf_pull_take_back(uint64_t *word);

@@ -232,6 +232,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(close_receives)                                                                              \
     X(close_rma)                                                                                   \
     X(close_busy)                                                                                  \
+    X(close_kept)                                                                                  \
     X(many_ways)                                                                                   \
     X(many_order)                                                                                  \
     X(many_cut)                                                                                    \
