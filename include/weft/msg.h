@@ -100,8 +100,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_post_send(struct weft_peer *pee
  *           op->data and op->has_data its data, and op->sender its sender. A message longer than
  *           [len] fills the buffer and completes with WEFT_ETRUNC.
  * Returns  PENDING | OK or ETRUNC (complete already: op is filled in, its done is not called) |
- *          EINVAL | ENOMEM | ELIMIT (2^24 operations and receives are under way) | ECONTEXT |
- *          EFORKED
+ *          ECANCELED (complete, too: the message that matched was cancelled) | EINVAL | ENOMEM |
+ *          ELIMIT (2^24 operations and receives are under way) | ECONTEXT | EFORKED
  *          | what weft_peer_status returns for [source], if no message from [source] is left
  * Receives do not count against the limit of operations of weft_msg_send. So receives can be posted
  * and can complete while any number of sends, puts and gets of this endpoint are under way.

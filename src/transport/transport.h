@@ -530,8 +530,8 @@ struct wf_transport {
     bool (*is_same)(const struct wf_tpeer *a, const struct wf_tpeer *b);
 
     /* Copy [len] bytes, at most WF_PULL_MAX, from [from] in [tpeer]'s process to [dst]. The copy is
-     * complete when the call returns. The word of [from] is read after the bytes; without a word,
-     * that process keeps the memory valid during the call.
+     * complete when the call returns. The word of [from] is read after the bytes. If [from] has no
+     * word, the owner of the memory does not take it back during the call.
      * Returns OK, EUNREACH (the kernel does not allow it: use messages), EPEER or ECLOSED (the
      * process is gone), ECANCELED (the word has another value: what is at [dst] may be anything),
      * or EPROTO (there is no such memory). */
