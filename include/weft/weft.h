@@ -167,7 +167,8 @@ struct weft_ctx_params {
  *   out     set on success; close it with weft_ctx_close
  * Returns  OK | EINVAL (bad params, variable or key file) | EVERSION | ESYSTEM | ENOMEM
  *          | EFORKED (params name an event queue that the parent process opened)
- * Blocks   no. Several contexts per process are allowed. */
+ * Blocks   no, but with WEFT_NODE=1 and a WEFT_KEY_FILE until the node's service answers, at most
+ *          WEFT_CONNECT_TIMEOUT. Several contexts per process are allowed. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_open(const struct weft_ctx_params *params,
                                                       struct weft_ctx **out);
 
@@ -183,7 +184,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_open(const struct weft_ctx_para
  *        those of a WEFT_KEY_FILE. From a secret of any other length the key is derived (BLAKE2b).
  *        That makes no secret stronger: its bytes have to be random
  * Returns  OK (also if the context uses no network) | EBUSY (already set) | EINVAL (also: shorter
- *          than WEFT_SECRET_MIN) | EFORKED */
+ *          than WEFT_SECRET_MIN) | EFORKED
+ * Blocks   no, but with WEFT_NODE=1 as weft_ctx_open does with a key file. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, const void *key,
                                                          size_t len);
 

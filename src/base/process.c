@@ -177,7 +177,8 @@ uint64_t wf_host_id(void)
     if (!boot || !netns)
         return 0;
     h = hash_add(boot, &netns, sizeof netns);
-    return wf_rand(&h) >> 8;
+    h = wf_rand(&h) >> 8;
+    return h ? h : 1;
 }
 
 uint32_t wf_user_id(void)
@@ -187,7 +188,8 @@ uint32_t wf_user_id(void)
     if (!pidns)
         return 0;
     h = hash_add(hash_add(HASH_FIRST, &pidns, sizeof pidns), &uid, sizeof uid);
-    return (uint32_t)(wf_rand(&h) >> 32);
+    h = wf_rand(&h) >> 32;
+    return h ? (uint32_t)h : 1;
 }
 
 int wf_pidfd_open(int pid)

@@ -196,8 +196,11 @@ static void contact_of(struct weft_ctx *ctx, int i)
 {
     const struct wf_transport *t = wf_transports[i];
     const struct wf_contact *more = t->contact ? t->contact(ctx->tctx[i]) : NULL;
-    if (more)
-        contact_add(&ctx->contact, more);
+    if (!more)
+        return;
+    wf_ctx_lock(ctx);
+    contact_add(&ctx->contact, more);
+    wf_ctx_unlock(ctx);
 }
 
 static enum weft_status transport_open(struct weft_ctx *ctx, int i, struct wf_tctx_params *params)
@@ -260,7 +263,8 @@ enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, const void *key, size_t 
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
         if (ctx->tctx[i] && wf_transports[i]->set_key) {
             status = wf_transports[i]->set_key(ctx->tctx[i], key, len);
-            contact_of(ctx, i); /* a client of the node's service has one only with the key */
+            if (status == WEFT_OK) /* a client of the node's service has one only with the key */
+                contact_of(ctx, i);
         }
     return status;
 }

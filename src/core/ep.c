@@ -321,7 +321,9 @@ enum weft_status weft_ep_address(struct weft_ep *ep, void *buf, size_t *len)
         return WEFT_EINVAL;
     if (!wf_fork_gen_is(ep->fork_gen))
         return wf_fork_gen_error(ep->fork_gen);
+    wf_ctx_lock(ep->ctx);
     n = wf_address_pack(&ep->address, &ep->ctx->contact, bytes);
+    wf_ctx_unlock(ep->ctx);
     return wf_copy_out(buf, len, bytes, n);
 }
 

@@ -80,7 +80,7 @@ def mapped_test():
             ("GASNET_USE_UDREG", "0", "WEFT_MR_CACHE_COUNT", "0"),
             ("GASNET_BARRIER", "amdissem", "WEFT_BARRIER", "leaders"),
             ("GASNET_BARRIER", "RDMADISSEM", "WEFT_BARRIER", None),
-            ("GASNET_SUPERNODE_MAXSIZE", "1", "WEFT_TRANSPORTS", "loop,rdma,tcp")):
+            ("GASNET_SUPERNODE_MAXSIZE", "1", "WEFT_TRANSPORTS", "loop,node,rdma,tcp")):
         have, err = configured({name: text})
         assert have.get(weft) == want and "WARNING" not in err, f"{name}={text}: {have}\n{err}"
 

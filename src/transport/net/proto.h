@@ -161,7 +161,7 @@ _Static_assert(sizeof(struct wf_net_sync) == 32, "wire structure");
 #define WF_NET_AM_MAX 32704u
 /* The longest payload of a request, in bytes: a node's service puts the sender's address before a
  * message, and the message's arguments behind it. */
-#define WF_NET_REQUEST_MAX (WF_NET_AM_MAX + 176u)
+#define WF_NET_REQUEST_MAX (WF_NET_AM_MAX + 128u)
 
 static inline uint32_t wf_net_head_size(unsigned nargs)
 {

@@ -171,7 +171,9 @@ static enum weft_status via_reach(struct wf_tctx *tctx, const struct wf_address 
     struct via_ctx *ctx = VIA_OF(tctx, via_ctx);
     bool same = to->process.host == from->process.host;
     *why = NULL;
-    if (!ctx->attached || !is_open(ctx, from))
+    if (atomic_load_explicit(&ctx->ended, memory_order_acquire))
+        *why = "this process's node service has ended";
+    else if (!ctx->attached || !is_open(ctx, from))
         *why = "this process has no node service: the log says why";
     else if (!contact->node)
         *why = "its process has no node service: WEFT_NODE there, or the log";

@@ -236,6 +236,7 @@ enum weft_status wf_via_arm(struct wf_tep *tep)
         return WEFT_OK;
     wf_sleep_set(&c->submit->sleep_epoch, &c->epoch, true);
     if (!wf_sleep_barrier(ep->ctx->link.membarrier) || wf_node_client_pending(c) || is_probing(c) ||
+        (!c->failed && atomic_load_explicit(&ep->ctx->ended, memory_order_acquire)) ||
         atomic_load_explicit(&ep->ctx->changes, memory_order_acquire) != ep->changes)
         return WEFT_AGAIN;
     return WEFT_OK;

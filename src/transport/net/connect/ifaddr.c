@@ -225,25 +225,43 @@ static void rank_all_by_list(struct candidates *cs, const char *list)
 
 /* ---- choosing ---- */
 
-/* Choose the candidates with the best ranks: one with IPv6, or several with IPv4, since a contact
- * holds no more. Returns the best rank. */
-static unsigned choice_take(struct wf_ifaddr_choice *out, struct candidates *cs)
+/* Find the candidate with the best rank. [family]: 4 or 6, or 0 for both. */
+static struct candidate *best_of(struct candidates *cs, int family)
+{
+    struct candidate *best = NULL;
+    for (size_t i = 0; i < cs->count; i++) {
+        struct candidate *c = &cs->at[i];
+        int has = wf_ipaddr_is_v4(c->addr.ip) ? 4 : 6;
+        if (c->flags && c->rank != RANK_NONE && (!best || c->rank < best->rank) &&
+            (!family || family == has))
+            best = c;
+    }
+    return best;
+}
+
+/* Take the candidates with the best ranks, all of one family. Returns the best rank. */
+static unsigned set_take(struct wf_ifaddr_set *out, struct candidates *cs, int family)
 {
     unsigned first = RANK_NONE;
-    for (out->count = 0; out->count < WF_CONTACT_IPS; out->count++) {
-        struct candidate *best = NULL;
-        for (size_t i = 0; i < cs->count; i++) {
-            struct candidate *c = &cs->at[i];
-            if (c->flags && c->rank != RANK_NONE && (!best || c->rank < best->rank) &&
-                (!out->count || (wf_ipaddr_is_v4(c->addr.ip) && wf_ipaddr_is_v4(out->at[0].ip))))
-                best = c;
-        }
-        if (!best)
-            break;
-        out->at[out->count] = best->addr;
+    struct candidate *best;
+    out->count = 0;
+    while (out->count < WF_CONTACT_IPS && (best = best_of(cs, family))) {
+        out->at[out->count++] = best->addr;
         best->flags = 0;
         first = WF_MIN(first, best->rank);
+        if (!wf_ipaddr_is_v4(best->addr.ip))
+            break;
+        family = 4;
     }
+    return first;
+}
+
+static unsigned choice_take(struct wf_ifaddr_choice *out, struct candidates *cs)
+{
+    unsigned first = set_take(&out->best, cs, 0);
+    out->other.count = 0;
+    if (out->best.count)
+        (void)set_take(&out->other, cs, wf_ipaddr_is_v4(out->best.at[0].ip) ? 6 : 4);
     return first;
 }
 
@@ -288,7 +306,7 @@ enum weft_status wf_ifaddr_choose(struct wf_ifaddr_choice *out, char *note, size
     for (size_t i = 0; i < cs.count; i++)
         addr_append(have, sizeof have, &cs.at[i].addr);
     rank = choice_take(out, &cs);
-    if (out->count) {
+    if (out->best.count) {
         out->why = choice_reason(rank, list);
         return WEFT_OK;
     }
@@ -302,13 +320,16 @@ enum weft_status wf_ifaddr_choose(struct wf_ifaddr_choice *out, char *note, size
 int wf_ifaddr_describe(char *note, size_t room)
 {
     struct wf_ifaddr_choice c;
-    char text[256] = "";
+    char text[256] = "", other[256] = "";
     if (wf_ifaddr_choose(&c, note, room) != WEFT_OK)
         return 0;
-    for (size_t i = 0; i < c.count; i++)
-        addr_append(text, sizeof text, &c.at[i]);
-    snprintf(note, room, "%s (%s)", text, c.why);
-    return (int)c.count;
+    for (size_t i = 0; i < c.best.count; i++)
+        addr_append(text, sizeof text, &c.best.at[i]);
+    for (size_t i = 0; i < c.other.count; i++)
+        addr_append(other, sizeof other, &c.other.at[i]);
+    snprintf(note, room, "%s (%s%s%s)", text, c.why,
+             c.other.count ? "; an address of Weft has no room beside for " : "", other);
+    return (int)c.best.count;
 }
 
 bool wf_ifaddr_can_dial(const uint8_t ip[WF_NET_IP], bool same_host)

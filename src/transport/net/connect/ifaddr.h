@@ -18,13 +18,20 @@ struct wf_ifaddr {
     uint8_t ip[WF_NET_IP];
 };
 
-struct wf_ifaddr_choice {
+/* Addresses of one family, since a contact has room for no more: one IPv6 address, or up to
+ * WF_CONTACT_IPS of IPv4. */
+struct wf_ifaddr_set {
     struct wf_ifaddr at[WF_CONTACT_IPS]; /* the best one first */
     size_t count;
-    const char *why; /* why these were chosen; a literal */
 };
 
-/* Choose at most WF_CONTACT_IPS addresses to listen on, since a contact holds no more.
+struct wf_ifaddr_choice {
+    struct wf_ifaddr_set best;
+    struct wf_ifaddr_set other; /* of the other family, if no address of [best] can be used */
+    const char *why;            /* why these were chosen; a literal */
+};
+
+/* Choose addresses to listen on.
  *   If WEFT_TCP_INTERFACES is set: the addresses that it names, in its order.
  *   Otherwise, of the interfaces that are up and have a carrier: first the default route's source
  *   address, then addresses of other interfaces. A bridge is chosen only if there is no better

@@ -74,7 +74,7 @@ void wf_socket_unlisten(struct wf_listeners *l)
  * bound. An address that cannot be bound is left out (an IPv6 address may still be tentative).
  * Returns false with errno if no address is left, or on EADDRINUSE (another process has the port at
  * one of the addresses), EMFILE or ENFILE. */
-static bool listen_once(const struct wf_ifaddr_choice *c, struct wf_listeners *l)
+static bool listen_once(const struct wf_ifaddr_set *c, struct wf_listeners *l)
 {
     *l = (struct wf_listeners){0};
     for (size_t i = 0; i < c->count; i++) {
@@ -99,16 +99,21 @@ enum weft_status wf_socket_listen(struct wf_listeners *out)
 {
     char note[1024];
     struct wf_ifaddr_choice c;
+    const struct wf_ifaddr_set *set = &c.best;
     enum weft_status status = wf_ifaddr_choose(&c, note, sizeof note);
     if (status != WEFT_OK) {
         wf_error("%s", note);
         return status;
     }
     for (int i = 0; i < PORT_TRIES; i++) {
-        if (listen_once(&c, out))
+        if (listen_once(set, out))
             return WEFT_OK;
-        if (errno != EADDRINUSE)
+        if (errno == EMFILE || errno == ENFILE)
             break;
+        if (errno != EADDRINUSE && (set == &c.other || !c.other.count))
+            break;
+        if (errno != EADDRINUSE)
+            set = &c.other;
     }
     wf_error("cannot listen on any of the addresses: %m%s",
              errno == EMFILE ? " (raise the limit on open files, ulimit -n)" : "");
