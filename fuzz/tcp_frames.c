@@ -153,6 +153,7 @@ static void seed_request(struct stream *s, unsigned i, uint32_t a[16])
         frame(s, WF_NET_REQUEST, WF_CTL_ATOMIC, a, 8, data, 64, 33);
         a[6] = WEFT_DO_SUM | WEFT_KIND_INT16 << 8, a[7] = 5;
         frame(s, WF_NET_REQUEST, WF_CTL_ATOMIC, a, 8, data, 10, 1);
+        frame(s, WF_NET_BULK_REQUEST, WF_CTL_ATOMIC, a, 8, data, 10, 1); /* without data */
         a[6] = WEFT_DO_READ | WEFT_KIND_UINT64 << 8 | 1 << 16, a[7] = 8;
         frame(s, WF_NET_REQUEST, WF_CTL_ATOMIC, a, 8, NULL, 0, 65);
         break;

@@ -85,6 +85,7 @@ WEFT_API size_t weft_atomic_array_max(const struct weft_peer *peer, unsigned ope
  *              alignment, except fetched for regions with WEFT_MR_NIC_ATOMICS: 8 bytes
  *   op         as in weft_put. With WEFT_MR_LOCAL its region contains all three buffers
  * Needs      WEFT_REMOTE_WRITE except for READ, and WEFT_REMOTE_READ if [fetched] is given.
+ *            (Regions with WEFT_MR_NIC_ATOMICS grant both.)
  * Returns    as weft_atomic | EINVAL (also: [count] is 0, an unknown number, a buffer is missing,
  *            an element is not aligned or not within one buffer of the region: then nothing was
  *            changed) | EMSGSIZE ([count] is too large) | ENOSYS (the operation is not defined for

@@ -30,8 +30,13 @@ static unsigned access_of(unsigned operation, bool fetches)
 static enum weft_status check(const struct weft_remote *r, const struct wf_atomics *a,
                               const void *fetched)
 {
-    enum weft_status status = r && r->peer ? wf_atomics_check(a->operation, a->kind) : WEFT_EINVAL;
     unsigned inputs = wf_atomics_inputs(a->operation);
+    enum weft_status status;
+    if (!r || !r->peer)
+        return WEFT_EINVAL;
+    if (!wf_fork_gen_is(r->peer->ep->fork_gen)) /* an endpoint that is closed has no limits */
+        return wf_fork_gen_error(r->peer->ep->fork_gen);
+    status = wf_atomics_check(a->operation, a->kind);
     if (status != WEFT_OK)
         return status;
     if (!a->count || (inputs >= 1 && !a->operands) || (inputs >= 2 && !a->compares) ||
@@ -145,7 +150,8 @@ enum weft_status wf_atomic_array_push(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-/* The atomics of the region are its owner's NIC's. It does one word of 64 bits at a time. */
+/* The atomics of the region are its owner's NIC's. It does one word of 64 bits at a time. The
+ * caller has entered the endpoint. */
 static enum weft_status nic_do(struct weft_remote *r, uint64_t offset, const struct wf_atomics *a,
                                void *fetched, struct weft_op *op)
 {
@@ -183,17 +189,15 @@ enum weft_status weft_atomic_array(struct weft_remote *r, uint64_t offset, unsig
     if (status != WEFT_OK)
         return status;
     if (r->base && !wf_atomics_are_locked(kind)) /* as inlined calls: also inside of a handler */
-        return wf_fork_gen_is(r->peer->ep->fork_gen)
-                   ? wf_op_result(op, mapped_do(r, offset, len, &a, fetched))
-                   : wf_fork_gen_error(r->peer->ep->fork_gen);
-    if (remote->key.flags & WF_KEY_ATOMIC)
-        return nic_do(r, offset, &a, fetched, op);
+        return wf_op_result(op, mapped_do(r, offset, len, &a, fetched));
     status = begin(r, offset, len, access_of(operation, fetched != NULL));
     if (status != WEFT_OK)
         return status;
     status = local_check(r->peer->ep, op, &a, fetched, len);
     if (status != WEFT_OK)
         return wf_ep_left(r->peer->ep, status);
+    if (remote->key.flags & WF_KEY_ATOMIC)
+        return wf_ep_left(r->peer->ep, nic_do(r, offset, &a, fetched, op));
     if (wf_remote_mapped(remote) && !wf_atomics_are_locked(kind))
         status = mapped_do(r, offset, len, &a, fetched);
     else if (wf_path_is_here(remote))
@@ -209,6 +213,7 @@ enum weft_status weft_atomic_array(struct weft_remote *r, uint64_t offset, unsig
 static bool parse(const struct weft_am *am, struct wf_atomics *a, size_t *len, bool *fetches)
 {
     uint32_t what = am->args[WF_REGION_ARGS + 1], count = am->args[WF_REGION_ARGS + 2];
+    unsigned inputs;
     size_t size;
     *a = (struct wf_atomics){.operation = what & 0xff, .kind = what >> 8 & 0xff, .count = count};
     if (what >> 17 || wf_atomics_check(a->operation, a->kind) != WEFT_OK)
@@ -218,10 +223,12 @@ static bool parse(const struct weft_am *am, struct wf_atomics *a, size_t *len, b
         return false;
     *len = count * size;
     *fetches = what >> 16;
+    inputs = wf_atomics_inputs(a->operation);
+    if (am->len != inputs * *len) /* a bulk message has no data, and the length 0 */
+        return false;
     a->operands = am->data;
-    a->compares = (const uint8_t *)am->data + *len;
-    return am->len == wf_atomics_inputs(a->operation) * *len &&
-           (*fetches ? *len < am->reply_max : a->operation != WEFT_DO_READ);
+    a->compares = inputs >= 2 ? (const uint8_t *)am->data + *len : NULL;
+    return *fetches ? *len < am->reply_max : a->operation != WEFT_DO_READ;
 }
 
 enum weft_status wf_atomic_array_serve(const struct weft_am *am, size_t *old_len)

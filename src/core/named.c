@@ -137,7 +137,14 @@ static void resolve(struct wf_remote *r)
     wf_remote_use_nic(r, k->access & WEFT_REMOTE_WRITE ? k->first + k->length : 0);
 }
 
-void wf_named_begin(struct wf_remote *r)
+/* Across a network the generation word never changes. There a part of the key's region that was not
+ * learnt shows that the key may have gone to another region. */
+static bool is_beyond(const struct wf_remote *r, uint64_t offset, uint64_t len, unsigned access)
+{
+    return len && r->pub.peer->caps & WF_CAP_NIC && !wf_named_covers(r, offset, len, access);
+}
+
+void wf_named_begin(struct wf_remote *r, uint64_t offset, uint64_t len, unsigned access)
 {
     struct wf_named *n = r->named;
     if (n->state == WF_NAMED_SILENT && !n->left--)
@@ -145,13 +152,14 @@ void wf_named_begin(struct wf_remote *r)
     if (n->state == WF_NAMED_LEARNT)
         resolve(r);
     if (n->state == WF_NAMED_KNOWN &&
-        __atomic_load_n(r->pub.gen_word, __ATOMIC_ACQUIRE) != r->pub.gen)
+        (__atomic_load_n(r->pub.gen_word, __ATOMIC_ACQUIRE) != r->pub.gen ||
+         is_beyond(r, offset, len, access)))
         wf_named_forget(r);
 }
 
 bool wf_named_asks(const struct wf_remote *r)
 {
-    return r->named && r->named->state == WF_NAMED_UNKNOWN && !wf_path_is_here(r) &&
+    return r->named->state == WF_NAMED_UNKNOWN && !wf_path_is_here(r) &&
            (wf_path_can_pull(r->pub.peer) || r->pub.peer->caps & WF_CAP_NIC);
 }
 

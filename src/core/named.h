@@ -16,7 +16,8 @@
  *    before weft_mr_close returns, and no other memory of the owner ever gets the region's address
  *    for NICs (transport.h, region_open). The operation is then repeated by messages.
  *  - An access outside of the learnt range or rights goes by messages: the key may name a larger
- *    region by now.
+ *    region by now. Within a node the generation shows that. Across a network it does not change,
+ *    so such an access makes this process forget the region, and asks for the raw key.
  *
  * A remote has one of these states:
  *
@@ -31,7 +32,13 @@
  *   LEARNT   an access begins, and the transport has to wait              LEARNT (by messages)
  *   LEARNT   the transport refuses the raw key: closed in the meantime    UNKNOWN
  *   KNOWN    the generation differs, or a NIC refused the remote key      UNKNOWN
+ *   KNOWN    across a network, an access begins outside of the learnt
+ *            range or rights                                              UNKNOWN
  *   SILENT   as many accesses as the pause has begun                      UNKNOWN, a longer pause
+ *
+ * If the owner permits such an access, the raw key in its answer contains the access. If it refuses
+ * the access, the next put or get is a message, too, and asks. That needs no pause: only accesses
+ * that fail cost a message.
  *
  * The owner may close the region, and give the key to another one, between the question and the
  * use of the answer. The answer then has the generation and the remote keys of the closed region,
@@ -72,11 +79,11 @@ struct wf_named {
  */
 enum weft_status wf_named_open(struct wf_remote *r);
 void wf_named_close(struct wf_remote *r);
-/* Called before each put and get of [r] chooses its path. Checks or completes what is known of the
- * region. */
-void wf_named_begin(struct wf_remote *r);
+/* Called before each operation on [r] chooses its path. Checks or completes what is known of the
+ * region. The operation accesses [len] bytes at [offset]; [access] is the rights that it needs. */
+void wf_named_begin(struct wf_remote *r, uint64_t offset, uint64_t len, unsigned access);
 /* Has the next message about [r] to ask for the raw key? The caller calls wf_named_asked once the
- * message is sent. */
+ * message is sent. r->named is not NULL. */
 bool wf_named_asks(const struct wf_remote *r);
 void wf_named_asked(struct wf_remote *r);
 /* The answer to the message that asked for the raw key has come, with [status]. [bytes] is the raw

@@ -34,19 +34,26 @@ struct wf_remote {
     /* the put ring of the peer, once a short put to this region has used it; else
      * wf_put_ring_none */
     struct wf_put_ring *put_ring;
-    struct wf_list closing; /* item of wf_put_ring.closing */
-    uint64_t puts_begun;    /* in that list: the value of wf_put_ring.begun at the close */
-    uint64_t nic_base;      /* the address that NICs use for the region's offset 0 */
+    uint64_t nic_base; /* the address that NICs use for the region's offset 0 */
     /* Short puts may use the put ring if they end at this offset or before. */
     uint64_t ring_end;
     /* what is known of the region of a 64-bit key; NULL: the remote was opened by a raw key */
     struct wf_named *named;
+    struct wf_list closing; /* item of wf_put_ring.closing */
+    uint64_t puts_begun;    /* in that list: the value of wf_put_ring.begun at the close */
     /* Only for a region of this process: the wf_mem_ep_name of the endpoint to which pub.peer
      * leads. */
     uint64_t ep;
     /* a copy of [pub] with the base address, if [pub] hides it (WEFT_MR_LOCAL); else zero */
     struct weft_remote mapped;
 };
+
+/* A short put reads these three (weft_put_slow_). wf_lines_new aligns remotes to 64 bytes. */
+_Static_assert(offsetof(struct wf_remote, put_ring) / 64 ==
+                       offsetof(struct wf_remote, ring_end) / 64 &&
+                   offsetof(struct wf_remote, nic_base) / 64 ==
+                       offsetof(struct wf_remote, ring_end) / 64,
+               "one cache line");
 
 static inline struct wf_remote *wf_remote_of(const struct weft_remote *r)
 {

@@ -27,7 +27,7 @@ enum weft_status wf_rma_begin_message(const struct weft_remote *r, uint64_t offs
     if (status != WEFT_OK)
         return status;
     if (wf_remote_of(r)->named)
-        wf_named_begin(wf_remote_of(r));
+        wf_named_begin(wf_remote_of(r), offset, len, access);
     if (!wf_remote_contains(wf_remote_of(r), offset, len))
         status = WEFT_ERANGE;
     else if ((r->access & access) != access)
@@ -54,6 +54,8 @@ struct wf_req *wf_rma_req_new(struct wf_remote *r, enum wf_req_kind kind, uint64
     struct wf_req *req = wf_req_new(peer->ep, peer, kind, op, true, why);
     if (!req)
         return NULL;
+    /* wf_req_new clears only the first member of the union for certain. */
+    memset(&req->u.rma, 0, sizeof req->u.rma);
     req->len = len;
     req->u.rma.slot = r->key.slot;
     req->u.rma.gen = r->sent;

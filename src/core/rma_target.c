@@ -19,8 +19,8 @@ static void answer_status(const struct weft_am *am, enum weft_status status, uin
 
 /* What the answer to a write says. */
 struct written {
-    uint64_t flags; /* WF_ANSWER_COUNT, WF_ANSWER_ASKED */
-    struct wf_key key;
+    uint64_t flags;     /* WF_ANSWER_COUNT, WF_ANSWER_ASKED */
+    struct wf_key *key; /* room for the raw key, filled only if [has_key] */
     bool has_key;
     bool may_wait; /* the answer may be sent with the next message */
 };
@@ -29,8 +29,8 @@ static void answer_written(const struct weft_am *am, enum weft_status status,
                            const struct written *w)
 {
     uint32_t args[] = {am->args[WF_REGION_ARGS], (uint32_t)status, WF_LO(w->flags), 0};
-    struct wf_am_out out = wf_am_out(WF_CTL_ANSWER, args, WF_ARRAY_LEN(args), &w->key,
-                                     w->has_key ? sizeof w->key : 0, 0);
+    struct wf_am_out out = wf_am_out(WF_CTL_ANSWER, args, WF_ARRAY_LEN(args), w->key,
+                                     w->has_key ? sizeof *w->key : 0, 0);
     out.may_wait = w->may_wait && status == WEFT_OK && !w->has_key;
     wf_ctl_reply_out(am, &out);
 }
@@ -73,7 +73,7 @@ static enum weft_status written(const struct weft_am *am, const struct target *t
     enum weft_status status =
         wf_rma_written(t->region, t->at, n, word & WF_PIECE_COUNTS, &w->flags);
     if (status == WEFT_OK && word & WF_PIECE_ASKS)
-        w->has_key = raw_key(am, t, WF_ASKED_BYTES, &w->key);
+        w->has_key = raw_key(am, t, WF_ASKED_BYTES, w->key);
     return status;
 }
 
@@ -113,7 +113,8 @@ static enum weft_status put_bytes(const struct weft_am *am, const struct target 
 
 void wf_rma_on_put(const struct weft_am *am)
 {
-    struct written w = {.has_key = false};
+    struct wf_key key;
+    struct written w = {.key = &key};
     enum weft_status status;
     struct target t;
     uint32_t n, word;
@@ -165,7 +166,8 @@ void wf_rma_on_take(const struct weft_am *am)
     struct wf_pull_from from;
     struct weft_peer *peer = NULL;
     enum weft_status status = WEFT_ENOMEM;
-    struct written w = {.has_key = false};
+    struct wf_key key;
+    struct written w = {.key = &key};
     struct target t;
     uint32_t n;
     if (!nargs_are(am, TAKE_ARGS))

@@ -539,7 +539,9 @@ struct wf_transport {
                              size_t len);
 
     /* Resolve [key]: set length, gen_word, gen and access of [remote]. Also set its base, except
-     * for memory that is not mapped, such as that of WF_KEY_PRIVATE. Never waits.
+     * for memory that is not mapped, such as that of WF_KEY_PRIVATE. Never waits. The word at
+     * gen_word differs from gen once the region is closed or refreshed, if this process maps the
+     * owner's words (WF_CAP_PULL). Across a network it never changes.
      *   *cookie  NULL at first. The transport stores what remote_unmap needs. NULL after a failure.
      * PENDING means that the peer's process was asked. The caller then waits for [events->mapped]
      * and calls again with the same arguments, or gives up by remote_unmap. */

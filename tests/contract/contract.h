@@ -317,6 +317,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(mr_dmabuf_misuse)                                                                            \
     X(learn_once)                                                                                  \
     X(learn_reused)                                                                                \
+    X(learn_grown)                                                                                 \
     X(learn_between)                                                                               \
     X(learn_refreshed)                                                                             \
     X(learn_kept)                                                                                  \

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <stdlib.h>
+#include <weft/atomic.h>
 #include <weft/cache.h>
 #include <weft/frag.h>
 #include <weft/mr.h>
@@ -70,6 +71,9 @@ static void all_refused(struct all *a)
     REFUSED(weft_remote_close(a->remote));
     REFUSED(weft_put(a->remote, 0, &word, 8, &op));
     REFUSED(weft_get(a->remote, 0, &word, 8, &op));
+    REFUSED(weft_atomic(a->remote, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, NULL, &op));
+    REFUSED(
+        weft_atomic_array(a->remote, 0, WEFT_DO_SUM, WEFT_KIND_UINT64, 1, &word, NULL, NULL, &op));
     REFUSED(weft_mr_close(a->mr));
     REFUSED(weft_mr_key(a->mr, bytes, &len));
     REFUSED(weft_peer_close(a->peer));

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
+#include <weft/atomic.h>
 #include <weft/mr.h>
 
 #include "core/core.h"
@@ -21,13 +22,13 @@ static struct weft_peer *peer;
 static struct weft_remote *remotes[8];
 static unsigned nremotes;
 
-static struct weft_ctx *ctx_new(void)
+static struct weft_ctx *ctx_new(uint32_t mode)
 {
     static const unsigned char key[WEFT_KEY_SIZE] = "of one process, for itself alone";
     struct weft_mr_domain d = WEFT_MR_DOMAIN_INIT;
     struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
     struct weft_ctx *c = NULL;
-    d.mode = WEFT_MR_ALLOCATED;
+    d.mode = WEFT_MR_ALLOCATED | mode;
     params.mr = &d;
     params.flags = WEFT_CTX_NETWORK;
     OK(weft_ctx_open(&params, &c));
@@ -41,7 +42,7 @@ static int both_open(void **state)
     size_t len = sizeof addr;
     (void)state;
     for (int i = 0; i < 2; i++) {
-        ctx[i] = ctx_new();
+        ctx[i] = ctx_new(0);
         OK(weft_ep_open(ctx[i], NULL, &ep[i]));
     }
     OK(weft_ep_address(ep[1], addr, &len));
@@ -323,25 +324,105 @@ static void test_learnt(void **state)
         assert_int_equal(get.status, WEFT_OK);
         OK(weft_path_of(peer, WEFT_OP_GET, r, 8, &path));
         assert_string_equal(path.protocol, "rdma read");
-        /* the owner may have a longer region by now */
-        assert_int_equal(weft_put(r, 60, words, 8, NULL), WEFT_PENDING);
-        assert_int_equal(weft_put(r, UINT64_MAX - 20, words, 8, NULL), WEFT_PENDING);
-        assert_int_equal(counts_now().put, before + 1);
+        assert_int_equal(weft_get(r, 70, words, 0, NULL), WEFT_OK); /* reaches nothing */
+        assert_int_equal(wf_remote_of(r)->named->state, WF_NAMED_KNOWN);
         wf_remote_no_nic(wf_remote_of(r)); /* refused */
+        assert_int_equal(wf_remote_of(r)->named->state, WF_NAMED_UNKNOWN);
     }
-    assert_int_equal(wf_remote_of(r)->named->state, WF_NAMED_UNKNOWN);
     bytes[8] ^= 2; /* its checksum is wrong */
     assert_int_equal(weft_put(r, 8, words, 8, NULL), WEFT_PENDING);
     wf_named_answered(wf_remote_of(r), WEFT_OK, bytes);
     assert_int_equal(wf_remote_of(r)->named->state, WF_NAMED_SILENT);
 }
 
+/* Learns by the answer that the owner would give to a put of 8 bytes at [at], which asks. */
+static void put_asks(struct weft_remote *r, uint64_t at, const struct weft_mr *mr)
+{
+    static uint64_t word;
+    unsigned char bytes[WEFT_KEY_MAX];
+    size_t len = sizeof bytes;
+    uint64_t before = counts_now().put;
+    assert_int_equal(weft_put(r, at, &word, 8, NULL), WEFT_PENDING);
+    assert_int_equal(counts_now().put, before);
+    assert_int_equal(wf_remote_of(r)->named->state, WF_NAMED_ASKED);
+    OK(weft_mr_key(mr, bytes, &len));
+    wf_named_answered(wf_remote_of(r), WEFT_OK, bytes);
+    assert_int_equal(weft_put(r, at, &word, 8, NULL), WEFT_PENDING);
+}
+
+/* Fails when: NICs do what the learnt region does not allow; or the key goes to a longer region, or
+ * to one with more rights, and the owner is not asked for it. */
+static void test_learnt_more(void **state)
+{
+    static uint64_t words[8];
+    struct weft_mr *mr = NULL;
+    struct weft_remote *r;
+    uint64_t before;
+    (void)state;
+    OK(weft_mr_reg(ctx[1], words, 32, RW, 0, 10, 0, &mr, NULL));
+    OK(weft_remote_open_key(peer, 10, &r));
+    before = counts_now().put;
+    put_asks(r, 24, mr);
+    assert_int_equal(counts_now().put, before + 1);
+    OK(weft_mr_close(mr));
+    OK(weft_mr_reg(ctx[1], words, 64, WEFT_REMOTE_READ, 0, 10, 0, &mr, NULL));
+    put_asks(r, 56, mr); /* the raw key does not allow it */
+    assert_int_equal(counts_now().put, before + 1);
+    assert_int_equal(wf_remote_of(r)->named->state, WF_NAMED_ASKED);
+    OK(weft_mr_close(mr));
+    OK(weft_mr_reg(ctx[1], words, 64, RW, 0, 10, 0, &mr, NULL));
+    wf_named_answered(wf_remote_of(r), WEFT_EACCESS, NULL);
+    put_asks(r, 56, mr);
+    assert_int_equal(counts_now().put, before + 2);
+    assert_int_equal(weft_put(r, UINT64_MAX - 20, words, 8, NULL), WEFT_PENDING);
+    assert_int_equal(counts_now().put, before + 2);
+    wf_named_answered(wf_remote_of(r), WEFT_ERANGE, NULL);
+    assert_int_equal(wf_remote_of(r)->named->state, WF_NAMED_UNKNOWN);
+}
+
+/* Fails when: with WEFT_MR_LOCAL the NIC gets an atomic on an array of which a buffer is in no
+ * region that the operation names. */
+static void test_array_local(void **state)
+{
+    static uint64_t words[8] __attribute__((aligned(64))), mine[4], strange;
+    static struct weft_op ops[2]; /* that of the first stays under way */
+    struct weft_ctx *c = ctx_new(WEFT_MR_LOCAL);
+    struct weft_peer *to = NULL;
+    struct weft_remote *r = NULL;
+    struct weft_mr *mr = NULL, *local = NULL;
+    struct weft_ep *e = NULL;
+    unsigned char bytes[WEFT_ADDR_MAX];
+    size_t len = sizeof bytes;
+    (void)state;
+    OK(weft_ep_open(c, NULL, &e));
+    OK(weft_ep_address(ep[1], bytes, &len));
+    OK(weft_peer_open(e, bytes, len, &to));
+    OK(weft_mr_reg(ctx[1], words, sizeof words, RW, 0, 11, WEFT_MR_NIC_ATOMICS, &mr, NULL));
+    OK(weft_mr_reg(c, mine, sizeof mine, WEFT_READ | WEFT_WRITE, 0, 12, 0, &local, NULL));
+    len = WEFT_KEY_MAX;
+    OK(weft_mr_key(mr, bytes, &len));
+    OK(weft_remote_open(to, bytes, len, &r));
+    ops[0].local = ops[1].local = local;
+    for (unsigned i = 0; i < 8; i++) { /* each bit: that buffer is strange */
+        enum weft_status status = weft_atomic_array(
+            r, 8, WEFT_DO_CSWAP, WEFT_KIND_UINT64, 1, i & 1 ? &strange : &mine[0],
+            i & 2 ? &strange : &mine[1], i & 4 ? &strange : &mine[2], &ops[i > 0]);
+        assert_int_equal(status, i ? WEFT_ERANGE : WEFT_PENDING);
+    }
+    assert_int_equal(
+        weft_atomic_array(r, 8, WEFT_DO_READ, WEFT_KIND_UINT64, 1, NULL, NULL, &strange, &ops[1]),
+        WEFT_ERANGE);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys), cmocka_unit_test(test_ways),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_keys),
+                                       cmocka_unit_test(test_ways),
                                        cmocka_unit_test(test_answers_made_up),
                                        cmocka_unit_test(test_short_puts),
-                                       cmocka_unit_test(test_learnt)};
+                                       cmocka_unit_test(test_learnt),
+                                       cmocka_unit_test(test_learnt_more),
+                                       cmocka_unit_test(test_array_local)};
     test_debug("nullnic,handles");
     setenv("WEFT_RDMA_DEVICE", "null0", 1);
     setenv("WEFT_TRANSPORTS", "loop,rdma", 1);
