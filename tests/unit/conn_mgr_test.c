@@ -2097,7 +2097,12 @@ static void test_interfaces(void **state)
 {
     (void)state;
     probe_prints("lo", "lo 127.0.0.1");
-    probe_prints("lo", "(named by WEFT_TCP_INTERFACES)");
+    probe_prints("lo", "(named by WEFT_TCP_INTERFACES");
+    if (!access("/proc/net/if_inet6", R_OK)) { /* there is IPv6, and lo has ::1 */
+        probe_prints("127.0.0.1,::1", "lo 127.0.0.1 (");
+        probe_prints("127.0.0.1,::1", "no room beside for lo ::1)");
+        probe_prints("::1,127.0.0.1", "1: lo ::1 (");
+    }
     probe_prints("lo", "WEFT_OK count ");
     probe_prints("127.0.0.1", "1: lo 127.0.0.1 (");
     probe_prints("127.0.0.0/8", "1: lo 127.0.0.1 (");
