@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the core asks NICs to do: the functions [nic_op] and [put_open] of transport.h. */
+#ifndef WF_TRANSPORT_NIC_OP_H
+#define WF_TRANSPORT_NIC_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <weft/weft.h>
+
+/* A request to the NICs. They copy bytes between this process's memory and a region of the peer, or
+ * the peer's NIC performs an atomic on a word of the region. No code of the peer's process runs. */
+enum wf_nic_op_kind {
+    WF_NIC_OP_PUT,
+    WF_NIC_OP_GET,
+    WF_NIC_OP_ADD, /* ADD and CAS are the only atomics: 8 bytes, never split */
+    WF_NIC_OP_CAS,
+};
+
+struct wf_nic_op {
+    void *local; /* not used by an atomic */
+    size_t len;  /* not 0; 8 for an atomic */
+    /* The address by which the peer's NIC accesses the target. A multiple of 8 for an atomic. */
+    uint64_t remote;
+    uint64_t operand, compare; /* of an atomic, as in weft_atomic */
+    const uint32_t *keys;      /* the region's nic_key */
+    uint32_t id;               /* number that the core chose; nic_op_done gets it back */
+    uint8_t kind;              /* enum wf_nic_op_kind */
+    bool fetches;              /* the caller wants the atomic's old value */
+    bool waits;                /* without a connection, nic_op returns AGAIN, not EUNREACH */
+};
+
+static inline bool wf_nic_op_is_atomic(const struct wf_nic_op *op)
+{
+    return op->kind >= WF_NIC_OP_ADD;
+}
+
+/* How the next short puts to a tpeer begin. The core owns the window, and keeps it until all these
+ * puts have ended. put_open sets the fields, and returns with room > 0. While room > 0, each put
+ * decrements room and calls [put], which starts a put of 1 to len_max bytes from [src] to [remote],
+ * an address as in nic_op. [key] is the region's remote key for the first NIC of the region's
+ * owner. [put] does not fail: if the NIC refuses the put, the connection breaks, and put_lost
+ * reports the put. Afterwards the caller may reuse [src]. Both sides may set room to 0 at any time;
+ * the transport does so when anything else is sent by the same connection, before the last of these
+ * puts is reported, and when the connection breaks. */
+struct wf_put_window {
+    int32_t room;
+    uint32_t nic; /* the peer's NIC: index in nic_key of struct wf_key */
+    size_t len_max;
+    enum weft_status (*put)(struct wf_put_window *window, uint64_t remote, const void *src,
+                            size_t len, uint32_t key); /* returns PENDING */
+    void *link;                                        /* the transport's, for [put] */
+};
+
+#endif
