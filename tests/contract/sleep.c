@@ -124,6 +124,8 @@ void test_sleep_reply(void **state)
         arm_and_rest(p, from);
         assert_true(arrives(p, !from));
         wakes(p, from);
+        for (int i = 0; i < 1000 && by_service() && seen[1] < round; i++)
+            assert_true(arrives(p, from)); /* the service woke it for its request before */
         assert_int_equal(seen[1], round);
     }
 }
