@@ -259,9 +259,9 @@ WEFT_API void weft_sender_set_arg(struct weft_sender *sender, void *arg);
 WEFT_API void *weft_sender_arg(const struct weft_sender *sender);
 
 /* Free [sender]. The program does not use [sender] any more. If its remote endpoint sends again,
- * the messages name another object. Returns  OK | EBUSY (a connection of the sender's endpoint, a
- * message of it, a receive that names it, or a peer for it exists; nothing changed) | EINVAL |
- * ECONTEXT | EFORKED */
+ * the messages name another object.
+ * Returns  OK | EBUSY (a connection of the sender's endpoint, a message of it, a receive that names
+ *          it, or a peer for it exists; nothing changed) | EINVAL | ECONTEXT | EFORKED */
 WEFT_API enum weft_status weft_sender_forget(struct weft_sender *sender);
 
 WEFT_LAYOUT_(sizeof(struct weft_msg_head) == 24);

@@ -319,9 +319,10 @@ weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct w
  * Nothing more is delivered. A handler may not call this. Messages that [ep] has sent still arrive.
  * Through shared memory they stay readable for their receivers. Over a network this call waits
  * until the receivers have taken them. Deferred calls that are still queued end with ECANCELED
- * (weft_ep_defer). Blocks   over a network until all peers have taken what was sent, at most
- * WEFT_PEER_TIMEOUT (10 s; the log says if something was lost). For peers that do not poll, until
- * 200 ms after their kernels have received what was sent. Otherwise the call does not block.
+ * (weft_ep_defer).
+ * Blocks   over a network until all peers have taken what was sent, at most WEFT_PEER_TIMEOUT (10
+ *          s; the log says if something was lost). For peers that do not poll, until 200 ms after
+ *          their kernels have received what was sent. Otherwise the call does not block.
  * Returns  OK | EINVAL (NULL, or a job owns [ep]) | EBUSY (peers or remotes are open, messages are
  *          claimed, detached requests have no reply yet, another thread runs a deferred call, or is
  *          inside weft_ep_defer; nothing changed) | ECONTEXT | EFORKED */
@@ -528,16 +529,19 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const
 /* Close [peer] and its connection. Over a network the connection stays until one of the two
  * endpoints closes, so that sent messages still arrive.
  * Operations by [peer] that are under way end with WEFT_ECANCELED before the call returns: sends,
- * puts, gets, atomics, long messages, flushes, openings of regions, and receives that copy a long
- * message of the remote endpoint. Afterwards nobody uses their memory. A put or atomic that ended
+ * puts, gets, atomics, long messages, flushes, openings of regions, and receives that copy an
+ * offered message by [peer]. Afterwards nobody uses their memory. A receive of a message that comes
+ * in parts goes on until the sender has sent them. A put or atomic that ended
  * so may have been done wholly, in part, or not at all, and its range of the region may contain
  * anything meanwhile. A message is received wholly, or its receive ends with WEFT_ECANCELED, or the
  * receiver never knows of it. To let operations complete, wait for them, or for a flush, first.
  * If NICs move bytes of such an operation, the connection breaks and is made anew; then atomics
  * that other handles of the same endpoint have under way by NICs may end with WEFT_ELOST. Receives
- * that name [peer] complete with WEFT_ECLOSED, except if another handle of the same remote endpoint
- * is open. Returns  OK | EBUSY (a remote of [peer] is open) | EINVAL (also: a job owns [peer]) |
- * ECONTEXT | EFORKED Waits    as weft_msg_cancel; if NICs are stopped, some milliseconds */
+ * that name [peer], and that no message has matched, complete with WEFT_ECLOSED, except if another
+ * handle of the same remote endpoint is open.
+ * Returns  OK | EBUSY (a remote of [peer] is open) | EINVAL (also: a job owns [peer]) | ECONTEXT |
+ *          EFORKED
+ * Waits    as weft_msg_cancel; if NICs are stopped, some milliseconds */
 WEFT_API enum weft_status weft_peer_close(struct weft_peer *peer);
 
 /* Returns OK, or the reason why [peer] is lost. This call returns the reason as soon as peer_down

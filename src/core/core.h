@@ -50,7 +50,8 @@ struct weft_ctx {
     struct wf_tctx *tctx[WF_TRANSPORTS]; /* null: not in use */
     const char *absent[WF_TRANSPORTS];   /* why the transport is not in use: string literals */
     _Atomic unsigned local_ranks;
-    /* constant: this process's network addresses; all zero without a network transport */
+    /* Under the lock: this process's network addresses; all zero without a network transport. Only
+     * the node's service adds something later (weft_ctx_set_key). */
     struct wf_contact contact;
     enum weft_sharing sharing; /* constant; not WEFT_SHARING_DEFAULT */
     uint32_t am_max;           /* constant: longest payload of the endpoints' active messages */

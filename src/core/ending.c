@@ -179,8 +179,22 @@ void wf_ep_end_rest(struct weft_ep *ep)
     wf_list_each_safe(it, nx, &ep->ended)
     {
         struct wf_flow *flow = wf_container_of(it, struct wf_flow, ended);
-        if (flow->put_ring)
+        if (flow->put_ring) {
             wf_put_ring_down(flow->put_ring, WEFT_ECANCELED);
-        wf_peer_free(flow->peer);
+            flow->peer->transport->peer_close(wf_peer_tpeer(flow->peer));
+        } else {
+            wf_peer_free(flow->peer);
+        }
+    }
+}
+
+void wf_ep_end_free(struct weft_ep *ep)
+{
+    wf_list_each_safe(it, nx, &ep->ended)
+    {
+        struct weft_peer *peer = wf_container_of(it, struct wf_flow, ended)->peer;
+        wf_flow_close(peer);
+        if (wf_handle_free(peer))
+            peer->ep = &wf_closed_ep;
     }
 }

@@ -298,6 +298,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     wf_ep_end_rest(ep);
     wf_senders_close(ep);
     teps_close(ep);
+    wf_ep_end_free(ep);
     wf_senders_close(ep); /* frees the senders to which only connections referred */
     wf_deferred_close(ep);
     wf_addr_table_free(&ep->senders.by_address);

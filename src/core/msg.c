@@ -286,13 +286,13 @@ enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op)
     at = (uintptr_t)op->entry_;
     if (op->status != WEFT_PENDING) {
         status = WEFT_OK;
+    } else if (at == WF_MANY_LEFT) {
+        status = WEFT_EBUSY;
     } else if (at & WF_RECV_MARK) {
         struct wf_recv *r = (struct wf_recv *)(at - WF_RECV_MARK);
         if (r->ep != ep || r->op != op)
             return wf_ep_left(ep, WEFT_EINVAL);
         status = posted_cancel(r, WEFT_ECANCELED);
-    } else if (at == WF_MANY_LEFT) {
-        status = WEFT_EBUSY;
     } else {
         struct wf_req *req = op->entry_;
         if (!req || req->ep != ep || req->op != op)

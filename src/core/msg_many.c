@@ -4,10 +4,11 @@
  * not a receive of one message: it has no buffers, so the short way of wf_msg_on_tagged, which
  * needs one buffer, leaves such receives alone without a test of its own.
  *
- *   state      in the matcher   op->entry_      arriving_         ends
- *   takes      yes              the wf_recv     any number        when less than [least] is left,
- * or it is cancelled, or its source or endpoint is gone: as "left" left       no WF_MANY_LEFT not 0
- * when the last message is complete complete   no               NULL            0
+ *   state     in the matcher  op->entry_    arriving_   next
+ *   takes     yes             its wf_recv   any number  left: less than [least] is left, it is
+ *                                                       cancelled, or its source or endpoint ends
+ *   left      no              WF_MANY_LEFT  not 0       complete: the last message is complete
+ *   complete  no              NULL          0           -
  *
  * A message that does not arrive whole has an op of its own, struct part. Its completion is that of
  * the message. Messages may complete in another order than that of their places. */

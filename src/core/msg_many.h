@@ -7,7 +7,7 @@
 
 /* weft_op.entry_ of a receive of many messages that takes no more of them, while some are still
  * arriving. */
-#define WF_MANY_LEFT 2u
+#define WF_MANY_LEFT 3u
 
 /* Is [r] a receive of many messages? It has no buffer of its own in r->mem. */
 static inline bool wf_recv_is_many(const struct wf_recv *r)

@@ -79,9 +79,11 @@ static enum weft_status push_offer(struct wf_req *req)
         WF_HI(word.addr), WF_LO(word.value), WF_HI(word.value)};
     struct wf_offer_range ranges[WEFT_IOV_MAX];
     enum weft_status status;
-    /* If the list of buffers does not fit into the message, the receiver asks for the bytes by
-     * FETCH. */
-    bool fits = req->mem.n * sizeof *ranges <= req->ep->am_max, pushes;
+    /* If the list of buffers does not fit into the message, or there is no memory for a word, the
+     * receiver asks for the bytes by FETCH. */
+    bool fits = req->mem.n * sizeof *ranges <= req->ep->am_max &&
+                (word.addr || !(req->peer->caps & WF_CAP_PULL));
+    bool pushes;
     if (req->u.send.pushes) /* the OFFER is sent, its payload is not */
         return wf_msg_push_payload(req);
     pushes = wf_msg_pushes(req);
@@ -136,8 +138,8 @@ static enum weft_status push_eager(struct wf_req *req)
  *   an offer; the payload is in     waits for the payload         STOP, a PIECE without bytes; what
  *     the transport, or follows                                     the transport has not sent is
  *                                                                   lost (wf_bulk_hold)
- *   an offer, otherwise             reads the memory by itself    nothing: it finds the word
- * changed sends FETCH                   the answer ECANCELED
+ *   an offer, otherwise             reads the memory by itself    nothing: the word has changed
+ *                                   or sends FETCH                the answer ECANCELED
  *
  * A request of the kind STOP keeps the id of the send until the message is sent. So later answers
  * to the offer find no operation, and no other one. */

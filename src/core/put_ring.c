@@ -64,6 +64,8 @@ void wf_put_ring_done(void *owner, struct wf_tpeer *tpeer, uint32_t n)
     struct wf_put_ring *p = flow->put_ring;
     struct wf_put *put = p->oldest;
     const uint64_t done = p->lost + n;
+    if (__builtin_expect(wf_put_ring_is_idle(p), 0)) /* the endpoint closes: wf_put_ring_down */
+        return;
     wf_ep_count(owner, WF_STAT_PUT_NIC, n);
     wf_ep_count(owner, WF_STAT_NIC_INLINE, n);
     p->lost = done;
@@ -96,6 +98,8 @@ void wf_put_ring_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refu
     struct wf_flow *flow = wf_container_of(tpeer, struct weft_peer, tpeer)->flow;
     struct wf_put_ring *p = flow->put_ring;
     (void)owner;
+    if (wf_put_ring_is_idle(p)) /* as above */
+        return;
     /* If the peer's NIC refused the region's key, the put is repeated by messages, and the owner's
      * answer contains the reason. */
     if (refused)

@@ -391,7 +391,7 @@ static void test_array_local(void **state)
     struct weft_remote *r = NULL;
     struct weft_mr *mr = NULL, *local = NULL;
     struct weft_ep *e = NULL;
-    unsigned char bytes[WEFT_ADDR_MAX];
+    unsigned char bytes[WEFT_KEY_MAX];
     size_t len = sizeof bytes;
     (void)state;
     OK(weft_ep_open(c, NULL, &e));
@@ -399,7 +399,7 @@ static void test_array_local(void **state)
     OK(weft_peer_open(e, bytes, len, &to));
     OK(weft_mr_reg(ctx[1], words, sizeof words, RW, 0, 11, WEFT_MR_NIC_ATOMICS, &mr, NULL));
     OK(weft_mr_reg(c, mine, sizeof mine, WEFT_READ | WEFT_WRITE, 0, 12, 0, &local, NULL));
-    len = WEFT_KEY_MAX;
+    len = sizeof bytes;
     OK(weft_mr_key(mr, bytes, &len));
     OK(weft_remote_open(to, bytes, len, &r));
     ops[0].local = ops[1].local = local;
