@@ -25,7 +25,7 @@ int main(void)
     if (weft_ctx_open(NULL, &ctx) || weft_ep_open(ctx, NULL, &ep) ||
         weft_ep_address(ep, address, &len))
         return 2;
-    memcpy(token, address + 40, sizeof token);
+    memcpy(token, address + 16, sizeof token);
     for (int i = 0; i < 2; i++)
         snprintf(half[i], sizeof half[i], "%016" PRIx64, token[i]);
     f = fopen("/proc/net/unix", "re");
