@@ -4,32 +4,28 @@
  * one after the other; the medians of 15 turns. Over shared memory, or what WEFT_TRANSPORTS says.
  */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 #include <weft/mr.h>
+
+#include "common.h"
 
 #define TURNS 15
 #define KEY 7
 
 struct shared {
-    _Atomic int ready, over;
+    _Atomic int over;
     size_t addr_len, key_len;
     unsigned char addr[WEFT_ADDR_MAX], key[WEFT_KEY_MAX];
 };
 
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        enum weft_status s_ = (call);                                                              \
-        if (s_ != WEFT_OK) {                                                                       \
-            fprintf(stderr, "key64: %s: %s\n", #call, weft_status_text(s_));                       \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#define MUST(call) CHECK((call) == WEFT_OK)
 
 static void context_open(struct weft_ctx **ctx, struct weft_ep **ep)
 {
@@ -46,12 +42,13 @@ static void context_open(struct weft_ctx **ctx, struct weft_ep **ep)
     MUST(weft_ep_open(*ctx, NULL, ep));
 }
 
-static int owner(struct shared *s)
+static void owner(struct shared *s, int ready)
 {
     static unsigned char memory[4096] __attribute__((aligned(4096)));
     struct weft_ctx *ctx;
     struct weft_ep *ep;
     struct weft_mr *mr;
+    CHECK(!prctl(PR_SET_PDEATHSIG, SIGKILL));
     context_open(&ctx, &ep);
     MUST(weft_mr_reg(ctx, memory, sizeof memory, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, 0, KEY, 0,
                      &mr, NULL));
@@ -59,23 +56,16 @@ static int owner(struct shared *s)
     s->key_len = sizeof s->key;
     MUST(weft_ep_address(ep, s->addr, &s->addr_len));
     MUST(weft_mr_key(mr, s->key, &s->key_len));
-    atomic_store(&s->ready, 1);
+    CHECK(write(ready, "", 1) == 1);
     while (!atomic_load_explicit(&s->over, memory_order_relaxed))
         (void)weft_ep_poll(ep);
     _exit(0);
 }
 
-static double now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
-}
-
 /* Nanoseconds an operation. */
 static double turn(struct weft_ep *ep, struct weft_remote *r, int put, long count)
 {
-    double begin = now_ns();
+    uint64_t begin = now_ns();
     uint64_t word = 0;
     for (long i = 0; i < count; i++) {
         struct weft_op op = {0};
@@ -85,13 +75,7 @@ static double turn(struct weft_ep *ep, struct weft_remote *r, int put, long coun
             (void)weft_ep_poll(ep);
         MUST(s);
     }
-    return (now_ns() - begin) / (double)count;
-}
-
-static int smaller(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
+    return (double)(now_ns() - begin) / (double)count;
 }
 
 static void measure(struct weft_ep *ep, struct weft_remote *const rs[2], int put, long count)
@@ -103,7 +87,7 @@ static void measure(struct weft_ep *ep, struct weft_remote *const rs[2], int put
         for (int i = 0; i < 2; i++)
             ns[i][t] = turn(ep, rs[i], put, count);
     for (int i = 0; i < 2; i++)
-        qsort(ns[i], TURNS, sizeof ns[i][0], smaller);
+        qsort(ns[i], TURNS, sizeof ns[i][0], ascending);
     printf("%s: raw key %.0f ns, 64-bit key %.0f ns, ratio %.3f\n", put ? "put_lat" : "get_lat",
            ns[0][TURNS / 2], ns[1][TURNS / 2], ns[1][TURNS / 2] / ns[0][TURNS / 2]);
 }
@@ -117,13 +101,15 @@ int main(int argc, char **argv)
     struct weft_peer *peer;
     struct weft_ctx *ctx;
     struct weft_ep *ep;
-    if (s == MAP_FAILED || count < 1)
-        return 1;
-    if (!fork())
-        return owner(s);
+    pid_t child;
+    int ready[2];
+    char byte;
+    CHECK(s != MAP_FAILED && count >= 1 && !pipe(ready) && (child = fork()) >= 0);
+    if (!child)
+        owner(s, ready[1]);
+    close(ready[1]);
     context_open(&ctx, &ep);
-    while (!atomic_load(&s->ready))
-        usleep(1000);
+    CHECK(read(ready[0], &byte, 1) == 1); /* fails when the owner has ended */
     MUST(weft_peer_open(ep, s->addr, s->addr_len, &peer));
     MUST(weft_remote_open(peer, s->key, s->key_len, &rs[0]));
     MUST(weft_remote_open_key(peer, KEY, &rs[1]));

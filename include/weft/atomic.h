@@ -33,7 +33,7 @@ enum weft_kind {
     WEFT_KIND_UINT128 = 15,
 };
 
-/* What is done to each element x of the region, with the operand v and the comparand c of the same
+/* Operations on each element x of the region, with the operand v and the comparand c of the same
  * index. The values are those of libfabric's enum fi_op. Integers wrap around. Logical results are
  * 1 or 0. Bitwise operations and MSWAP need integers; MIN, MAX and the comparisons other than CSWAP
  * and CSWAP_NE need a kind that is not complex. */

@@ -498,6 +498,8 @@ enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
                              const struct wf_contact *contact, const struct wf_transport *by,
                              struct weft_peer **out);
 void wf_peer_free(struct weft_peer *peer);
+/* The second half of wf_peer_free, after the transport's peer_close. */
+void wf_peer_free_memory(struct weft_peer *peer);
 
 /* Copy [n] bytes from [from] to [buf], the buffer of a public call. On entry *len is the size of
  * [buf]. On return *len is [n], even if [buf] is too small. */

@@ -192,9 +192,6 @@ void wf_ep_end_free(struct weft_ep *ep)
 {
     wf_list_each_safe(it, nx, &ep->ended)
     {
-        struct weft_peer *peer = wf_container_of(it, struct wf_flow, ended)->peer;
-        wf_flow_close(peer);
-        if (wf_handle_free(peer))
-            peer->ep = &wf_closed_ep;
+        wf_peer_free_memory(wf_container_of(it, struct wf_flow, ended)->peer);
     }
 }

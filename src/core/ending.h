@@ -17,7 +17,7 @@ void wf_ended_sweep(struct weft_ep *ep);
 /* End the receives of [ep], which the program closes, with ECANCELED, and send what their senders
  * wait for, if there is room. */
 void wf_ep_end(struct weft_ep *ep);
-/* Free what is left of all operations, and the closed peers but for the memory of those that have a
+/* Free the remaining requests, and the closed peers but for the memory of those that have a
  * ring of short puts: a transport may write to the ring's window, and report its puts, until its
  * endpoint is closed. The next step is to close the transports' endpoints. */
 void wf_ep_end_rest(struct weft_ep *ep);

@@ -67,7 +67,7 @@ enum wf_named_state {
     WF_NAMED_SILENT,
 };
 
-/* Of a remote that was opened by a key of 64 bits: what is known of its region. */
+/* A remote that was opened by a key of 64 bits: knowledge of its region. */
 struct wf_named {
     enum wf_named_state state;
     uint32_t pause;    /* accesses in the state SILENT */
@@ -79,7 +79,7 @@ struct wf_named {
  */
 enum weft_status wf_named_open(struct wf_remote *r);
 void wf_named_close(struct wf_remote *r);
-/* Called before each operation on [r] chooses its path. Checks or completes what is known of the
+/* Called before each operation on [r] chooses its path. Checks or completes the knowledge of the
  * region. The operation accesses [len] bytes at [offset]; [access] is the rights that it needs. */
 void wf_named_begin(struct wf_remote *r, uint64_t offset, uint64_t len, unsigned access);
 /* Has the next message about [r] to ask for the raw key? The caller calls wf_named_asked once the

@@ -80,8 +80,13 @@ enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
 
 void wf_peer_free(struct weft_peer *peer)
 {
-    wf_flow_close(peer);
     peer->transport->peer_close(wf_peer_tpeer(peer));
+    wf_peer_free_memory(peer);
+}
+
+void wf_peer_free_memory(struct weft_peer *peer)
+{
+    wf_flow_close(peer);
     if (wf_handle_free(peer))
         peer->ep = &wf_closed_ep;
 }

@@ -37,7 +37,7 @@ struct wf_remote {
     uint64_t nic_base; /* the address that NICs use for the region's offset 0 */
     /* Short puts may use the put ring if they end at this offset or before. */
     uint64_t ring_end;
-    /* what is known of the region of a 64-bit key; NULL: the remote was opened by a raw key */
+    /* knowledge of the region of a 64-bit key; NULL: the remote was opened by a raw key */
     struct wf_named *named;
     struct wf_list closing; /* item of wf_put_ring.closing */
     uint64_t puts_begun;    /* in that list: the value of wf_put_ring.begun at the close */

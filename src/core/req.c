@@ -32,6 +32,9 @@ void wf_reqs_init(struct weft_ep *ep)
 void wf_reqs_fini(struct weft_ep *ep)
 {
     struct wf_req_table *t = &ep->reqs;
+    for (uint32_t i = 0; i < t->created; i++)
+        if (t->by_index[i]->lent)
+            wf_pull_word_free(t->by_index[i]->lent);
     for (uint32_t i = 0; i < t->created; i += CHUNK)
         free(t->by_index[i]); /* the chunk begins there */
     free(t->by_index);
@@ -78,7 +81,8 @@ struct wf_req *wf_req_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_re
         return NULL;
     req = wf_container_of(wf_list_pop(&t->free), struct wf_req, queued);
     id = req->id;
-    *req = (struct wf_req){.ep = ep, .op = op, .id = id, .kind = (uint8_t)kind, .bounded = bounded};
+    *req = (struct wf_req){
+        .ep = ep, .op = op, .id = id, .kind = (uint8_t)kind, .bounded = bounded, .lent = req->lent};
     wf_list_init(&req->issued);
     wf_list_init(&req->queued);
     wf_list_init(&req->on_loss);
@@ -126,8 +130,7 @@ void wf_req_free(struct wf_req *req)
     req->peer = NULL;
     req->kind = WF_REQ_FREE;
     if (req->lent)
-        wf_pull_release(req->lent);
-    req->lent = NULL;
+        wf_pull_end(req->lent);
     req->id += NEXT_USE; /* an old id does not find the next operation at this index */
     t->used--;
     t->bounded -= req->bounded;

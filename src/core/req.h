@@ -116,7 +116,8 @@ struct wf_req {
     /* bytes sent or asked for so far, or that have arrived (PARTS); bytes that were stored in [mem]
      * so far (COPY, PARTS) */
     uint64_t sent, copied;
-    /* Not NULL: the word with which a peer may read [mem] by itself (wf_req_lend). */
+    /* The word by which a peer may read [mem] by itself (wf_req_lend); its value is 0 if none may.
+     * NULL at first. It stays with the request's place in the table. */
     uint64_t *lent;
     union {
         struct {
@@ -237,15 +238,17 @@ static inline struct wf_pull_word wf_req_lend(struct wf_req *req, bool can_pull)
 {
     if (!can_pull)
         return (struct wf_pull_word){0, 0};
-    if (!req->lent && !(req->lent = wf_pull_lend()))
+    if (!req->lent && !(req->lent = wf_pull_word_new()))
         return (struct wf_pull_word){0, 0};
+    if (!*req->lent)
+        wf_pull_lend(req->lent);
     return (struct wf_pull_word){(uint64_t)(uintptr_t)req->lent, *req->lent};
 }
 /* The peer may have more to read. After the call it does not take other bytes for those of [req],
  * and no thread of this process reads them. */
 static inline void wf_req_take_back(struct wf_req *req)
 {
-    if (req->lent)
+    if (req->lent && *req->lent)
         wf_pull_take_back(req->lent);
 }
 /* Free a request that was never started, or that is over. */

@@ -10,7 +10,7 @@
 
 #define ELEMENT_MAX 16
 
-/* ---- what is defined ---- */
+/* ---- kinds and operations ---- */
 
 size_t wf_atomics_size(unsigned kind)
 {

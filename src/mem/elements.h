@@ -14,7 +14,7 @@ struct wf_atomics {
     unsigned operation; /* enum weft_do */
     unsigned kind;      /* enum weft_kind */
     size_t count;
-    /* [count] elements each, of any alignment; NULL where wf_atomics_inputs says that they are not
+    /* [count] elements each, of any alignment; NULL if wf_atomics_inputs returns that they are not
      * used */
     const void *operands, *compares;
 };

@@ -76,7 +76,7 @@ static struct desk_ring *ring_find(const struct desk_client *client, uint16_t ep
     return NULL;
 }
 
-/* What is wrong with RING, or NULL. */
+/* Returns a sentence that says why RING is refused, or NULL if it is not. */
 static const char *ring_wrong(const struct node_desk *desk, const struct desk_client *client,
                               const struct wf_node_ring *r, const int *fds)
 {

@@ -149,8 +149,9 @@ static int turn(struct node_work *work)
     return n + wf_node_others_poll(work);
 }
 
-/* Clients ring the bell once for each time that the page says that this thread sleeps. The bell is
- * watched edge-triggered, so that nothing has to be read from a descriptor that clients have. */
+/* Clients ring the bell once for each time that this thread marks itself as sleeping in the page.
+ * The bell is watched edge-triggered, so that nothing has to be read from a descriptor that clients
+ * have. */
 static void sleep_until_event(struct node_work *work)
 {
     struct epoll_event ev[8];

@@ -137,7 +137,7 @@ void wf_node_others_close(struct node_work *work, uint32_t close_ms);
  * Returns OK | ELIMIT | ENOMEM | EPEER (it was lost) */
 enum weft_status wf_node_other_find(struct node_work *work, const struct wf_address *address,
                                     const struct wf_contact *contact, uint32_t *word);
-/* Receive from other services, and send what is due. Returns the number of events. */
+/* Receive from other services, and send frames that are due. Returns the number of events. */
 int wf_node_others_poll(struct node_work *work);
 /* node_mover_ops.send and .has_room. */
 enum weft_status wf_node_other_send(void *owner, uint16_t word, unsigned lane, unsigned kind,

@@ -50,7 +50,7 @@ void wf_pull_begin(void)
 
 /* ---- words ---- */
 
-static struct word *word_new(void)
+uint64_t *wf_pull_word_new(void)
 {
     struct word *w;
     pthread_mutex_lock(&words_lock);
@@ -62,29 +62,30 @@ static struct word *word_new(void)
     w = words;
     words = w ? w->next : NULL;
     pthread_mutex_unlock(&words_lock);
-    return w;
+    return w ? &w->value : NULL;
 }
 
-uint64_t *wf_pull_lend(void)
-{
-    static _Atomic uint64_t count;
-    struct word *w = word_new();
-    uint64_t n = atomic_fetch_add_explicit(&count, 1, memory_order_relaxed) + 1;
-    if (!w)
-        return NULL;
-    /* The factor is odd, so no two products are equal. */
-    __atomic_store_n(&w->value, n * UINT64_C(0x9e3779b97f4a7c15), __ATOMIC_RELAXED);
-    return &w->value;
-}
-
-void wf_pull_release(uint64_t *word)
+void wf_pull_word_free(uint64_t *word)
 {
     struct word *w = (struct word *)word;
-    __atomic_store_n(&w->value, 0, __ATOMIC_RELAXED);
+    wf_pull_end(word);
     pthread_mutex_lock(&words_lock);
     w->next = words;
     words = w;
     pthread_mutex_unlock(&words_lock);
+}
+
+void wf_pull_lend(uint64_t *word)
+{
+    static _Atomic uint64_t count;
+    uint64_t n = atomic_fetch_add_explicit(&count, 1, memory_order_relaxed) + 1;
+    /* The factor is odd, so no two products are equal. */
+    __atomic_store_n(word, n * UINT64_C(0x9e3779b97f4a7c15), __ATOMIC_RELAXED);
+}
+
+void wf_pull_end(uint64_t *word)
+{
+    __atomic_store_n(word, 0, __ATOMIC_RELAXED);
 }
 
 /* Another process reads the bytes, then the word (shm/pull.c). It must not find the old word after

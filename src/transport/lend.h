@@ -24,12 +24,15 @@ struct wf_pull_from {
 /* Called before other functions of this file, when a context opens. Any thread that holds no lock;
  * repeated calls change nothing. */
 void wf_pull_begin(void);
-/* Returns a word of this process, or NULL without memory. Its value is not 0, unique, and unlike
- * other numbers of the process. Its address is one of a word for as long as the process lives, so
- * reading it late finds another value. Any thread. */
-uint64_t *wf_pull_lend(void);
-/* Give back a word whose bytes nobody copies any more. */
-void wf_pull_release(uint64_t *word);
+/* Make a word of this process, whose value is 0. Its address is one of a word for as long as the
+ * process lives, also after wf_pull_word_free. Returns NULL without memory. Any thread. */
+uint64_t *wf_pull_word_new(void);
+void wf_pull_word_free(uint64_t *word);
+/* Give [word] a value that is not 0, unique, and unlike other numbers of the process. So a late
+ * reader, which expects an earlier value, does not find it. */
+void wf_pull_lend(uint64_t *word);
+/* The opposite, when nobody copies the bytes any more. */
+void wf_pull_end(uint64_t *word);
 /* Change [word]. When the call returns, no endpoint of this process copies its bytes, and another
  * process that copies them finds the change. */
 void wf_pull_take_back(uint64_t *word);

@@ -239,7 +239,7 @@ void test_array_edges(void **state)
     }
 }
 
-/* Fails when: what is not defined is done, or a wrong call has another status. */
+/* Fails when: an operation that is not defined is done, or a wrong call has another status. */
 void test_array_refused(void **state)
 {
     struct pair *p = *state;

@@ -17,6 +17,7 @@
 #include <weft/mr.h>
 
 #include "contract/support.h"
+#include "must.h"
 
 #define KEY 7
 #define WORDS 600 /* 4,800 bytes: two pages, and more than one message */
@@ -31,15 +32,6 @@ struct shared {
     unsigned char addr[WEFT_ADDR_MAX];
 };
 
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        enum weft_status s_ = (call);                                                              \
-        if (s_ != WEFT_OK) {                                                                       \
-            fprintf(stderr, "%s: %s\n", #call, weft_status_text(s_));                              \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
 static void context_open(struct weft_ctx **ctx, struct weft_ep **ep)
 {
     const char *transports = getenv("WEFT_TRANSPORTS");
@@ -53,17 +45,6 @@ static void context_open(struct weft_ctx **ctx, struct weft_ep **ep)
     if (network)
         MUST(weft_ctx_set_key(*ctx, "0123456789abcdef0123456789abcdef", WEFT_KEY_SIZE));
     MUST(weft_ep_open(*ctx, NULL, ep));
-}
-
-static void poll_or_end(struct weft_ep *ep, uint64_t until)
-{
-    int n = weft_ep_poll(ep);
-    if (n < 0 || test_now_ns() > until) {
-        fprintf(stderr, "%s\n", n < 0 ? weft_status_text((enum weft_status)n) : "hangs");
-        exit(1);
-    }
-    if (!n)
-        sched_yield();
 }
 
 static void fill(uint64_t *words, uint64_t value)

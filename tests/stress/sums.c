@@ -19,6 +19,7 @@
 #include <weft/atomic.h>
 
 #include "contract/support.h"
+#include "must.h"
 
 #define PEERS 3
 #define ROW 64 /* bytes of the elements of one kind */
@@ -37,26 +38,6 @@ struct shared {
     size_t addr_len, key_len;
     unsigned char addr[WEFT_ADDR_MAX], key[WEFT_KEY_MAX];
 };
-
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        enum weft_status s_ = (call);                                                              \
-        if (s_ != WEFT_OK) {                                                                       \
-            fprintf(stderr, "%s: %s\n", #call, weft_status_text(s_));                              \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
-static void poll_or_end(struct weft_ep *ep, uint64_t until)
-{
-    int n = weft_ep_poll(ep);
-    if (n < 0 || test_now_ns() > until) {
-        fprintf(stderr, "%s\n", n < 0 ? weft_status_text((enum weft_status)n) : "hangs");
-        exit(1);
-    }
-    if (!n)
-        sched_yield();
-}
 
 /* An array of ones. */
 static void ones(unsigned char *at, unsigned row)

@@ -192,8 +192,8 @@ void wf_node_client_reattach(struct node_client *c, const struct wf_node_page *p
 /* Do what is due at [now_ns] and deliver at most [budget] messages. Returns the number of events;
  * room after a send that returned AGAIN is an event. */
 int wf_node_client_poll(struct node_client *c, uint64_t now_ns, int budget);
-/* The same without delivering: send what is due, and learn what was acknowledged. Returns true if
- * messages are left that were not acknowledged. For an endpoint that closes. */
+/* The same without delivering: send entries that are due, and take acknowledgements. Returns true
+ * if messages are left that were not acknowledged. For an endpoint that closes. */
 bool wf_node_client_drain(struct node_client *c, uint64_t now_ns);
 /* Read the bell, and look at what its bits stand for. Returns the number of events. */
 int wf_node_bell_read(struct node_client *c);
