@@ -27,7 +27,8 @@ struct shared {
     _Atomic uint64_t begun;     /* number of the newest region, before it exists */
     _Atomic uint64_t announced; /* number of the newest region that can be read */
     _Atomic uint64_t reads;
-    _Atomic uint32_t ready, over;
+    _Atomic uint32_t ready, done; /* the owner begins; it needs no more reads */
+    _Atomic uint32_t over;
     size_t addr_len;
     unsigned char addr[WEFT_ADDR_MAX];
 };
@@ -86,6 +87,7 @@ static int owner(struct shared *s, uint64_t count, uint64_t seed)
         if (test_rand(&seed) % 4 == 0)
             pause_between(s, ep, &seed);
     }
+    atomic_store(&s->done, 1);
     for (uint64_t until = test_now_ns() + TEST_LIMIT_NS; atomic_load(&s->over) < 1;)
         poll_or_end(ep, until);
     atomic_store(&s->over, 2);
@@ -128,8 +130,9 @@ static void reader(struct shared *s, uint64_t count, uint64_t seed)
         poll_or_end(ep, until);
     MUST(weft_peer_open(ep, s->addr, s->addr_len, &peer));
     MUST(weft_remote_open_key(peer, KEY, &r));
-    for (uint64_t last = 0; last < count || reads < 10;) {
+    while (!atomic_load(&s->done) || reads < 10) {
         struct weft_op op = {0};
+        uint64_t last;
         size_t n = test_rand(&seed) % 8 ? 8 : WORDS;
         enum weft_status status;
         last = atomic_load(&s->announced);
