@@ -101,7 +101,7 @@ int main(int argc, char **argv)
     struct weft_peer *peer;
     struct weft_ctx *ctx;
     struct weft_ep *ep;
-    pid_t child;
+    pid_t child = -1;
     int ready[2];
     char byte;
     CHECK(s != MAP_FAILED && count >= 1 && !pipe(ready) && (child = fork()) >= 0);
