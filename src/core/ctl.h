@@ -109,10 +109,10 @@ static inline enum weft_status wf_ctl_request_any(struct weft_peer *peer, enum w
                                                   const uint32_t *args, unsigned nargs,
                                                   size_t reply_max)
 {
-    struct wf_order none = {0, 0};
+    struct wf_order any = {WF_LANE_LEAST, 0};
     if (!peer->transport->request_after)
         return wf_ctl_request(peer, handler, args, nargs, NULL, 0, reply_max);
-    return peer->transport->request_after(wf_peer_tpeer(peer), &none, WF_AM_WHAT(handler, nargs),
+    return peer->transport->request_after(wf_peer_tpeer(peer), &any, WF_AM_WHAT(handler, nargs),
                                           args, NULL, 0, reply_max);
 }
 

@@ -170,15 +170,18 @@ struct wf_bulk {
  * message must follow, and stores the name of the new message. If lane is 0, the order names no
  * message. */
 struct wf_order {
-    uint32_t lane; /* one more than its index, or WF_LANE_ORDERED */
+    uint32_t lane; /* one more than its index, or one of those below */
     uint32_t number;
 };
 #define WF_LANES_MAX 16
 /* The lane of an order that names all messages that request_ordered has sent to the peer. A message
  * that request_bulk sends behind them leaves at once, if the transport has room. */
 #define WF_LANE_ORDERED UINT32_MAX
+/* Names no message, but the lane on which the fewest bytes of replies are due. Requests that wait
+ * for each other's replies stay on one lane, and others spread over all. */
+#define WF_LANE_LEAST (WF_LANE_ORDERED - 1)
 /* Names no message, but the lane [k] < WF_LANES_MAX, which delivers its messages in their order. */
-#define WF_LANE_FIXED(k) (UINT32_MAX - WF_LANES_MAX + (k))
+#define WF_LANE_FIXED(k) (WF_LANE_LEAST - WF_LANES_MAX + (k))
 
 /* The arguments of a message to WF_AM_TAGGED. */
 struct wf_tagged_args {

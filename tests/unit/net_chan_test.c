@@ -658,6 +658,46 @@ static void test_named_lane(void **state)
     free(tpeer);
 }
 
+/* Returns the lane that a request for a reply of [reply_max] bytes takes by WF_LANE_LEAST. */
+static unsigned least_lane(struct wf_tpeer *tpeer, size_t reply_max)
+{
+    struct wf_order order = {.lane = WF_LANE_LEAST};
+    assert_int_equal(wf_tcp_transport.request_after(tpeer, &order, WEFT_AM_USER_HANDLERS, NULL, "x",
+                                                    1, reply_max),
+                     WEFT_OK);
+    return order.lane - 1;
+}
+
+/* Fails when: requests that wait for each other's replies change lanes, as each poll then reads all
+ * lanes; or requests that do not wait stay on the lane where most bytes are due. */
+static void test_least_lane(void **state)
+{
+    enum { ROOM = 100 };
+    struct wf_net_frame reply = {.kind = WF_NET_REPLY, .handler = 4, .room = ROOM};
+    struct bench *b = *state;
+    struct wf_tpeer *tpeer = peer_of_other(b);
+    int fd[2] = {connect_lane(b, 0, 1), connect_lane(b, 1, 1)};
+    for (int i = 0; i < 2; i++)
+        say_sync(b, fd[i], 0);
+    poll_once(b);
+    for (unsigned i = 0; i < 10; i++) {
+        assert_int_equal(least_lane(tpeer, ROOM), 0);
+        say(fd[0], &reply, sizeof reply);
+        poll_once(b);
+    }
+    for (unsigned i = 0; i < 10; i++)
+        assert_int_equal(least_lane(tpeer, ROOM), i % 2);
+    for (unsigned i = 0; i < 5; i++)
+        say(fd[1], &reply, sizeof reply);
+    poll_once(b);
+    for (unsigned i = 0; i < 5; i++)
+        assert_int_equal(least_lane(tpeer, ROOM), 1);
+    for (int i = 0; i < 2; i++)
+        close(fd[i]);
+    wf_tcp_transport.peer_close(tpeer);
+    free(tpeer);
+}
+
 /* Send numbered messages of 100 bytes from [first] on, at most [most]. Returns how many had room.
  */
 static uint32_t numbers_send(struct wf_tpeer *tpeer, uint32_t first, uint32_t most)
@@ -1133,6 +1173,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_look_ends, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_room_returns, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_named_lane, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_least_lane, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_replies_ride, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_ring_grows, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_altered, bench_open, bench_close),

@@ -71,9 +71,11 @@
  * Order. Control requests without bulk take lane 0, so they stay in order. Other messages without
  * bulk take lane 0, too, until its ring holds SMALL_BACKLOG bytes or it has unsent payload of a
  * bulk frame; then they take the channel whose ring holds the fewest bytes. A bulk frame takes the
- * channel with the fewest unacknowledged bulk frames. Two exceptions: a bulk request behind the
- * control requests (WF_LANE_ORDERED) takes lane 0, and a request that must follow another message
- * takes the channel that wf_net_session_pick_ordered chooses.
+ * channel with the fewest unacknowledged bulk frames. A get takes the channel on which the fewest
+ * bytes of replies are due (WF_LANE_LEAST), so gets that wait for each other stay on lane 0. Two
+ * exceptions: a bulk request behind the control requests (WF_LANE_ORDERED) takes lane 0, and a
+ * request that must follow another message takes the channel that wf_net_session_pick_ordered
+ * chooses.
  *
  * When bytes are sent. The first PROMPT messages after a poll are sent at once; within a stream of
  * more, only the first. A later message that follows the last send within QUIET_NS waits for more

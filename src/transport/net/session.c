@@ -151,6 +151,30 @@ struct net_chan *wf_net_session_pick_bulk(struct net_session *session)
     return best;
 }
 
+/* Bytes before which a reply to a new request would not come. Payload that is not sent yet counts
+ * as more than any replies. */
+static uint32_t bytes_due(const struct net_chan *chan)
+{
+    return chan->reserved + (chan->bulk_at == chan->bulk_end ? 0 : NET_REPLY_ROOM);
+}
+
+/* Choose the channel on which the fewest bytes are due. The session dials its other channels when
+ * bytes are due on all that it has. */
+static struct net_chan *pick_least(struct net_session *session)
+{
+    struct net_chan *best = wf_net_session_pick(session, true);
+    if (!best || !bytes_due(best) || !may_spread(session))
+        return best;
+    for (unsigned i = 1; i < session->nchans && bytes_due(best); i++) {
+        struct net_chan *l = session->chans[i];
+        if (is_usable(l) && (!is_usable(best) || bytes_due(l) < bytes_due(best)))
+            best = l;
+    }
+    if (session->nchans < session->ep->lanes && bytes_due(best))
+        wf_net_session_spread(session);
+    return best;
+}
+
 /* Returns the channel of the message that [order] names, if the peer has not acknowledged that
  * message. Otherwise returns NULL. */
 static struct net_chan *chan_before(const struct net_session *session, const struct wf_order *order)
@@ -182,6 +206,8 @@ struct net_chan *wf_net_session_pick_ordered(struct net_session *session,
     struct net_chan *chan;
     if (order->lane == WF_LANE_ORDERED)
         return wf_net_session_pick(session, true);
+    if (order->lane == WF_LANE_LEAST)
+        return pick_least(session);
     if (order->lane >= WF_LANE_FIXED(0))
         return chan_fixed(session, order->lane - WF_LANE_FIXED(0));
     chan = chan_before(session, order);
