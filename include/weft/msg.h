@@ -67,7 +67,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_send(struct weft_peer *peer, ui
 WEFT_API size_t weft_msg_inject_max(const struct weft_ep *ep);
 
 /* Send as weft_msg_send, with the message gathered from [count] pieces (at most WEFT_IOV_MAX). The
- * array [iov] is copied. The pieces must stay valid and unchanged while PENDING. */
+ * array [iov] is copied. The pieces must stay valid and unchanged while PENDING.
+ *   op  its flags are read (enum weft_op_flags)
+ * Returns  as weft_msg_send | with WEFT_OP_COPIED also EMSGSIZE, and AGAIN with an op, too */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_sendv(struct weft_peer *peer, uint64_t tag,
                                                        const struct iovec *iov, unsigned count,
                                                        struct weft_op *op);

@@ -830,7 +830,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open(struct weft_peer *peer,
  * nothing and leaves the op unchanged, unless its comment says otherwise. */
 struct weft_op {
     int32_t status; /* enum weft_status; written by Weft, read after polling */
-    uint32_t flags; /* 0 */
+    uint32_t flags; /* enum weft_op_flags; 0: none */
     void *user;     /* for the caller; Weft never uses it */
     /* May be NULL. Called once for each call that returned PENDING, when the operation has
      * completed and the caller may use [op] again. It runs while a thread polls ("progress" says
@@ -849,6 +849,24 @@ struct weft_op {
     uint64_t has_data;             /* 1 if a received message has data, else 0 */
     uint64_t reserved[1];
 };
+
+/* How an operation begins and ends (weft_op.flags). Flags may be combined. These calls read them:
+ * weft_msg_sendv, weft_msg_post_send, weft_putv, weft_getv, weft_atomic_array and weft_am_long.
+ * They return EINVAL for a flag that their operation does not have. All other calls, the inlined
+ * ones among them, ignore weft_op.flags. */
+enum weft_op_flags {
+    /* Sends, puts, atomics on arrays, long messages: the sources (in an atomic, operands and
+     * compares) are the caller's again when the call returns, also if it returns PENDING. If the
+     * operation has to wait, the call copies the sources. They may have up to weft_copied_max bytes
+     * together; otherwise EMSGSIZE. AGAIN: the copies of this endpoint's operations have 16 MiB.
+     * Nothing was begun: weft_ep_wait, then call again. */
+    WEFT_OP_COPIED = 1,
+};
+
+/* Returns how many bytes the sources of an operation with WEFT_OP_COPIED may have: the context's
+ * msg_eager (0: WEFT_MSG_EAGER) or weft_am_max, whichever is more. Constant for an endpoint.
+ * Returns 0 for NULL. Any thread, also in handlers. */
+WEFT_API size_t weft_copied_max(const struct weft_ep *ep);
 
 /* Open the region of [key] as weft_remote_open, but without waiting: for event loops, and for
  * owners that may be stopped.
@@ -1073,7 +1091,8 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put_signal(struct weft_remote *r
 }
 
 /* Put or get [count] pieces of local memory, one after the other, to or from the peer's region from
- * [offset] on; otherwise as weft_put and weft_get. */
+ * [offset] on; otherwise as weft_put and weft_get.
+ *   op  its flags are read (enum weft_op_flags) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_putv(struct weft_remote *r, uint64_t offset,
                                                   const struct iovec *iov, unsigned count,
                                                   struct weft_op *op);
@@ -1189,7 +1208,8 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_atomic(struct weft_remote *r, ui
  * they are a copy. Weft sets no limit for len.
  *   handler, args, nargs, reply_max  as weft_am_request
  *   offset, src, len                 as weft_put
- *   op                               as weft_put; completes when src may be reused
+ *   op                               as weft_put; completes when src may be reused. Its flags are
+ *                                    read (enum weft_op_flags)
  * Returns  as weft_put | ELIMIT | EMSGSIZE (reply_max) as weft_am_request
  *          With op NULL also AGAIN: no message was sent and nothing is under way, but part of the
  *          bytes may have been written. Call again with the same arguments.

@@ -101,15 +101,34 @@ static enum weft_status here_do(const struct wf_remote *r, uint64_t offset, size
     return status;
 }
 
-/* By a message to the owner. Until it is sent, the operands are the caller's. */
+/* Copy the operands and comparands of [req], of [len] bytes each, for WEFT_OP_COPIED. */
+static enum weft_status inputs_copy(struct wf_req *req, size_t len)
+{
+    unsigned inputs = wf_atomics_inputs(req->u.rma.operation);
+    enum weft_status status = WEFT_OK;
+    uint8_t *to = inputs ? wf_req_room(req, inputs * len, &status) : NULL;
+    if (!to)
+        return status;
+    memcpy(to, (const void *)(uintptr_t)req->u.rma.operand, len);
+    req->u.rma.operand = (uintptr_t)to;
+    if (inputs >= 2) {
+        memcpy(to + len, (const void *)(uintptr_t)req->u.rma.compare, len);
+        req->u.rma.compare = (uintptr_t)(to + len);
+    }
+    return WEFT_OK;
+}
+
+/* By a message to the owner. Until it is sent, the operands are the caller's, or the request's. */
 static enum weft_status message_begin(struct wf_remote *r, uint64_t offset, size_t len,
-                                      const struct wf_atomics *a, void *fetched, struct weft_op *op)
+                                      const struct wf_atomics *a, void *fetched, struct weft_op *op,
+                                      unsigned flags)
 {
     enum weft_status status;
     struct wf_req *req = wf_rma_req_new(r, WF_REQ_ATOMIC, offset, 0, op, &status);
     if (!req)
         return status;
     req->path = WF_PATH_WHOLE;
+    req->flags = (uint8_t)flags;
     req->u.rma.operation = (uint8_t)a->operation;
     req->u.rma.type = (uint8_t)a->kind;
     req->u.rma.elements = (uint32_t)a->count;
@@ -117,6 +136,12 @@ static enum weft_status message_begin(struct wf_remote *r, uint64_t offset, size
     req->u.rma.compare = (uintptr_t)a->compares;
     if (fetched)
         wf_iov_one(&req->mem, fetched, len);
+    if (flags & WEFT_OP_COPIED)
+        status = inputs_copy(req, len);
+    if (status != WEFT_OK) {
+        wf_req_free(req);
+        return status;
+    }
     return wf_req_start(req, wf_rma_push);
 }
 
@@ -186,6 +211,9 @@ enum weft_status weft_atomic_array(struct weft_remote *r, uint64_t offset, unsig
     enum weft_status status = check(r, &a, fetched);
     struct wf_remote *remote = wf_remote_of(r);
     size_t len = count * wf_atomics_size(kind);
+    unsigned flags = 0;
+    if (status == WEFT_OK && op && op->flags)
+        status = wf_rma_flags(r, op, WEFT_OP_COPIED, wf_atomics_inputs(operation) * len, &flags);
     if (status != WEFT_OK)
         return status;
     if (r->base && !wf_atomics_are_locked(kind)) /* as inlined calls: also inside of a handler */
@@ -203,7 +231,7 @@ enum weft_status weft_atomic_array(struct weft_remote *r, uint64_t offset, unsig
     else if (wf_path_is_here(remote))
         status = here_do(remote, offset, len, &a, fetched);
     else
-        status = message_begin(remote, offset, len, &a, fetched, op);
+        status = message_begin(remote, offset, len, &a, fetched, op, flags);
     return wf_ep_left(r->peer->ep, wf_op_result(op, status));
 }
 

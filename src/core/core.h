@@ -197,6 +197,7 @@ struct weft_ep {
     bool measures;         /* constant: measured costs decide instead (msg_cost.h) */
     uint32_t credit_start; /* where the credit of the peer opened last began to count */
     unsigned parts_kept;   /* messages that no receive has matched, and whose parts are arriving */
+    size_t copies;         /* bytes of which requests have copies (wf_req_mem) */
 };
 
 static_assert(offsetof(struct weft_ep, polled) == WF_CACHE_LINE, "what every call reads");

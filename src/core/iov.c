@@ -44,6 +44,39 @@ enum weft_status wf_iov_set(struct wf_iov *to, const struct iovec *iov, unsigned
     return WEFT_OK;
 }
 
+struct room {
+    _Alignas(16) struct iovec one;
+    uint8_t bytes[];
+};
+
+static struct room *room_new(struct wf_iov *to, size_t len)
+{
+    struct room *room = malloc(sizeof *room + len);
+    if (!room)
+        return NULL;
+    room->one = to->one;
+    to->v = &room->one;
+    return room;
+}
+
+void *wf_iov_room(struct wf_iov *to, size_t len)
+{
+    struct room *room = room_new(to, len);
+    return room ? room->bytes : NULL;
+}
+
+enum weft_status wf_iov_copy(struct wf_iov *to, const struct iovec *iov, unsigned count, size_t len)
+{
+    const struct wf_iov from = {.v = iov, .n = count};
+    struct room *room = room_new(to, len);
+    if (!room)
+        return WEFT_ENOMEM;
+    room->one = (struct iovec){room->bytes, len};
+    wf_iov_gather(room->bytes, &from, 0, len);
+    to->n = 1;
+    return WEFT_OK;
+}
+
 void wf_iov_clear(struct wf_iov *iov)
 {
     if (iov->v != &iov->one)

@@ -9,7 +9,8 @@
 #include <weft/weft.h>
 
 struct wf_iov {
-    const struct iovec *v; /* [n] buffers: &one, or an allocated array */
+    /* [n] buffers: &one, or an allocated array, behind which there may be bytes (wf_iov_room) */
+    const struct iovec *v;
     unsigned n;
     uint32_t note; /* free for the object that contains this; the functions here leave it alone */
     struct iovec one;
@@ -26,6 +27,13 @@ static inline void wf_iov_one(struct wf_iov *to, const void *buf, size_t len)
     to->v = &to->one;
     to->n = 1;
 }
+/* Allocate [len] bytes that are freed together with the array of [to], which has at most one buffer
+ * and keeps it. Returns NULL if there is no memory. */
+void *wf_iov_room(struct wf_iov *to, size_t len);
+/* Copy the [len] bytes of the [count] buffers of [iov]. The copy is freed together with the array
+ * of [to]. Returns OK | ENOMEM */
+enum weft_status wf_iov_copy(struct wf_iov *to, const struct iovec *iov, unsigned count,
+                             size_t len);
 void wf_iov_clear(struct wf_iov *iov);
 /* Move the array of buffers. [from] is empty afterwards. */
 void wf_iov_move(struct wf_iov *to, struct wf_iov *from);

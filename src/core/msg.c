@@ -43,7 +43,7 @@ static enum weft_status send_checked(struct weft_peer *peer, const struct wf_msg
     return wf_op_result(op, status);
 }
 
-static enum weft_status send_pieces(struct weft_peer *peer, const struct wf_msg_head *head,
+static enum weft_status send_pieces(struct weft_peer *peer, struct wf_msg_head *head,
                                     const struct iovec *iov, unsigned count, struct weft_op *op)
 {
     struct weft_ep *ep = peer ? peer->ep : NULL;
@@ -52,6 +52,8 @@ static enum weft_status send_pieces(struct weft_peer *peer, const struct wf_msg_
     if (status != WEFT_OK)
         return status;
     status = wf_iov_check(iov, count, &len);
+    if (status == WEFT_OK)
+        status = wf_op_flags(ep, op, WEFT_OP_COPIED, len, &head->flags);
     if (status == WEFT_OK)
         status = wf_local_ok(ep, op, iov, count, WEFT_SEND);
     if (status == WEFT_OK)
@@ -62,7 +64,7 @@ static enum weft_status send_pieces(struct weft_peer *peer, const struct wf_msg_
 enum weft_status weft_msg_sendv(struct weft_peer *peer, uint64_t tag, const struct iovec *iov,
                                 unsigned count, struct weft_op *op)
 {
-    const struct wf_msg_head head = wf_msg_head_of_tag(tag);
+    struct wf_msg_head head = wf_msg_head_of_tag(tag);
     return send_pieces(peer, &head, iov, count, op);
 }
 
@@ -72,7 +74,7 @@ enum weft_status weft_msg_post_send(struct weft_peer *peer, const struct weft_ms
     struct wf_msg_head h;
     if (!head || head->space >= WEFT_MSG_SPACES || head->flags & ~(uint32_t)WEFT_MSG_DATA)
         return WEFT_EINVAL;
-    h = (struct wf_msg_head){head->tag, 0, head->space};
+    h = (struct wf_msg_head){head->tag, 0, head->space, 0};
     if (head->flags & WEFT_MSG_DATA) {
         h.data = head->data;
         h.what |= WF_WHAT_DATA;

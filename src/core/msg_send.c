@@ -58,7 +58,7 @@ enum weft_status wf_msg_credit_refuse(struct weft_peer *peer)
 
 static enum weft_status push_whole(struct wf_req *req, enum wf_credit credit)
 {
-    const void *data = req->mem.one.iov_base;
+    const void *data = req->mem.v->iov_base;
     if (req->mem.n > 1) {
         enum weft_status status = wf_scratch_need(req->ep);
         if (status != WEFT_OK)
@@ -211,8 +211,9 @@ enum weft_status wf_msg_send_later(struct weft_peer *peer, const struct wf_msg_h
     if (!req)
         return status;
     req->u.send.head = *head;
+    req->flags = (uint8_t)head->flags;
     req->len = len;
-    status = wf_iov_set(&req->mem, iov, count);
+    status = wf_req_mem(req, iov, count, len);
     if (status != WEFT_OK) {
         wf_req_free(req);
         return status;

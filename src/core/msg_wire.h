@@ -23,7 +23,8 @@ _Static_assert((WEFT_MSG_SPACES & WF_WHAT_SPACE) == 0, "the spaces are a power o
 /* What a message carries besides its bytes. */
 struct wf_msg_head {
     uint64_t tag, data;
-    uint32_t what; /* the space, and WF_WHAT_DATA */
+    uint32_t what;  /* the space, and WF_WHAT_DATA */
+    uint32_t flags; /* enum weft_op_flags of the send; not sent */
 };
 
 static inline struct wf_msg_head wf_msg_head_of_tag(uint64_t tag)

@@ -109,9 +109,59 @@ enum weft_status wf_req_bind(struct wf_req *req, struct weft_peer *peer)
     return WEFT_OK;
 }
 
+/* How many bytes the copies of an endpoint's requests have at most. A single one may have more. */
+#define COPIES_MAX ((size_t)16 << 20)
+
+/* Charge [len] bytes for a copy. */
+static enum weft_status copy_charge(struct wf_req *req, size_t len)
+{
+    struct weft_ep *ep = req->ep;
+    if (ep->copies && len > COPIES_MAX - WF_MIN(ep->copies, COPIES_MAX))
+        return WEFT_AGAIN;
+    ep->copies += len;
+    req->copy = (uint32_t)len;
+    return WEFT_OK;
+}
+
+enum weft_status wf_req_mem(struct wf_req *req, const struct iovec *iov, unsigned count, size_t len)
+{
+    enum weft_status status;
+    if (!(req->flags & WEFT_OP_COPIED) || !len)
+        return wf_iov_set(&req->mem, iov, count);
+    status = copy_charge(req, len);
+    return status == WEFT_OK ? wf_iov_copy(&req->mem, iov, count, len) : status;
+}
+
+void *wf_req_room(struct wf_req *req, size_t len, enum weft_status *why)
+{
+    void *room = NULL;
+    *why = copy_charge(req, len);
+    if (*why == WEFT_OK && !(room = wf_iov_room(&req->mem, len)))
+        *why = WEFT_ENOMEM;
+    return room;
+}
+
+enum weft_status wf_op_flags(const struct weft_ep *ep, const struct weft_op *op, unsigned known,
+                             size_t len, unsigned *flags)
+{
+    *flags = op ? op->flags : 0;
+    if (*flags & ~known)
+        return WEFT_EINVAL;
+    return *flags & WEFT_OP_COPIED && len > weft_copied_max(ep) ? WEFT_EMSGSIZE : WEFT_OK;
+}
+
+size_t weft_copied_max(const struct weft_ep *ep)
+{
+    return ep ? WF_MAX(ep->ctx->msg_eager, ep->am_max) : 0;
+}
+
 void wf_req_free(struct wf_req *req)
 {
     struct wf_req_table *t = &req->ep->reqs;
+    if (req->copy) { /* nobody may read the copy when it is freed */
+        wf_req_take_back(req);
+        req->ep->copies -= req->copy;
+    }
     wf_list_remove(&req->issued);
     wf_list_remove(&req->queued);
     wf_list_remove(&req->on_loss);

@@ -110,8 +110,10 @@ struct wf_req {
     bool word_sent; /* SIGNAL: its atomic was sent */
     bool bounded;   /* counted in wf_req_table.bounded */
     int16_t status; /* first failure */
+    uint8_t flags;  /* enum weft_op_flags */
     uint32_t unanswered;
-    struct wf_iov mem; /* the caller's memory */
+    uint32_t copy;     /* bytes of the caller's memory of which [mem] has a copy */
+    struct wf_iov mem; /* the caller's memory, or a copy of it (wf_req_mem) */
     uint64_t len;      /* bytes of the operation */
     /* bytes sent or asked for so far, or that have arrived (PARTS); bytes that were stored in [mem]
      * so far (COPY, PARTS) */
@@ -251,10 +253,33 @@ static inline void wf_req_take_back(struct wf_req *req)
     if (req->lent && *req->lent)
         wf_pull_take_back(req->lent);
 }
+/* Set the local memory of [req]: the [count] buffers of [iov], of [len] bytes together. With
+ * WEFT_OP_COPIED in req->flags the request gets a copy of them. The copy is in the allocation of
+ * the array of buffers (iov.h), so all code that gives the caller's memory back frees it:
+ *
+ *   the operation         the copy is read by       it is freed
+ *   ends within its call  (there is none)           -
+ *   is queued, or held    nobody                    when it ends, or is cancelled (wf_iov_clear)
+ *   is under way          messages, the peer, NICs  when it ends: nobody reads it any more, as for
+ *                                                   the caller's memory
+ *   is repeated           the same, again           as before: the request did not end
+ *
+ * Returns OK | ENOMEM | AGAIN (the requests of the endpoint have as many bytes in copies as they
+ * may) */
+enum weft_status wf_req_mem(struct wf_req *req, const struct iovec *iov, unsigned count,
+                            size_t len);
+/* Returns [len] bytes that belong to [req], for copies, or NULL and why. The local memory of [req]
+ * is at most one buffer. */
+void *wf_req_room(struct wf_req *req, size_t len, enum weft_status *why);
 /* Free a request that was never started, or that is over. */
 void wf_req_free(struct wf_req *req);
 /* End the operation of [req]: free the request, then complete its weft_op with [status]. */
 void wf_req_end(struct wf_req *req, enum weft_status status);
+
+/* Check the flags of [op] for an operation that has the flags [known], and whose sources have [len]
+ * bytes. Stores the flags in *flags, 0 if [op] is NULL. Returns OK | EINVAL | EMSGSIZE */
+enum weft_status wf_op_flags(const struct weft_ep *ep, const struct weft_op *op, unsigned known,
+                             size_t len, unsigned *flags);
 
 /* Returns the request with the id [id], of any kind, or NULL if that operation is over. */
 struct wf_req *wf_req_get(struct weft_ep *ep, uint64_t id);

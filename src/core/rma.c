@@ -99,8 +99,9 @@ enum weft_status wf_rma_put_again(struct wf_remote *r, uint64_t offset, const vo
     return WEFT_OK;
 }
 
+/* [flags]: enum weft_op_flags. */
 static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const struct iovec *iov,
-                                  unsigned count, size_t len, struct weft_op *op)
+                                  unsigned count, size_t len, struct weft_op *op, unsigned flags)
 {
     enum wf_path path = wf_path_put(r, offset, len, count);
     struct weft_ep *ep = r->pub.peer->ep;
@@ -109,14 +110,16 @@ static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const st
     struct wf_req *req;
     if (wf_path_is_copy(path))
         return wf_rma_copy(r, path, offset, &mem, len, true);
-    if (r->by_nic && path == WF_PATH_NIC && count == 1 &&
+    /* A put in the ring reads its source again if it is lost. */
+    if (r->by_nic && path == WF_PATH_NIC && count == 1 && !(flags & WEFT_OP_COPIED) &&
         (status = put_short(r, offset, iov, op)) != WEFT_OK)
         return status;
     req = wf_rma_req_new(r, WF_REQ_PUT, offset, len, op, &status);
     if (!req)
         return status;
     req->path = (uint8_t)path;
-    status = wf_iov_set(&req->mem, iov, count);
+    req->flags = (uint8_t)flags;
+    status = wf_req_mem(req, iov, count, len);
     if (status != WEFT_OK) {
         wf_req_free(req);
         return status;
@@ -227,10 +230,23 @@ enum weft_status wf_rma_get_ordered(struct wf_remote *r, uint64_t offset, void *
     return get_begun(r, offset, &one, 1, len, op, order, id);
 }
 
-/* Do a put ([to] is true) or a get that the inlined code did not do, or return why it is
- * refused. */
+enum { PUT_FLAGS = WEFT_OP_COPIED, GET_FLAGS = 0 };
+
+enum weft_status wf_rma_flags(const struct weft_remote *r, const struct weft_op *op, unsigned known,
+                              size_t len, unsigned *flags)
+{
+    if (!r || !r->peer)
+        return WEFT_EINVAL;
+    if (!wf_fork_gen_is(r->peer->ep->fork_gen)) /* an endpoint that is closed has no limits */
+        return wf_fork_gen_error(r->peer->ep->fork_gen);
+    return wf_op_flags(r->peer->ep, op, known, len, flags);
+}
+
+/* Do a put ([to] is true) or a get that the inlined code did not do, or return why it is refused.
+ * [flags]: enum weft_op_flags. */
 static enum weft_status not_inlined(struct weft_remote *r, uint64_t offset, const struct iovec *iov,
-                                    unsigned count, size_t len, struct weft_op *op, bool to)
+                                    unsigned count, size_t len, struct weft_op *op, unsigned flags,
+                                    bool to)
 {
     enum weft_status status =
         wf_rma_begin(r, offset, len, to ? WEFT_REMOTE_WRITE : WEFT_REMOTE_READ);
@@ -242,7 +258,7 @@ static enum weft_status not_inlined(struct weft_remote *r, uint64_t offset, cons
     else
         status = wf_local_ok(r->peer->ep, op, iov, count, to ? WEFT_WRITE : WEFT_READ);
     if (status == WEFT_OK && len)
-        status = to ? put_begun(wf_remote_of(r), offset, iov, count, len, op)
+        status = to ? put_begun(wf_remote_of(r), offset, iov, count, len, op, flags)
                     : get_begun(wf_remote_of(r), offset, iov, count, len, op, NULL, &id);
     return wf_ep_left(r->peer->ep, status);
 }
@@ -251,7 +267,7 @@ static __attribute__((noinline)) enum weft_status
 put_slower(struct weft_remote *r, uint64_t offset, const void *src, size_t len, struct weft_op *op)
 {
     struct iovec one = {(void *)(uintptr_t)src, len};
-    return wf_op_result(op, not_inlined(r, offset, &one, 1, len, op, true));
+    return wf_op_result(op, not_inlined(r, offset, &one, 1, len, op, 0, true));
 }
 
 /* Begin a short put after opening the window. The caller has checked everything else. */
@@ -295,18 +311,21 @@ enum weft_status weft_get_slow_(struct weft_remote *r, uint64_t offset, void *ds
                                 struct weft_op *op)
 {
     struct iovec one = {dst, len};
-    return wf_op_result(op, not_inlined(r, offset, &one, 1, len, op, false));
+    return wf_op_result(op, not_inlined(r, offset, &one, 1, len, op, 0, false));
 }
 
 enum weft_status weft_putv(struct weft_remote *r, uint64_t offset, const struct iovec *iov,
                            unsigned count, struct weft_op *op)
 {
     size_t len = 0;
+    unsigned flags = 0;
     enum weft_status status = r ? wf_iov_check(iov, count, &len) : WEFT_EINVAL;
+    if (status == WEFT_OK && op && op->flags)
+        status = wf_rma_flags(r, op, PUT_FLAGS, len, &flags);
     if (status != WEFT_OK)
         return status;
     if (!weft_remote_ok_(r, offset, len, WEFT_REMOTE_WRITE))
-        return wf_op_result(op, not_inlined(r, offset, iov, count, len, op, true));
+        return wf_op_result(op, not_inlined(r, offset, iov, count, len, op, flags, true));
     for (unsigned i = 0; i < count && status == WEFT_OK; offset += iov[i++].iov_len)
         status = weft_put(r, offset, iov[i].iov_base, iov[i].iov_len, NULL);
     return wf_op_result(op, status);
@@ -316,11 +335,14 @@ enum weft_status weft_getv(struct weft_remote *r, uint64_t offset, const struct 
                            unsigned count, struct weft_op *op)
 {
     size_t len = 0;
+    unsigned flags = 0;
     enum weft_status status = r ? wf_iov_check(iov, count, &len) : WEFT_EINVAL;
+    if (status == WEFT_OK && op && op->flags)
+        status = wf_rma_flags(r, op, GET_FLAGS, 0, &flags);
     if (status != WEFT_OK)
         return status;
     if (!weft_remote_ok_(r, offset, len, WEFT_REMOTE_READ))
-        return wf_op_result(op, not_inlined(r, offset, iov, count, len, op, false));
+        return wf_op_result(op, not_inlined(r, offset, iov, count, len, op, flags, false));
     for (unsigned i = 0; i < count && status == WEFT_OK; offset += iov[i++].iov_len)
         status = weft_get(r, offset, iov[i].iov_base, iov[i].iov_len, NULL);
     return wf_op_result(op, status);

@@ -36,6 +36,9 @@ enum weft_status wf_rma_begin(const struct weft_remote *r, uint64_t offset, uint
 /* Returns why an access to [r] was refused. Never returns OK. */
 enum weft_status wf_rma_refused(const struct weft_remote *r, uint64_t offset, uint64_t len,
                                 unsigned access);
+/* As wf_op_flags, for an operation on [r]. Returns OK | EINVAL | EMSGSIZE | EFORKED */
+enum weft_status wf_rma_flags(const struct weft_remote *r, const struct weft_op *op, unsigned known,
+                              size_t len, unsigned *flags);
 /* Make a request for an operation of the application on [r]. Returns NULL and sets *why if that
  * fails. */
 struct wf_req *wf_rma_req_new(struct wf_remote *r, enum wf_req_kind kind, uint64_t offset,

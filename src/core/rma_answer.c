@@ -101,8 +101,8 @@ static void olds_came(struct wf_req *req, const struct weft_am *am)
 {
     if (req->status || !req->mem.n)
         return;
-    if (am->len == req->mem.one.iov_len)
-        memcpy(req->mem.one.iov_base, am->data, am->len);
+    if (am->len == req->mem.v->iov_len)
+        memcpy(req->mem.v->iov_base, am->data, am->len);
     else
         req->status = WEFT_EPROTO;
 }

@@ -57,7 +57,7 @@ static enum weft_status push_take(struct wf_req *req)
         return WEFT_ENOMEM;
     while (req->sent < req->len && req->unanswered < TAKES && !req->status) {
         size_t n = page_piece(req, WF_PULL_MAX);
-        uint64_t from = (uint64_t)(uintptr_t)req->mem.one.iov_base + req->sent;
+        uint64_t from = (uint64_t)(uintptr_t)req->mem.v->iov_base + req->sent;
         uint32_t ask = asks(req);
         uint32_t args[] = {
             REGION(req, req->sent),  WF_LO(req->id),   WF_LO(from),       WF_HI(from),

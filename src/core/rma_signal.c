@@ -144,9 +144,10 @@ static enum weft_status long_begun(struct weft_remote *r, uint64_t offset, const
     enum weft_status status = WEFT_OK;
     struct wf_iov mem;
     wf_iov_one(&mem, src, len);
-    wf_iov_one(&req->mem, src, len);
     if (wf_path_is_copy(path))
         status = wf_rma_copy(remote, path, offset, &mem, len, true);
+    else
+        status = wf_req_mem(req, mem.v, 1, len);
     req->path = (uint8_t)path;
     if (status != WEFT_OK) {
         wf_req_free(req);
@@ -164,10 +165,15 @@ enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset, const void
     struct weft_ep *ep = r && r->peer ? r->peer->ep : NULL;
     enum weft_status status = wf_ep_enter(ep);
     struct wf_req *req = NULL;
+    unsigned flags = 0;
     if (status != WEFT_OK)
         return status;
-    if (handler >= WEFT_AM_USER_HANDLERS || nargs > WEFT_AM_MAX_ARGS || (nargs && !args) ||
-        (len && !src))
+    if (op && op->flags)
+        status = wf_op_flags(ep, op, WEFT_OP_COPIED, len, &flags);
+    if (status != WEFT_OK)
+        ;
+    else if (handler >= WEFT_AM_USER_HANDLERS || nargs > WEFT_AM_MAX_ARGS || (nargs && !args) ||
+             (len && !src))
         status = WEFT_EINVAL;
     else if (reply_max > ep->am_max + 1u)
         status = WEFT_EMSGSIZE;
@@ -179,6 +185,7 @@ enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset, const void
     if (status == WEFT_OK)
         req = wf_rma_req_new(wf_remote_of(r), WF_REQ_LONG, offset, len, op, &status);
     if (req) {
+        req->flags = (uint8_t)flags;
         req->u.rma.handler = (uint8_t)handler;
         req->u.rma.nargs = (uint8_t)nargs;
         req->u.rma.reply_max = (uint32_t)reply_max;

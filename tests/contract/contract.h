@@ -233,6 +233,11 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(close_rma)                                                                                   \
     X(close_busy)                                                                                  \
     X(close_kept)                                                                                  \
+    X(copied_send)                                                                             \
+    X(copied_many)                                                                             \
+    X(copied_closed)                                                                           \
+    X(copied_rma)                                                                              \
+    X(flags_refused)                                                                           \
     X(many_ways)                                                                                   \
     X(many_order)                                                                                  \
     X(many_cut)                                                                                    \
