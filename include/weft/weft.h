@@ -861,6 +861,14 @@ enum weft_op_flags {
      * together; otherwise EMSGSIZE. AGAIN: the copies of this endpoint's operations have 16 MiB.
      * Nothing was begun: weft_ep_wait, then call again. */
     WEFT_OP_COPIED = 1,
+    /* All of them: the operation begins when all operations are complete that the program has
+     * started before through this peer handle: sends, puts, gets, atomics, signals and long
+     * messages (weft_op.status, or a flush, would say that they are). Until then the call returns
+     * PENDING. Later operations of the handle begin after it, if they are not done within their
+     * calls: active messages and fragments do not wait, nor, without this flag, accesses to a
+     * region that is mapped here or this process's own. A send that waits for its receive keeps the
+     * operation from beginning, and so do the operations behind it. */
+    WEFT_OP_FENCED = 2,
 };
 
 /* Returns how many bytes the sources of an operation with WEFT_OP_COPIED may have: the context's

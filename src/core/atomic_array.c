@@ -178,21 +178,21 @@ enum weft_status wf_atomic_array_push(struct wf_req *req)
 /* The atomics of the region are its owner's NIC's. It does one word of 64 bits at a time. The
  * caller has entered the endpoint. */
 static enum weft_status nic_do(struct weft_remote *r, uint64_t offset, const struct wf_atomics *a,
-                               void *fetched, struct weft_op *op)
+                               void *fetched, struct weft_op *op, unsigned flags)
 {
     bool cas = a->operation == WEFT_DO_CSWAP;
     uint64_t operand = 0, compare = 0;
     if (a->count != 1 || (a->kind != WEFT_KIND_UINT64 && a->kind != WEFT_KIND_INT64) ||
         (a->operation != WEFT_DO_SUM && a->operation != WEFT_DO_READ && !cas))
         return WEFT_ENOSYS;
-    if ((uintptr_t)fetched % 8)
+    if ((uintptr_t)fetched % 8 || offset % 8)
         return WEFT_EINVAL;
     if (a->operation != WEFT_DO_READ)
         memcpy(&operand, a->operands, sizeof operand);
     if (cas)
         memcpy(&compare, a->compares, sizeof compare);
-    return weft_atomic(r, offset, cas ? WEFT_ATOMIC_CAS : WEFT_ATOMIC_ADD, WEFT_U64, operand,
-                       compare, fetched, op);
+    return wf_rma_atomic(wf_remote_of(r), offset, cas ? WEFT_ATOMIC_CAS : WEFT_ATOMIC_ADD, WEFT_U64,
+                         operand, compare, fetched, op, flags);
 }
 
 /* Check the access by a call that does not copy in mapped memory, and enter the endpoint. */
@@ -212,11 +212,14 @@ enum weft_status weft_atomic_array(struct weft_remote *r, uint64_t offset, unsig
     struct wf_remote *remote = wf_remote_of(r);
     size_t len = count * wf_atomics_size(kind);
     unsigned flags = 0;
+    bool waits;
     if (status == WEFT_OK && op && op->flags)
-        status = wf_rma_flags(r, op, WEFT_OP_COPIED, wf_atomics_inputs(operation) * len, &flags);
+        status = wf_rma_flags(r, op, WEFT_OP_COPIED | WEFT_OP_FENCED,
+                              wf_atomics_inputs(operation) * len, &flags);
     if (status != WEFT_OK)
         return status;
-    if (r->base && !wf_atomics_are_locked(kind)) /* as inlined calls: also inside of a handler */
+    if (r->base && !wf_atomics_are_locked(kind) &&
+        !(flags & WEFT_OP_FENCED)) /* as inlined calls: also inside of a handler */
         return wf_op_result(op, mapped_do(r, offset, len, &a, fetched));
     status = begin(r, offset, len, access_of(operation, fetched != NULL));
     if (status != WEFT_OK)
@@ -225,10 +228,11 @@ enum weft_status weft_atomic_array(struct weft_remote *r, uint64_t offset, unsig
     if (status != WEFT_OK)
         return wf_ep_left(r->peer->ep, status);
     if (remote->key.flags & WF_KEY_ATOMIC)
-        return wf_ep_left(r->peer->ep, nic_do(r, offset, &a, fetched, op));
-    if (wf_remote_mapped(remote) && !wf_atomics_are_locked(kind))
+        return wf_ep_left(r->peer->ep, wf_op_result(op, nic_do(r, offset, &a, fetched, op, flags)));
+    waits = wf_flow_fences(r->peer->flow, flags);
+    if (!waits && wf_remote_mapped(remote) && !wf_atomics_are_locked(kind))
         status = mapped_do(r, offset, len, &a, fetched);
-    else if (wf_path_is_here(remote))
+    else if (!waits && wf_path_is_here(remote))
         status = here_do(remote, offset, len, &a, fetched);
     else
         status = message_begin(remote, offset, len, &a, fetched, op, flags);

@@ -95,23 +95,86 @@ void wf_flow_stall(struct wf_flow *flow)
     wf_ep_set_due(flow->peer->ep, WF_EP_DUE_FLOWS);
 }
 
-void wf_req_queue(struct wf_req *req)
+static void queue_before(struct wf_req *req, struct wf_list *next)
 {
     struct wf_flow *flow = req->peer->flow;
     if (wf_list_empty(&req->queued))
-        wf_list_append(&flow->queue, &req->queued);
+        wf_list_append(next, &req->queued);
     if (flow->put_ring)
         flow->put_ring->window.room = 0; /* later short puts must not overtake [req] */
     wf_flow_stall(flow);
 }
+
+void wf_req_queue(struct wf_req *req)
+{
+    struct wf_flow *flow = req->peer->flow;
+    queue_before(req, flow->fence ? &flow->fence->queued : &flow->queue);
+}
+
+/* Queue the request of an operation that has not begun. [fences]: it waits for those before. */
+static void queue_last(struct wf_req *req, bool fences)
+{
+    struct wf_flow *flow = req->peer->flow;
+    req->held = fences || flow->fence;
+    if (fences && !flow->fence)
+        flow->fence = req;
+    queue_before(req, &flow->queue);
+}
+
+/* ---- fences ---- */
+
+/* Is an operation of the program under way, other than [but], that is not held? */
+static bool is_under_way(const struct wf_flow *flow, const struct wf_req *but)
+{
+    if (!wf_put_ring_is_idle(flow->put_ring))
+        return true;
+    wf_list_each(it, &flow->on_loss)
+    {
+        const struct wf_req *req = wf_container_of(it, struct wf_req, on_loss);
+        bool is_send = req->kind == WF_REQ_SEND || req->kind == WF_REQ_OFFER;
+        bool is_rma = req->kind >= WF_REQ_PUT && req->kind <= WF_REQ_SIGNAL;
+        if ((is_send || is_rma) && req != but && !req->held)
+            return true;
+    }
+    return false;
+}
+
+bool wf_flow_fences(const struct wf_flow *flow, unsigned flags)
+{
+    return flags & WEFT_OP_FENCED && flow && (flow->fence || is_under_way(flow, NULL));
+}
+
+void wf_flow_fence_over(struct wf_flow *flow)
+{
+    struct wf_list *it = &flow->fence->queued;
+    struct wf_req *req = flow->fence;
+    do {
+        req->held = false;
+        it = it->next;
+        req = it == &flow->queue ? NULL : wf_container_of(it, struct wf_req, queued);
+    } while (req && !(req->flags & WEFT_OP_FENCED));
+    flow->fence = req;
+}
+
+/* A push has reached flow->fence. Returns true if it begins. */
+static bool fence_begins(struct wf_flow *flow)
+{
+    if (is_under_way(flow, NULL))
+        return false;
+    wf_flow_fence_over(flow);
+    return true;
+}
+
+/* ---- starting ---- */
 
 static enum weft_status req_start(struct wf_req *req, enum weft_status (*first)(struct wf_req *),
                                   bool may_refuse)
 {
     struct wf_flow *flow = req->peer->flow;
     enum weft_status status = WEFT_AGAIN;
+    bool fences = req->flags & WEFT_OP_FENCED && is_under_way(flow, req);
     WF_PROBE3(op_start, req->op, req->kind, req->len);
-    if (wf_list_empty(&flow->queue)) /* if not, the queued requests go first */
+    if (wf_list_empty(&flow->queue) && !fences) /* if not, the queued requests go first */
         status = first(req);
     /* The operation is complete, or its first message was refused and nothing was started. */
     if (status == WEFT_OK || (status < 0 && !req->unanswered) ||
@@ -124,7 +187,7 @@ static enum weft_status req_start(struct wf_req *req, enum weft_status (*first)(
         req->status = (int16_t)status;
     if (status == WEFT_AGAIN) {
         wf_ep_count(req->ep, WF_STAT_OPS_QUEUED, 1);
-        wf_req_queue(req);
+        queue_last(req, fences);
     }
     if (req->op) {
         req->op->entry_ = req;
@@ -201,7 +264,10 @@ static int flow_push(struct wf_flow *flow)
     }
     while (!wf_list_empty(&flow->queue)) {
         struct wf_req *req = wf_container_of(flow->queue.next, struct wf_req, queued);
-        enum weft_status status = push(req);
+        enum weft_status status;
+        if (req->held && !fence_begins(flow))
+            return events;
+        status = push(req);
         if (status == WEFT_AGAIN)
             return events;
         events++;

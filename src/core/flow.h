@@ -7,6 +7,32 @@
  * unsent messages is also on its flow's list [queue]. The queue is sent in order, so the requests
  * of one peer handle are sent in the order in which they were started.
  *
+ * Fences. An operation with WEFT_OP_FENCED begins when the operations that the program has started
+ * before by this peer handle are complete. If some are under way, it becomes a request that is held
+ * in the queue, as [fence]. Requests behind it are held, too. A held request has sent nothing.
+ *
+ *     queue: messages of operations that have begun, [fence], other held requests
+ *
+ *   event                                       is inserted   held  [fence]
+ *   a fenced operation starts, none under way   (it begins)   no
+ *   a fenced operation starts, some under way   last          yes   this one, if there was none
+ *   another operation starts, there is a fence  last          yes
+ *   an operation that has begun, or an answer   before the    no
+ *     to the peer, has something to send          fence
+ *   a push reaches the fence, none under way    (it begins)   no    the next held fenced request;
+ *                                                                     those before it are not held
+ *                                                                     any more
+ *   a push reaches the fence, some under way    (the push
+ *                                                 ends)
+ *   the fence is cancelled                      (it ends)           as if it had begun
+ *
+ * Answers to the peer (DONE, STOP, LATE, and the FETCHes of a COPY) overtake the fence. If they
+ * waited, two sides could wait for each other: the fence for a send, its receiver for the answer.
+ *
+ * Under way are the requests of the kinds that the program starts, except held ones, and the puts
+ * of the put ring. A lost put of the ring becomes a request that is not held. Only operations with
+ * the flag look for what is under way, so the others take no instruction more.
+ *
  * A push is a function that sends the messages of a request as long as there is room. It returns OK
  * (the operation is complete), PENDING (all is sent, answers are still to come), AGAIN (no room),
  * or a failure. */
@@ -23,6 +49,7 @@ struct wf_flow {
     struct wf_list stalled; /* item of ep->stalled */
     struct wf_list ended;   /* item of ep->ended */
     struct wf_list queue;   /* requests with unsent messages */
+    struct wf_req *fence;   /* the first held request of [queue]; null: there is none */
     struct wf_list issued;
     /* requests that end when the peer is lost: all but flushes, which end when these have ended */
     struct wf_list on_loss;
@@ -72,8 +99,13 @@ enum weft_status wf_req_start(struct wf_req *req, enum weft_status (*push)(struc
 /* Like wf_req_start, for an operation that is already partly done. Never returns AGAIN: if there is
  * no room, the request waits even if it has no weft_op. */
 enum weft_status wf_req_continue(struct wf_req *req, enum weft_status (*push)(struct wf_req *));
-/* Append [req] to its flow's queue, because it has something to send. */
+/* Add [req] to its flow's queue, because it has something to send. It has begun, or is an answer to
+ * the peer: a fence does not hold it. */
 void wf_req_queue(struct wf_req *req);
+/* Must an operation with the flags [flags] (enum weft_op_flags) wait for earlier ones? */
+bool wf_flow_fences(const struct wf_flow *flow, unsigned flags);
+/* flow->fence begins, or has ended. */
+void wf_flow_fence_over(struct wf_flow *flow);
 /* A send without weft_op was refused for lack of credit. The first poll after flow->credit_ns
  * counts an event. */
 void wf_flow_refuse(struct wf_flow *flow);

@@ -12,6 +12,8 @@
 
 /* ---- sending ---- */
 
+enum { SEND_FLAGS = WEFT_OP_COPIED | WEFT_OP_FENCED };
+
 static inline bool flow_idle(const struct weft_peer *peer)
 {
     return !peer->flow || wf_list_empty(&peer->flow->queue);
@@ -34,7 +36,7 @@ static enum weft_status send_checked(struct weft_peer *peer, const struct wf_msg
                                      struct weft_op *op)
 {
     enum weft_status status = WEFT_AGAIN;
-    bool whole = count <= 1 && flow_idle(peer) &&
+    bool whole = count <= 1 && flow_idle(peer) && !wf_flow_fences(peer->flow, head->flags) &&
                  (len <= peer->ep->eager_max || (op && wf_msg_is_one(peer, len)));
     if (whole)
         status = send_whole(peer, head, count ? iov->iov_base : NULL, len, op);
@@ -53,7 +55,7 @@ static enum weft_status send_pieces(struct weft_peer *peer, struct wf_msg_head *
         return status;
     status = wf_iov_check(iov, count, &len);
     if (status == WEFT_OK)
-        status = wf_op_flags(ep, op, WEFT_OP_COPIED, len, &head->flags);
+        status = wf_op_flags(ep, op, SEND_FLAGS, len, &head->flags);
     if (status == WEFT_OK)
         status = wf_local_ok(ep, op, iov, count, WEFT_SEND);
     if (status == WEFT_OK)

@@ -162,6 +162,8 @@ void wf_req_free(struct wf_req *req)
         wf_req_take_back(req);
         req->ep->copies -= req->copy;
     }
+    if (req->held && req->peer->flow->fence == req)
+        wf_flow_fence_over(req->peer->flow);
     wf_list_remove(&req->issued);
     wf_list_remove(&req->queued);
     wf_list_remove(&req->on_loss);

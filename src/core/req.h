@@ -111,6 +111,7 @@ struct wf_req {
     bool bounded;   /* counted in wf_req_table.bounded */
     int16_t status; /* first failure */
     uint8_t flags;  /* enum weft_op_flags */
+    bool held;      /* has not begun: a fence is before it in flow->queue, or it is one (flow.h) */
     uint32_t unanswered;
     uint32_t copy;     /* bytes of the caller's memory of which [mem] has a copy */
     struct wf_iov mem; /* the caller's memory, or a copy of it (wf_req_mem) */

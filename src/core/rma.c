@@ -105,13 +105,14 @@ static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const st
 {
     enum wf_path path = wf_path_put(r, offset, len, count);
     struct weft_ep *ep = r->pub.peer->ep;
+    bool waits = wf_flow_fences(r->pub.peer->flow, flags);
     enum weft_status status;
     struct wf_iov mem = {.v = iov, .n = count};
     struct wf_req *req;
-    if (wf_path_is_copy(path))
+    if (wf_path_is_copy(path) && !waits)
         return wf_rma_copy(r, path, offset, &mem, len, true);
     /* A put in the ring reads its source again if it is lost. */
-    if (r->by_nic && path == WF_PATH_NIC && count == 1 && !(flags & WEFT_OP_COPIED) &&
+    if (r->by_nic && path == WF_PATH_NIC && count == 1 && !waits && !(flags & WEFT_OP_COPIED) &&
         (status = put_short(r, offset, iov, op)) != WEFT_OK)
         return status;
     req = wf_rma_req_new(r, WF_REQ_PUT, offset, len, op, &status);
@@ -125,7 +126,7 @@ static enum weft_status put_begun(struct wf_remote *r, uint64_t offset, const st
         return status;
     }
     status = wf_req_start(req, wf_rma_push);
-    if (status == WEFT_PENDING)
+    if (status == WEFT_PENDING && !wf_path_is_copy(path))
         wf_ep_count(ep, wf_path_stat(WF_STAT_PUT_PULL, req->path), 1);
     return status;
 }
@@ -179,20 +180,23 @@ static enum weft_status get_pull(struct wf_remote *r, uint64_t offset, const str
 }
 
 /* [order] is NULL, or names the message after which the peer has to handle the get. Then messages
- * do the get. Stores the id of its request, if there is one, in *id. */
+ * do the get. Stores the id of its request, if there is one, in *id. [flags]: enum weft_op_flags.
+ */
 static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const struct iovec *iov,
-                                  unsigned count, size_t len, struct weft_op *op,
+                                  unsigned count, size_t len, struct weft_op *op, unsigned flags,
                                   const struct wf_order *order, uint64_t *id)
 {
     enum wf_path path = order ? wf_path_messages(r, len) : wf_path_get(r, offset, len);
     struct weft_peer *peer = r->pub.peer;
     struct wf_iov mem = {.v = iov, .n = count};
+    bool waits = wf_flow_fences(peer->flow, flags), denied = false;
     enum weft_status status;
-    bool denied = false;
     struct wf_req *req;
-    if (wf_path_is_copy(path))
+    if (wf_path_is_copy(path) && !waits)
         return wf_rma_copy(r, path, offset, &mem, len, false);
-    if (path == WF_PATH_PULL) {
+    if (path == WF_PATH_PULL && waits) { /* only a call copies from another process's memory */
+        path = WF_PATH_PIECES;
+    } else if (path == WF_PATH_PULL) {
         status = get_pull(r, offset, &mem, len);
         if (status == WEFT_OK || (status != WEFT_EUNREACH && !r->named)) {
             wf_ep_count(peer->ep, WF_STAT_GET_PULL, status == WEFT_OK);
@@ -208,6 +212,7 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
         return status;
     peer->flow->no_pull |= denied;
     req->path = (uint8_t)path;
+    req->flags = (uint8_t)flags;
     req->u.rma.ordered = order != NULL;
     if (order)
         req->u.rma.order = *order;
@@ -218,7 +223,7 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
         return status;
     }
     status = wf_req_start(req, wf_rma_push);
-    if (status == WEFT_PENDING)
+    if (status == WEFT_PENDING && !wf_path_is_copy(path))
         wf_ep_count(peer->ep, wf_path_stat(WF_STAT_GET_PULL, req->path), 1);
     return status;
 }
@@ -227,10 +232,10 @@ enum weft_status wf_rma_get_ordered(struct wf_remote *r, uint64_t offset, void *
                                     struct weft_op *op, const struct wf_order *order, uint64_t *id)
 {
     struct iovec one = {dst, len};
-    return get_begun(r, offset, &one, 1, len, op, order, id);
+    return get_begun(r, offset, &one, 1, len, op, 0, order, id);
 }
 
-enum { PUT_FLAGS = WEFT_OP_COPIED, GET_FLAGS = 0 };
+enum { PUT_FLAGS = WEFT_OP_COPIED | WEFT_OP_FENCED, GET_FLAGS = WEFT_OP_FENCED };
 
 enum weft_status wf_rma_flags(const struct weft_remote *r, const struct weft_op *op, unsigned known,
                               size_t len, unsigned *flags)
@@ -248,8 +253,9 @@ static enum weft_status not_inlined(struct weft_remote *r, uint64_t offset, cons
                                     unsigned count, size_t len, struct weft_op *op, unsigned flags,
                                     bool to)
 {
-    enum weft_status status =
-        wf_rma_begin(r, offset, len, to ? WEFT_REMOTE_WRITE : WEFT_REMOTE_READ);
+    unsigned access = to ? WEFT_REMOTE_WRITE : WEFT_REMOTE_READ;
+    enum weft_status status = flags & WEFT_OP_FENCED ? wf_rma_begin_message(r, offset, len, access)
+                                                     : wf_rma_begin(r, offset, len, access);
     uint64_t id;
     if (status != WEFT_OK)
         return status;
@@ -259,7 +265,7 @@ static enum weft_status not_inlined(struct weft_remote *r, uint64_t offset, cons
         status = wf_local_ok(r->peer->ep, op, iov, count, to ? WEFT_WRITE : WEFT_READ);
     if (status == WEFT_OK && len)
         status = to ? put_begun(wf_remote_of(r), offset, iov, count, len, op, flags)
-                    : get_begun(wf_remote_of(r), offset, iov, count, len, op, NULL, &id);
+                    : get_begun(wf_remote_of(r), offset, iov, count, len, op, flags, NULL, &id);
     return wf_ep_left(r->peer->ep, status);
 }
 
@@ -324,7 +330,7 @@ enum weft_status weft_putv(struct weft_remote *r, uint64_t offset, const struct 
         status = wf_rma_flags(r, op, PUT_FLAGS, len, &flags);
     if (status != WEFT_OK)
         return status;
-    if (!weft_remote_ok_(r, offset, len, WEFT_REMOTE_WRITE))
+    if (flags & WEFT_OP_FENCED || !weft_remote_ok_(r, offset, len, WEFT_REMOTE_WRITE))
         return wf_op_result(op, not_inlined(r, offset, iov, count, len, op, flags, true));
     for (unsigned i = 0; i < count && status == WEFT_OK; offset += iov[i++].iov_len)
         status = weft_put(r, offset, iov[i].iov_base, iov[i].iov_len, NULL);
@@ -341,7 +347,7 @@ enum weft_status weft_getv(struct weft_remote *r, uint64_t offset, const struct 
         status = wf_rma_flags(r, op, GET_FLAGS, 0, &flags);
     if (status != WEFT_OK)
         return status;
-    if (!weft_remote_ok_(r, offset, len, WEFT_REMOTE_READ))
+    if (flags & WEFT_OP_FENCED || !weft_remote_ok_(r, offset, len, WEFT_REMOTE_READ))
         return wf_op_result(op, not_inlined(r, offset, iov, count, len, op, flags, false));
     for (unsigned i = 0; i < count && status == WEFT_OK; offset += iov[i++].iov_len)
         status = weft_get(r, offset, iov[i].iov_base, iov[i].iov_len, NULL);
@@ -355,6 +361,31 @@ static enum weft_status no_atomic(const struct wf_remote *r)
     return wf_key_has_nic(&r->key) ? WEFT_ENOSYS : WEFT_EKEY;
 }
 
+enum weft_status wf_rma_atomic(struct wf_remote *r, uint64_t offset, unsigned operation,
+                               unsigned type, uint64_t operand, uint64_t compare, uint64_t *fetched,
+                               struct weft_op *op, unsigned flags)
+{
+    const unsigned size = type <= WEFT_I64 ? 8 : 4;
+    enum wf_path path = wf_path_atomic(r, operation, size);
+    enum weft_status status;
+    struct wf_req *req;
+    if (path == WF_PATH_NONE)
+        return no_atomic(r);
+    if (wf_path_is_copy(path))
+        return wf_rma_copy_atomic(r, path, offset, operation, type, operand, compare, fetched);
+    req = wf_rma_req_new(r, WF_REQ_ATOMIC, offset, 0, op, &status);
+    if (!req)
+        return status;
+    req->u.rma.operation = (uint8_t)operation;
+    req->u.rma.type = (uint8_t)type;
+    req->u.rma.operand = operand;
+    req->u.rma.compare = compare;
+    req->u.rma.fetched = fetched;
+    req->path = (uint8_t)path;
+    req->flags = (uint8_t)flags;
+    return wf_req_start(req, wf_rma_push);
+}
+
 enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsigned operation,
                                    unsigned type, uint64_t operand, uint64_t compare,
                                    uint64_t *fetched, struct weft_op *op)
@@ -362,35 +393,14 @@ enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsig
     const unsigned size = type <= WEFT_I64 ? 8 : 4;
     const unsigned access = WEFT_REMOTE_WRITE | (fetched ? (unsigned)WEFT_REMOTE_READ : 0u);
     enum weft_status status = wf_rma_begin(r, offset, size, access);
-    struct wf_remote *remote = wf_remote_of(r);
-    enum wf_path path;
-    struct weft_ep *ep;
-    struct wf_req *req;
     if (status != WEFT_OK)
         return status;
-    ep = r->peer->ep;
-    status = fetched ? wf_local_one(ep, op, fetched, sizeof *fetched, WEFT_READ) : WEFT_OK;
-    if (status != WEFT_OK)
-        return wf_ep_left(ep, status);
-    path = wf_path_atomic(remote, operation, size);
-    if (path == WF_PATH_NONE)
-        return wf_ep_left(ep, no_atomic(remote));
-    if (wf_path_is_copy(path)) {
-        status =
-            wf_rma_copy_atomic(remote, path, offset, operation, type, operand, compare, fetched);
-        return wf_ep_left(ep, wf_op_result(op, status));
-    }
-    req = wf_rma_req_new(remote, WF_REQ_ATOMIC, offset, 0, op, &status);
-    if (req) {
-        req->u.rma.operation = (uint8_t)operation;
-        req->u.rma.type = (uint8_t)type;
-        req->u.rma.operand = operand;
-        req->u.rma.compare = compare;
-        req->u.rma.fetched = fetched;
-        req->path = (uint8_t)path;
-        status = wf_req_start(req, wf_rma_push);
-    }
-    return wf_ep_left(ep, wf_op_result(op, status));
+    if (fetched)
+        status = wf_local_one(r->peer->ep, op, fetched, sizeof *fetched, WEFT_READ);
+    if (status == WEFT_OK)
+        status = wf_rma_atomic(wf_remote_of(r), offset, operation, type, operand, compare, fetched,
+                               op, 0);
+    return wf_ep_left(r->peer->ep, wf_op_result(op, status));
 }
 
 enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op)

@@ -44,6 +44,12 @@ enum weft_status wf_rma_flags(const struct weft_remote *r, const struct weft_op 
 struct wf_req *wf_rma_req_new(struct wf_remote *r, enum wf_req_kind kind, uint64_t offset,
                               uint64_t len, struct weft_op *op, enum weft_status *why);
 
+/* Do an atomic on a word. The caller has checked the access and entered the endpoint. Returns what
+ * weft_atomic returns. [flags]: enum weft_op_flags; with WEFT_OP_FENCED the region is not one on
+ * which this process may do the atomic itself. */
+enum weft_status wf_rma_atomic(struct wf_remote *r, uint64_t offset, unsigned operation,
+                               unsigned type, uint64_t operand, uint64_t compare, uint64_t *fetched,
+                               struct weft_op *op, unsigned flags);
 /* Send a short put again, now as messages, because the connection that carried it was lost. Makes a
  * request for the put, and inserts it as the first of flow->issued, so that flushes wait for the
  * put. Returns OK | ENOMEM | ELIMIT */

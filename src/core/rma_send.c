@@ -4,12 +4,22 @@
 #include "core/rma.h"
 
 #include "core/bulk.h"
+#include "core/rma_copy.h"
 #include "core/rma_wire.h"
 
 #define TAKES 4 /* limit of the unanswered TAKE messages of one put */
 
 static enum weft_status push_bytes(struct wf_req *req);
 static enum weft_status push_get(struct wf_req *req);
+
+/* Copy to or from a region of this process, or one that is mapped here: a fence has held the
+ * operation that its call would have done. */
+static enum weft_status push_copy(struct wf_req *req, bool to)
+{
+    req->sent = req->len;
+    return wf_rma_copy(req->remote, (enum wf_path)req->path, req->u.rma.offset, &req->mem,
+                       (size_t)req->len, to);
+}
 
 /* The arguments with which each request about a region begins: slot, generation, and the offset of
  * byte [at] of the operation. */
@@ -191,6 +201,8 @@ static enum weft_status push_get_piece(struct wf_req *req, const uint32_t *args,
 
 static enum weft_status push_get(struct wf_req *req)
 {
+    if (wf_path_is_copy((enum wf_path)req->path))
+        return push_copy(req, false);
     if (req->path == WF_PATH_NIC)
         return push_nic(req);
     while (req->sent < req->len && !req->status) {
@@ -283,6 +295,8 @@ static enum weft_status push_bytes(struct wf_req *req)
     if (req->u.rma.count == WF_COUNT_DUE)
         return push_count(req);
     switch (req->path) {
+    case WF_PATH_INLINE:
+    case WF_PATH_HERE: return push_copy(req, true);
     case WF_PATH_PULL: return push_take(req);
     case WF_PATH_BULK: return push_put_bulk(req);
     case WF_PATH_NIC: return push_nic(req);
@@ -325,7 +339,7 @@ static enum weft_status push_long(struct wf_req *req)
                                 req->u.rma.slot, req->u.rma.handler, {0}};
     if (wf_rma_has_bytes(req)) {
         enum weft_status status = push_bytes(req);
-        if (status != WEFT_PENDING)
+        if (status != WEFT_PENDING && status != WEFT_OK) /* OK: they were copied */
             return status;
     }
     if (req->unanswered || req->status)

@@ -142,9 +142,10 @@ static enum weft_status long_begun(struct weft_remote *r, uint64_t offset, const
     struct wf_remote *remote = wf_remote_of(r);
     enum wf_path path = wf_path_put(remote, offset, len, 1);
     enum weft_status status = WEFT_OK;
+    bool copies = wf_path_is_copy(path) && !wf_flow_fences(remote->pub.peer->flow, req->flags);
     struct wf_iov mem;
     wf_iov_one(&mem, src, len);
-    if (wf_path_is_copy(path))
+    if (copies)
         status = wf_rma_copy(remote, path, offset, &mem, len, true);
     else
         status = wf_req_mem(req, mem.v, 1, len);
@@ -153,7 +154,7 @@ static enum weft_status long_begun(struct weft_remote *r, uint64_t offset, const
         wf_req_free(req);
         return status;
     }
-    if (wf_path_is_copy(path))
+    if (copies)
         req->sent = len;
     return wf_req_start(req, wf_rma_push);
 }
@@ -169,7 +170,7 @@ enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset, const void
     if (status != WEFT_OK)
         return status;
     if (op && op->flags)
-        status = wf_op_flags(ep, op, WEFT_OP_COPIED, len, &flags);
+        status = wf_op_flags(ep, op, WEFT_OP_COPIED | WEFT_OP_FENCED, len, &flags);
     if (status != WEFT_OK)
         ;
     else if (handler >= WEFT_AM_USER_HANDLERS || nargs > WEFT_AM_MAX_ARGS || (nargs && !args) ||

@@ -233,11 +233,16 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(close_rma)                                                                                   \
     X(close_busy)                                                                                  \
     X(close_kept)                                                                                  \
-    X(copied_send)                                                                             \
-    X(copied_many)                                                                             \
-    X(copied_closed)                                                                           \
-    X(copied_rma)                                                                              \
-    X(flags_refused)                                                                           \
+    X(copied_send)                                                                                 \
+    X(copied_many)                                                                                 \
+    X(copied_closed)                                                                               \
+    X(copied_rma)                                                                                  \
+    X(fenced_waits)                                                                                \
+    X(fenced_idle)                                                                                 \
+    X(fenced_answers)                                                                              \
+    X(fenced_ends)                                                                                 \
+    X(fenced_random)                                                                               \
+    X(flags_refused)                                                                               \
     X(many_ways)                                                                                   \
     X(many_order)                                                                                  \
     X(many_cut)                                                                                    \

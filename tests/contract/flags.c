@@ -169,7 +169,9 @@ void test_copied_rma(void **state)
             size_t len = length(p, i), half = len / 2;
             unsigned char *src = source_new(len, i), *add;
             struct iovec iov[2] = {{src, half}, {src + half, len - half}};
-            struct weft_op op = {.flags = WEFT_OP_COPIED}, lop = op, aop = op;
+            /* the atomic waits for the others, so it needs its copy */
+            struct weft_op op = {.flags = WEFT_OP_COPIED}, lop = op,
+                           aop = {.flags = WEFT_OP_COPIED | WEFT_OP_FENCED};
             uint64_t v[2] = {i, i + 1}, old[2] = {0}, was[2];
             const uint32_t arg = i;
             enum weft_status status = weft_putv(g.r, 64, iov, 2, &op), l, a;

@@ -295,6 +295,51 @@ static void test_short_puts(void **state)
     assert_int_equal(weft_put(r, 0, words, 0, NULL), WEFT_OK);
 }
 
+/* Fails when: a fenced put begins while short puts are under way, a short put overtakes it, or a
+ * copied put uses the ring, which would read its source again. */
+static void test_flags(void **state)
+{
+    static uint64_t words[8], word;
+    static struct weft_op ops[8], fenced, behind, copied;
+    const struct iovec one = {&word, sizeof word};
+    const struct wf_put_ring *ring = peer->flow->put_ring;
+    struct weft_mr *mr = NULL;
+    struct weft_remote *r;
+    struct wf_key key;
+    (void)state;
+    OK(weft_mr_reg(ctx[1], words, sizeof words, RW, 0, 40, 0, &mr, NULL));
+    r = remote_of(mr, &key);
+    for (unsigned n = 1; n <= 8; n++) {
+        uint64_t begun = ring->begun;
+        fenced = (struct weft_op){.flags = WEFT_OP_FENCED};
+        for (unsigned i = 0; i < n; i++)
+            assert_int_equal(weft_put(r, 0, &word, 8, &ops[i]), WEFT_PENDING);
+        assert_int_equal(ring->begun, begun + n);
+        assert_int_equal(weft_putv(r, 8, &one, 1, &fenced), WEFT_PENDING);
+        assert_int_equal(weft_put(r, 16, &word, 8, &behind), WEFT_PENDING);
+        assert_non_null(peer->flow->fence);
+        for (int i = 0; i < 1000 && behind.status == WEFT_PENDING; i++) {
+            if (peer->flow->fence)
+                assert_true(fenced.status == WEFT_PENDING && behind.status == WEFT_PENDING);
+            else
+                assert_int_equal(ring->done, begun + n);
+            poll_both();
+        }
+        assert_int_equal(behind.status, WEFT_OK);
+        assert_int_equal(fenced.status, WEFT_OK);
+        assert_int_equal(ring->begun, begun + n); /* the other two were requests */
+        assert_null(peer->flow->fence);
+        copied = (struct weft_op){.flags = WEFT_OP_COPIED};
+        assert_int_equal(weft_putv(r, 0, &one, 1, &copied), WEFT_PENDING);
+        assert_int_equal(ring->begun, begun + n);
+        assert_int_equal(ep[0]->copies, sizeof word);
+        for (int i = 0; i < 1000 && copied.status == WEFT_PENDING; i++)
+            poll_both();
+        assert_int_equal(copied.status, WEFT_OK);
+        assert_int_equal(ep[0]->copies, 0);
+    }
+}
+
 /* Fails when: NICs do not put and get by a 64-bit key whose raw key was learnt, do more than the
  * learnt region allows, or go on after one refused the remote key. */
 static void test_learnt(void **state)
@@ -420,6 +465,7 @@ int main(void)
                                        cmocka_unit_test(test_ways),
                                        cmocka_unit_test(test_answers_made_up),
                                        cmocka_unit_test(test_short_puts),
+                                       cmocka_unit_test(test_flags),
                                        cmocka_unit_test(test_learnt),
                                        cmocka_unit_test(test_learnt_more),
                                        cmocka_unit_test(test_array_local)};

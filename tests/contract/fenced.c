@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* weft_op.flags: WEFT_OP_FENCED. A long message that no receive has matched keeps operations from
+ * completing until the test wants it. */
+#include <stdbool.h>
+#include <weft/atomic.h>
+
+#include "contract.h"
+
+#define FULL WEFT_TAG_FULL
+
+enum { LONG = 2000000, REGION = 300000, FAR = 100000, HANDLER = 31, BLOCK_TAG = 1, TAG = 2 };
+enum kind { SEND, SEND_LONG, PUT, PUT_LONG, GET, ADD, AM, KINDS };
+
+static const size_t lens[KINDS] = {100, 500000, 100, 90000, 100, 8, 100};
+
+/* An operation, and where its bytes are. */
+struct work {
+    struct weft_op op;
+    enum kind kind;
+    enum weft_status status;
+    unsigned char *mem;
+    uint64_t id, old;
+    struct work *before; /* the operation that was started before */
+    bool fenced, over;
+};
+
+static unsigned ran;
+
+static void on_long(const struct weft_am *am)
+{
+    (void)am;
+    ran++;
+}
+
+static void start(struct pair *p, struct work *w, const struct region *g, enum kind kind,
+                  unsigned flags, uint64_t id)
+{
+    const struct weft_msg_head head = {TAG, id, 1, WEFT_MSG_DATA};
+    struct iovec one = {w->mem, lens[kind]};
+    const uint32_t arg = 0;
+    w->kind = kind;
+    w->id = id;
+    w->op.flags = flags;
+    w->fenced = flags & WEFT_OP_FENCED;
+    test_fill(w->mem, lens[kind], id);
+    switch (kind) {
+    case SEND:
+    case SEND_LONG: w->status = weft_msg_post_send(p->peer[0], &head, &one, 1, &w->op); break;
+    case PUT:
+    case PUT_LONG: w->status = weft_putv(g->r, FAR, &one, 1, &w->op); break;
+    case GET: w->status = weft_getv(g->r, 8, &one, 1, &w->op); break;
+    case ADD:
+        w->status = weft_atomic_array(g->r, 0, WEFT_DO_SUM, WEFT_KIND_UINT64, 1, w->mem, NULL,
+                                      &w->old, &w->op);
+        break;
+    default: w->status = weft_am_long(g->r, FAR, w->mem, lens[AM], HANDLER, &arg, 1, 0, &w->op);
+    }
+}
+
+static bool has_message(struct pair *p, struct weft_msg_info *info)
+{
+    const struct weft_msg_filter filter = {NULL, TAG, FULL, 1, 0};
+    return weft_msg_find(p->ep[1], &filter, info, NULL) == WEFT_OK;
+}
+
+static void receive(struct pair *p, uint64_t tag, unsigned space, void *in, size_t len)
+{
+    const struct weft_msg_filter filter = {NULL, tag, FULL, space, 0};
+    const struct iovec one = {in, len};
+    struct weft_op r = {0};
+    GIVES(WEFT_OK, op_end(p, &r, weft_msg_post_recv(p->ep[1], &filter, &one, 1, &r)));
+}
+
+/* Has the effect of [w] come? Of a get: has it taken place? */
+static bool has_come(struct pair *p, const struct work *w, const struct region *g)
+{
+    struct weft_msg_info info;
+    uint64_t word;
+    switch (w->kind) {
+    case SEND:
+    case SEND_LONG: return has_message(p, &info);
+    case PUT:
+    case PUT_LONG: return test_same(g->base + FAR, lens[w->kind], w->id);
+    case GET: return !test_same(w->mem, lens[GET], w->id);
+    case ADD: memcpy(&word, g->base, 8); return word != 0;
+    default: return ran > 0;
+    }
+}
+
+static void finish(struct pair *p, struct work *w)
+{
+    if (w->kind == SEND || w->kind == SEND_LONG) {
+        unsigned char *in = malloc(lens[w->kind]);
+        receive(p, TAG, 1, in, lens[w->kind]);
+        assert_true(test_same(in, lens[w->kind], w->id));
+        free(in);
+    }
+    GIVES(WEFT_OK, op_end(p, &w->op, w->status));
+}
+
+/* Fails when: a fenced operation of any kind begins before a send that is under way is complete,
+ * does not begin afterwards, or a send behind it overtakes it. */
+void test_fenced_waits(void **state)
+{
+    struct pair *p = *state;
+    unsigned char *block = malloc(LONG), *in = malloc(LONG);
+    pair_register(p, HANDLER, on_long);
+    for (unsigned own = 0; own < 2; own++)
+        for (enum kind kind = 0; kind < KINDS; kind++) {
+            struct region g = region_open(p, 1, REGION, RW, (int)own);
+            struct work w = {.mem = malloc(LONG)};
+            struct weft_op b = {0}, behind = {0};
+            uint64_t word = 7, got = 0;
+            enum weft_status sent, next;
+            struct weft_msg_info info;
+            ran = 0;
+            test_fill(block, LONG, kind);
+            sent = weft_msg_send(p->peer[0], BLOCK_TAG, block, LONG, &b);
+            GIVES(WEFT_PENDING, sent);
+            start(p, &w, &g, kind, WEFT_OP_FENCED, 10 + kind);
+            GIVES(WEFT_PENDING, w.status);
+            next = weft_msg_send(p->peer[0], 3, &word, 8, &behind);
+            GIVES(WEFT_PENDING, next);
+            pair_quiet(p);
+            assert_int_equal(w.op.status, WEFT_PENDING);
+            assert_int_equal(behind.status, WEFT_PENDING);
+            assert_false(has_come(p, &w, &g));
+            GIVES(WEFT_AGAIN, weft_msg_probe(p->ep[1], NULL, 3, FULL, &info));
+            receive(p, BLOCK_TAG, 0, in, LONG);
+            assert_true(test_same(in, LONG, kind));
+            GIVES(WEFT_OK, op_end(p, &b, sent));
+            finish(p, &w);
+            if (kind != SEND && kind != SEND_LONG)
+                UNTIL(p, has_come(p, &w, &g));
+            receive(p, 3, 0, &got, 8);
+            assert_int_equal(got, 7);
+            GIVES(WEFT_OK, op_end(p, &behind, next));
+            free(w.mem);
+            region_close(&g);
+        }
+    free(block);
+    free(in);
+}
+
+/* Fails when: a fenced operation waits although nothing is under way. */
+void test_fenced_idle(void **state)
+{
+    struct pair *p = *state;
+    struct region g = region_open(p, 1, REGION, RW, 0);
+    struct work w = {.mem = malloc(LONG)};
+    pair_register(p, HANDLER, on_long);
+    for (unsigned i = 0; i < 3 * KINDS; i++) {
+        w.op = (struct weft_op){0};
+        start(p, &w, &g, i % KINDS, WEFT_OP_FENCED, i);
+        if (w.kind == SEND || (g.r->base && w.kind != SEND_LONG))
+            GIVES(WEFT_OK, w.status);
+        finish(p, &w);
+    }
+    pair_quiet(p);
+    free(w.mem);
+    region_close(&g);
+}
+
+/* Fails when: an answer to the peer waits behind a fence, which waits for the peer. */
+void test_fenced_answers(void **state)
+{
+    struct pair *p = *state;
+    static const size_t theirs[] = {LONG, 200000, 0};
+    unsigned char *block = malloc(LONG), *mem = malloc(LONG), *in = malloc(LONG);
+    for (unsigned i = 0; i < 3; i++) {
+        struct weft_op b = {0}, f = {.flags = WEFT_OP_FENCED}, s = {0}, r = {0};
+        const struct iovec one = {block, 50};
+        enum weft_status sent, fenced, back, got;
+        size_t len = theirs[i] ? theirs[i] : 70000;
+        test_fill(mem, len, i);
+        sent = weft_msg_send(p->peer[0], BLOCK_TAG, block, LONG, &b);
+        fenced = weft_msg_sendv(p->peer[0], 2, &one, 1, &f);
+        GIVES(WEFT_PENDING, fenced);
+        back = weft_msg_send(p->peer[1], 5, mem, len, &s);
+        if (i == 1)
+            pair_quiet(p); /* it is kept first */
+        got = weft_msg_recv(p->ep[0], NULL, 5, FULL, in, len, &r);
+        /* of one endpoint the message is behind the fence */
+        if (p->setup->eps == 2) {
+            GIVES(WEFT_OK, op_end(p, &r, got));
+            GIVES(WEFT_OK, op_end(p, &s, back));
+            assert_true(test_same(in, len, i));
+            assert_int_equal(f.status, WEFT_PENDING);
+        }
+        receive(p, BLOCK_TAG, 0, block, LONG);
+        receive(p, 2, 0, block, 50);
+        GIVES(WEFT_OK, op_end(p, &r, got));
+        GIVES(WEFT_OK, op_end(p, &s, back));
+        GIVES(WEFT_OK, op_end(p, &b, sent));
+        GIVES(WEFT_OK, op_end(p, &f, fenced));
+    }
+    free(block);
+    free(mem);
+    free(in);
+}
+
+/* Fails when: a fence that is cancelled, or whose earlier operation is, keeps others from
+ * beginning; or closing or losing the peer leaves held operations under way. */
+void test_fenced_ends(void **state)
+{
+    struct pair *p = *state;
+    unsigned char *block = malloc(LONG);
+    for (unsigned i = 0; i < 5; i++) {
+        struct weft_peer *kept = p->peer[0];
+        struct weft_op b = {0}, f[4] = {{0}};
+        uint64_t word[4] = {1, 2, 3, 4}, got = 0;
+        bool closes = i == 3;
+        if (i == 4 && (p->setup->eps == 1 || p->setup->contexts == 1))
+            break;
+        if (closes)
+            p->peer[0] = peer_to(p->ep[0], p->ep[1]);
+        GIVES(WEFT_PENDING, weft_msg_send(p->peer[0], 100 + i, block, LONG, &b));
+        for (unsigned k = 0; k < 4; k++) {
+            const struct iovec one = {&word[k], 8};
+            f[k].flags = k % 2 ? 0 : WEFT_OP_FENCED;
+            GIVES(WEFT_PENDING, weft_msg_sendv(p->peer[0], 10 + k, &one, 1, &f[k]));
+        }
+        pair_quiet(p);
+        if (i == 0) { /* the first fence: the second takes its place */
+            OK(weft_msg_cancel(p->ep[0], &f[0]));
+            receive(p, 11, 0, &got, 8);
+            assert_int_equal(got, 2);
+            pair_quiet(p);
+            assert_int_equal(f[2].status, WEFT_PENDING);
+            OK(weft_msg_cancel(p->ep[0], &f[2]));
+            receive(p, 13, 0, &got, 8);
+            receive(p, 100 + i, 0, block, LONG);
+        } else if (i == 1) { /* what they wait for */
+            OK(weft_msg_cancel(p->ep[0], &b));
+            for (unsigned k = 0; k < 4; k++)
+                receive(p, 10 + k, 0, &got, 8);
+        } else if (i == 2) { /* in the middle of the queue */
+            OK(weft_msg_cancel(p->ep[0], &f[2]));
+            OK(weft_msg_cancel(p->ep[0], &f[1]));
+            receive(p, 100 + i, 0, block, LONG);
+            receive(p, 10, 0, &got, 8);
+            receive(p, 13, 0, &got, 8);
+        } else if (closes) {
+            OK(weft_peer_close(p->peer[0]));
+            p->peer[0] = kept;
+            for (unsigned k = 0; k < 4; k++)
+                GIVES(WEFT_ECANCELED, (enum weft_status)f[k].status);
+        } else {
+            pair_close_end(p, 1);
+            UNTIL(p, b.status != WEFT_PENDING);
+            for (unsigned k = 0; k < 4; k++)
+                UNTIL(p, f[k].status != WEFT_PENDING);
+            assert_true(f[0].status < 0 && f[3].status < 0);
+        }
+        for (unsigned k = 0; k < 4; k++)
+            UNTIL(p, f[k].status != WEFT_PENDING);
+        UNTIL(p, b.status != WEFT_PENDING);
+        pair_quiet(p);
+    }
+    free(block);
+}
+
+static void on_done(struct weft_op *op)
+{
+    struct work *w = op->user;
+    w->over = true;
+    for (const struct work *b = w->before; w->fenced && b; b = b->before)
+        EXPECT(b->over);
+}
+
+/* Fails when: in random orders of operations with and without fences one is lost, or a fenced one
+ * completes before an earlier one. */
+void test_fenced_random(void **state)
+{
+    enum { MOST = 24 };
+    struct pair *p = *state;
+    pair_register(p, HANDLER, on_long);
+    for (unsigned round = 0; round < 12; round++) {
+        struct region g = region_open(p, 1, REGION, RW, round % 2);
+        struct work *w = calloc(MOST, sizeof *w);
+        unsigned messages = 0;
+        for (unsigned i = 0; i < MOST; i++) {
+            uint64_t r = test_mix(round * MOST + i), polls = r >> 40 & 3;
+            w[i].mem = malloc(lens[SEND_LONG]);
+            w[i].before = i ? &w[i - 1] : NULL;
+            w[i].op.user = &w[i];
+            w[i].op.done = on_done;
+            start(p, &w[i], &g, r % KINDS, r >> 20 & 1 ? WEFT_OP_FENCED : 0, i);
+            if (w[i].status != WEFT_PENDING)
+                on_done(&w[i].op);
+            messages += w[i].kind == SEND || w[i].kind == SEND_LONG;
+            while (polls--)
+                pair_poll(p);
+        }
+        for (unsigned i = 0; i < MOST; i++)
+            if (w[i].kind == SEND || w[i].kind == SEND_LONG)
+                finish(p, &w[i]);
+        for (unsigned i = 0; i < MOST; i++) {
+            GIVES(WEFT_OK, op_end(p, &w[i].op, w[i].status));
+            free(w[i].mem);
+        }
+        assert_true(messages > 0);
+        pair_quiet(p);
+        free(w);
+        region_close(&g);
+    }
+}
