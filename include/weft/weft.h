@@ -869,6 +869,16 @@ enum weft_op_flags {
      * region that is mapped here or this process's own. A send that waits for its receive keeps the
      * operation from beginning, and so do the operations behind it. */
     WEFT_OP_FENCED = 2,
+    /* Sends: the operation completes when the message is in the buffers of its receive, or, if no
+     * receive has matched it, is kept for one at the peer's endpoint. Up to WEFT_MSG_EAGER bytes
+     * are kept there; a longer message, or one for which there is no room, completes when its
+     * receive has it. ENOMEM: the peer has refused this or an earlier message for lack of memory.
+     * Long messages: the operation completes when the handler has returned, or, if it did not run,
+     * with the reason: EHANDLER (the peer has no such handler), or why the peer could not use the
+     * bytes, such as EKEY (the region was closed meanwhile). reply_max must be 0; for the handler
+     * the message is one-way.
+     * Puts and atomics on arrays complete so anyway: the bytes are in the region. */
+    WEFT_OP_DELIVERED = 4,
 };
 
 /* Returns how many bytes the sources of an operation with WEFT_OP_COPIED may have: the context's

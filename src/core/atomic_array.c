@@ -214,7 +214,7 @@ enum weft_status weft_atomic_array(struct weft_remote *r, uint64_t offset, unsig
     unsigned flags = 0;
     bool waits;
     if (status == WEFT_OK && op && op->flags)
-        status = wf_rma_flags(r, op, WEFT_OP_COPIED | WEFT_OP_FENCED,
+        status = wf_rma_flags(r, op, WEFT_OP_COPIED | WEFT_OP_FENCED | WEFT_OP_DELIVERED,
                               wf_atomics_inputs(operation) * len, &flags);
     if (status != WEFT_OK)
         return status;

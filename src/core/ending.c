@@ -6,6 +6,7 @@
  *
  *   request           its state            its memory                  what is left of it
  *   SEND, OFFER       see msg_send.c       no bytes of it are sent     STOP, or nothing
+ *   any that is held  see flow.h           nothing was sent            nothing
  *   DONE, STOP, LATE  waits for room       it has none                 the message leaves
  *   COPY              no answer is due     it is written by polls      DONE, with ECANCELED
  *   COPY              FETCHes, or a        what comes is dropped       DONE, after the last answer
@@ -100,7 +101,7 @@ static void nics_stop(struct wf_flow *flow)
     {
         const struct wf_req *req = wf_container_of(it, struct wf_req, on_loss);
         moves |= req->kind >= WF_REQ_PUT && req->kind <= WF_REQ_SIGNAL &&
-                 req->path == WF_PATH_NIC && req->unanswered;
+                 req->path == WF_PATH_NIC && req->unanswered && !req->word_sent;
     }
     if (moves && peer->transport->nic_stop)
         peer->transport->nic_stop(wf_peer_tpeer(peer));

@@ -288,7 +288,9 @@ __attribute__((noinline)) static void on_odd(const struct weft_am *am, struct wf
         wf_ctl_bad(am);
         return;
     }
-    if (!sender || sender->down || in.kind == WF_MSG_QUESTION)
+    if (in.kind == WF_MSG_ARRIVED)
+        wf_msg_answer(am, in.whole_id, sender, sender && !sender->down ? WEFT_OK : WEFT_ENOMEM, 0);
+    else if (!sender || sender->down || in.kind == WF_MSG_QUESTION)
         ;
     else if (in.kind == WF_MSG_WHOLE)
         whole(am, &in.head, sender);

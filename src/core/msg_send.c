@@ -114,7 +114,33 @@ static bool is_whole(const struct wf_req *req)
     return req->len <= req->ep->eager_max || (!req->sent && wf_msg_is_one(req->peer, req->len));
 }
 
-static enum weft_status push_eager(struct wf_req *req)
+/* ---- messages that complete when they were delivered ----
+ *
+ * A MSG is not answered. So behind a message with WEFT_OP_DELIVERED the sender asks whether it has
+ * arrived: control messages arrive in order. Everything that the receiver knows by then is received
+ * or kept, or the sender's messages are refused.
+ *
+ *   the SEND has          sent  unanswered  its cancellation
+ *   not sent all bytes    no    0           as of any other send
+ *   to ask                yes   0           it ends; nothing is sent
+ *   asked                 yes   1           the same; the answer finds no request
+ *   become an OFFER       no    as of any other offer: the end of the copy is the answer */
+
+static enum weft_status push_arrived(struct wf_req *req)
+{
+    const uint32_t args[] = {1, WF_LO(req->id), WF_HI(req->id)};
+    enum weft_status status =
+        wf_ctl_request(req->peer, WF_CTL_MSG, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+    if (status == WEFT_AGAIN || wf_is_loss(status))
+        return status;
+    if (status != WEFT_OK)
+        return wf_req_retry(req);
+    req->unanswered = 1;
+    req->u.send.asked = wf_msg_credit_sent(&req->peer->credit);
+    return WEFT_PENDING;
+}
+
+static enum weft_status push_bytes(struct wf_req *req)
 {
     enum wf_credit credit = req->sent ? WF_CREDIT_QUIET : wf_msg_credit(req->peer, req->len);
     if (credit == WF_CREDIT_WAIT)
@@ -126,6 +152,15 @@ static enum weft_status push_eager(struct wf_req *req)
         return push_offer(req);
     }
     return is_whole(req) ? push_whole(req, credit) : wf_msg_parts_push(req, credit);
+}
+
+static enum weft_status push_eager(struct wf_req *req)
+{
+    enum weft_status status = req->u.send.sent ? WEFT_OK : push_bytes(req);
+    if (status != WEFT_OK || !(req->flags & WEFT_OP_DELIVERED))
+        return status;
+    req->u.send.sent = true;
+    return push_arrived(req);
 }
 
 /* ---- cancelled sends ----
@@ -179,7 +214,7 @@ static enum weft_status push_stop(struct wf_req *req)
 void wf_msg_send_cancel(struct wf_req *req)
 {
     wf_req_take_back(req);
-    if (req->kind == WF_REQ_SEND ? req->sent != 0 : req->u.send.under_way)
+    if (req->kind == WF_REQ_SEND ? req->sent && !req->u.send.sent : req->u.send.under_way)
         stop(req);
     else
         wf_req_end(req, WEFT_ECANCELED);
@@ -249,6 +284,15 @@ static struct wf_req *offer_named(const struct weft_am *am, unsigned nargs, unsi
                : NULL;
 }
 
+/* As offer_named, for an answer: it may also be that a SEND has arrived. */
+static struct wf_req *answer_named(const struct weft_am *am)
+{
+    struct wf_req *req = offer_named(am, WF_OFFER_ANSWER_ARGS, WF_OFFER_ANSWER_ARGS + 1);
+    if (!req && am->nargs == WF_OFFER_ANSWER_ARGS)
+        req = wf_req_find(am->ep, wf_word64(am->args), WF_REQ_SEND);
+    return req && (req->kind == WF_REQ_OFFER || req->unanswered) ? req : NULL;
+}
+
 /* Returns the handle that asked. Its address is that of the handle by which the answer is reported.
  * Returns NULL if it was closed. */
 static struct weft_peer *asker_of(const struct wf_token *token, uint32_t name)
@@ -288,14 +332,14 @@ void wf_msg_on_answer(const struct weft_am *am)
             on_credit(am);
         return;
     }
-    req = offer_named(am, WF_OFFER_ANSWER_ARGS, WF_OFFER_ANSWER_ARGS + 1);
+    req = answer_named(am);
     if (!req || !is_from(req, am))
         return;
     on_report(am, req, WF_OFFER_ANSWER_ARGS);
     wf_msg_push_answered(req, am->args[2] == WEFT_OK);
     req->unanswered = 0;
     wf_msg_credit_answered(&req->peer->credit, req->u.send.asked, am->args[3], false);
-    if ((int32_t)am->args[2] != WEFT_PENDING)
+    if ((int32_t)am->args[2] != WEFT_PENDING || req->kind == WF_REQ_SEND)
         wf_req_end(req, wf_status_of(am->args[2]));
 }
 

@@ -14,7 +14,7 @@ enum {
     WHOLE_MORE_ARGS = 5, /* tag, data, what */
     FIRST_MORE_ARGS = 7, /* tag, data, what, length of the message, id */
     NEXT_ARGS = 3,       /* id, offset, 0, or 1 without bytes: the message was cancelled */
-    QUESTION_ARGS = 1,   /* 0 */
+    QUESTION_ARGS = 1,   /* 0; or 1, and the id instead of the question for credit */
 };
 
 unsigned wf_msg_head_args(uint32_t args[5], const struct wf_msg_head *head, bool part)
@@ -48,11 +48,22 @@ static enum wf_msg_kind first_parse(const struct weft_am *am, const uint32_t *ar
                                                                          : WF_MSG_BAD;
 }
 
+static enum wf_msg_kind question_parse(const struct weft_am *am, struct wf_msg_in *out)
+{
+    if (!out->asks || am->len || am->args[0] > 1)
+        return WF_MSG_BAD;
+    if (!am->args[0])
+        return WF_MSG_QUESTION;
+    out->asks = false;
+    out->whole_id = wf_word64(am->args + 1);
+    return WF_MSG_ARRIVED;
+}
+
 static enum wf_msg_kind parse(const struct weft_am *am, struct wf_msg_in *out)
 {
     const uint32_t *a = am->args;
     switch (am->nargs - (out->asks ? 2 : 0)) {
-    case QUESTION_ARGS: return out->asks && !am->len && !a[0] ? WF_MSG_QUESTION : WF_MSG_BAD;
+    case QUESTION_ARGS: return question_parse(am, out);
     case WHOLE_ARGS: out->head = wf_msg_head_of_tag(wf_word64(a)); return WF_MSG_WHOLE;
     case NEXT_ARGS:
         out->id = a[0];

@@ -51,6 +51,7 @@ enum wf_msg_kind {
     WF_MSG_NEXT,     /* another part */
     WF_MSG_STOP,     /* no more parts come: the sender has cancelled the message */
     WF_MSG_QUESTION, /* a question for credit without a message */
+    WF_MSG_ARRIVED,  /* a question whether all earlier messages of the handle have arrived */
 };
 
 /* A MSG that was parsed. */
@@ -61,6 +62,7 @@ struct wf_msg_in {
     uint32_t len;            /* FIRST: length of the message */
     uint32_t at;             /* NEXT, STOP: offset of this part */
     uint32_t id;             /* FIRST, NEXT, STOP: low half of the id of the sender's request */
+    uint64_t whole_id;       /* ARRIVED: the id of the sender's request */
 };
 
 /* Parse the arguments of a MSG. */

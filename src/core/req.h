@@ -107,7 +107,7 @@ struct wf_req {
     uint64_t id;
     uint8_t kind;
     uint8_t path;   /* enum wf_path: how its bytes go */
-    bool word_sent; /* SIGNAL: its atomic was sent */
+    bool word_sent; /* SIGNAL: its atomic was sent; LONG: its LONG was, and an answer is due */
     bool bounded;   /* counted in wf_req_table.bounded */
     int16_t status; /* first failure */
     uint8_t flags;  /* enum weft_op_flags */
@@ -129,6 +129,8 @@ struct wf_req {
             bool pushes;    /* OFFER: its payload follows it */
             bool under_way; /* OFFER: counted in the flow's [pushed] */
             uint8_t tries;  /* the flow's push_tries when the payload was sent */
+            bool sent;      /* SEND: all bytes were; the question whether they arrived is not, or is
+                             * unanswered */
         } send;
         struct {
             struct wf_msg_head head;

@@ -235,7 +235,10 @@ enum weft_status wf_rma_get_ordered(struct wf_remote *r, uint64_t offset, void *
     return get_begun(r, offset, &one, 1, len, op, 0, order, id);
 }
 
-enum { PUT_FLAGS = WEFT_OP_COPIED | WEFT_OP_FENCED, GET_FLAGS = WEFT_OP_FENCED };
+enum {
+    PUT_FLAGS = WEFT_OP_COPIED | WEFT_OP_FENCED | WEFT_OP_DELIVERED,
+    GET_FLAGS = WEFT_OP_FENCED
+};
 
 enum weft_status wf_rma_flags(const struct weft_remote *r, const struct weft_op *op, unsigned known,
                               size_t len, unsigned *flags)

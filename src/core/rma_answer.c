@@ -7,8 +7,8 @@
 /* Find the request that an answer names. [id] is the low 32 bits of the request's id, [token] is
  * the transport's record of the answer. Returns NULL if the request does not exist, belongs to
  * another peer, or waits for no answer. A request whose bytes are moved by NICs waits for no
- * answer, so a false answer cannot end it. An exception is a SIGNAL that has sent its atomic, which
- * is always a message. */
+ * answer, so a false answer cannot end it. An exception is a SIGNAL or LONG that has sent its last
+ * message. */
 static struct wf_req *asked(struct weft_ep *ep, const struct wf_token *token, uint32_t id)
 {
     struct wf_req *req = wf_req_by_word(ep, id);
@@ -51,7 +51,9 @@ static bool nic_fall_back(struct wf_req *req)
  * failure is final. */
 static bool fall_back(struct wf_req *req)
 {
-    if (req->path == WF_PATH_NIC && !req->word_sent)
+    if (req->word_sent) /* the bytes are in place */
+        return false;
+    if (req->path == WF_PATH_NIC)
         return nic_fall_back(req);
     if ((req->path != WF_PATH_PULL && req->path != WF_PATH_BULK) || req->status != WEFT_EUNREACH)
         return false;
@@ -79,8 +81,8 @@ static void answer_count(struct wf_req *req)
         req->u.rma.count = WF_COUNT_DUE;
     if (req->status)
         wf_req_end(req, (enum weft_status)req->status);
-    else if (wf_rma_has_bytes(req) || req->kind == WF_REQ_LONG ||
-             (req->kind == WF_REQ_SIGNAL && !req->word_sent))
+    else if (wf_rma_has_bytes(req) ||
+             ((req->kind == WF_REQ_LONG || req->kind == WF_REQ_SIGNAL) && !req->word_sent))
         wf_req_queue(req);
     else
         wf_req_end(req, WEFT_OK);

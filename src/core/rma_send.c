@@ -335,17 +335,29 @@ static enum weft_status push_signal(struct wf_req *req)
  * handler. */
 static enum weft_status push_long(struct wf_req *req)
 {
-    struct wf_long_head head = {req->u.rma.gen,  req->u.rma.offset,  req->len,
-                                req->u.rma.slot, req->u.rma.handler, {0}};
+    bool answers = req->flags & WEFT_OP_DELIVERED;
+    struct wf_long_head head = {.gen = req->u.rma.gen,
+                                .offset = req->u.rma.offset,
+                                .len = req->len,
+                                .slot = req->u.rma.slot,
+                                .handler = req->u.rma.handler,
+                                .answers = answers,
+                                .id = answers ? WF_LO(req->id) : 0};
+    enum weft_status status;
     if (wf_rma_has_bytes(req)) {
-        enum weft_status status = push_bytes(req);
+        status = push_bytes(req);
         if (status != WEFT_PENDING && status != WEFT_OK) /* OK: they were copied */
             return status;
     }
     if (req->unanswered || req->status)
         return WEFT_PENDING;
-    return wf_ctl_request(req->peer, WF_CTL_LONG, req->u.rma.args, req->u.rma.nargs, &head,
-                          sizeof head, req->u.rma.reply_max);
+    status = wf_ctl_request(req->peer, WF_CTL_LONG, req->u.rma.args, req->u.rma.nargs, &head,
+                            sizeof head, answers ? 1 : req->u.rma.reply_max);
+    if (status != WEFT_OK || !answers)
+        return status;
+    req->word_sent = true;
+    req->unanswered = 1;
+    return WEFT_PENDING;
 }
 
 enum weft_status wf_rma_push(struct wf_req *req)

@@ -170,11 +170,12 @@ enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset, const void
     if (status != WEFT_OK)
         return status;
     if (op && op->flags)
-        status = wf_op_flags(ep, op, WEFT_OP_COPIED | WEFT_OP_FENCED, len, &flags);
+        status =
+            wf_op_flags(ep, op, WEFT_OP_COPIED | WEFT_OP_FENCED | WEFT_OP_DELIVERED, len, &flags);
     if (status != WEFT_OK)
         ;
     else if (handler >= WEFT_AM_USER_HANDLERS || nargs > WEFT_AM_MAX_ARGS || (nargs && !args) ||
-             (len && !src))
+             (len && !src) || (flags & WEFT_OP_DELIVERED && reply_max))
         status = WEFT_EINVAL;
     else if (reply_max > ep->am_max + 1u)
         status = WEFT_EMSGSIZE;

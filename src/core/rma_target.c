@@ -327,19 +327,48 @@ static void *long_bytes(const struct target *t, uint64_t len, void **copied,
     return *copied;
 }
 
+/* Run the application's handler for a long message. With head->answers the request's reply is
+ * Weft's: the handler gets a one-way message. */
+static enum weft_status long_deliver(struct weft_am *user, const struct wf_long_head *head)
+{
+    struct wf_token *token = user->token;
+    uint8_t can_reply = token->can_reply;
+    enum weft_status status = user->ep->handlers[head->handler].fn ? WEFT_OK : WEFT_EHANDLER;
+    user->handler = head->handler;
+    user->long_len = head->len;
+    user->len = (uint32_t)WF_MIN(head->len, UINT32_MAX);
+    if (head->answers) {
+        user->reply_max = 0;
+        user->can_reply = 0;
+        token->can_reply = WF_REPLY_NONE;
+    }
+    wf_am_deliver(user->ep, user);
+    if (head->answers)
+        token->can_reply = can_reply;
+    return status;
+}
+
+/* Answer a LONG whose sender waits until the handler has run. */
+static void long_answer(const struct weft_am *am, const struct wf_long_head *head,
+                        enum weft_status status)
+{
+    const uint32_t args[WF_ANSWER_ARGS] = {head->id, (uint32_t)status, 0, 0};
+    wf_ctl_reply(am, WF_CTL_ANSWER, args, WF_ARRAY_LEN(args), NULL, 0);
+}
+
 /* Handle a LONG: the bytes of a long message have been written. Run the application's handler on
  * them. */
 void wf_rma_on_long(const struct weft_am *am)
 {
     struct weft_ep *ep = am->ep;
     struct weft_am user = *am;
-    struct wf_long_head head;
+    struct wf_long_head head = {0};
     enum weft_status status = WEFT_EPROTO;
     void *copied = NULL;
     struct target t;
     if (am->len == sizeof head) {
         memcpy(&head, am->data, sizeof head);
-        if (head.handler < WEFT_AM_USER_HANDLERS) {
+        if (head.handler < WEFT_AM_USER_HANDLERS && head.answers <= 1) {
             const uint32_t region[WF_REGION_ARGS] = {head.slot, WF_LO(head.gen), WF_HI(head.gen),
                                                      WF_LO(head.offset), WF_HI(head.offset)};
             struct wf_want want;
@@ -357,13 +386,15 @@ void wf_rma_on_long(const struct weft_am *am)
     if (status != WEFT_OK) {
         wf_warn("a long message was dropped: %s", weft_status_text(status));
         wf_ep_count(ep, WF_STAT_BAD_MESSAGES, status == WEFT_EPROTO);
-        wf_late_refuse(am, am->len == sizeof head ? head.handler : 0, am->args, am->nargs, status);
+        if (head.answers)
+            long_answer(am, &head, status);
+        else
+            wf_late_refuse(am, head.handler, am->args, am->nargs, status);
         free(copied);
         return;
     }
-    user.handler = head.handler;
-    user.long_len = head.len;
-    user.len = (uint32_t)WF_MIN(head.len, UINT32_MAX);
-    wf_am_deliver(ep, &user);
+    status = long_deliver(&user, &head);
     free(copied);
+    if (head.answers)
+        long_answer(am, &head, status);
 }

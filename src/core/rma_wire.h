@@ -38,8 +38,11 @@ struct wf_long_head {
     uint64_t gen, offset, len;
     uint32_t slot;
     uint8_t handler;
-    uint8_t zero[3];
+    uint8_t answers; /* 1: an ANSWER is due when the handler has returned, else 0 */
+    uint8_t zero[2];
+    uint32_t id; /* low half of the id of the sender's request, if an ANSWER is due; else 0 */
+    uint32_t zero2;
 };
-_Static_assert(sizeof(struct wf_long_head) == 32, "wire structure");
+_Static_assert(sizeof(struct wf_long_head) == 40, "wire structure");
 
 #endif

@@ -242,6 +242,11 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(fenced_answers)                                                                              \
     X(fenced_ends)                                                                                 \
     X(fenced_random)                                                                               \
+    X(delivered_received)                                                                          \
+    X(delivered_kept)                                                                              \
+    X(delivered_many)                                                                              \
+    X(delivered_ends)                                                                              \
+    X(delivered_long)                                                                              \
     X(flags_refused)                                                                               \
     X(many_ways)                                                                                   \
     X(many_order)                                                                                  \

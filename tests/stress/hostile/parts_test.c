@@ -191,10 +191,11 @@ static void never_ends(void)
 }
 
 /* A question without a message that has bytes, or a wrong first argument, is refused; a message
- * that reserves room for a reply, but is no question, is received. */
+ * that reserves room for a reply, but is no question, is received; a question about a message that
+ * never was is answered, and the answer ends nothing. */
 static void broken_questions(struct pair *p)
 {
-    static const uint32_t args[3] = {1, 0, 0};
+    static const uint32_t args[3] = {2, 0, 0}, arrived[3] = {1, ID, 0};
     unsigned char in[LEN];
     struct weft_op r = {0};
     for (unsigned i = 0; i < 3; i++) {
@@ -206,6 +207,12 @@ static void broken_questions(struct pair *p)
     CHECK(weft_msg_recv(p->good, NULL, 0, WEFT_TAG_FULL, in, LEN, &r) >= WEFT_OK);
     CHECK_STATUS(r.status, WEFT_OK);
     CHECK(r.len == 8 && bad_messages(p->ctx) == 2);
+    for (unsigned i = 0; i < 2; i++) {
+        CHECK_STATUS(wf_ctl_request(p->to_good, WF_CTL_MSG, arrived, 3, data, i ? 8 : 0, 1),
+                     WEFT_OK);
+        poll_both(p);
+    }
+    CHECK(bad_messages(p->ctx) == 3);
 }
 
 /* Questions are answered, and what they grant is bounded. An answer to another question, or for
