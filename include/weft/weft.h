@@ -879,6 +879,10 @@ enum weft_op_flags {
      * the message is one-way.
      * Puts and atomics on arrays complete so anyway: the bytes are in the region. */
     WEFT_OP_DELIVERED = 4,
+    /* Sends: the operation completes when a receive has matched the message and has it, or when the
+     * claimed message was dropped. Until then the message stays in the sender's memory (or its
+     * copy: WEFT_OP_COPIED), however short it is. */
+    WEFT_OP_MATCHED = 8,
 };
 
 /* Returns how many bytes the sources of an operation with WEFT_OP_COPIED may have: the context's

@@ -12,7 +12,7 @@
 
 /* ---- sending ---- */
 
-enum { SEND_FLAGS = WEFT_OP_COPIED | WEFT_OP_FENCED | WEFT_OP_DELIVERED };
+enum { SEND_FLAGS = WEFT_OP_COPIED | WEFT_OP_FENCED | WEFT_OP_DELIVERED | WEFT_OP_MATCHED };
 
 static inline bool flow_idle(const struct weft_peer *peer)
 {
@@ -36,8 +36,8 @@ static enum weft_status send_checked(struct weft_peer *peer, const struct wf_msg
                                      struct weft_op *op)
 {
     enum weft_status status = WEFT_AGAIN;
-    bool whole = count <= 1 && !(head->flags & WEFT_OP_DELIVERED) && flow_idle(peer) &&
-                 !wf_flow_fences(peer->flow, head->flags) &&
+    bool whole = count <= 1 && !(head->flags & (WEFT_OP_DELIVERED | WEFT_OP_MATCHED)) &&
+                 flow_idle(peer) && !wf_flow_fences(peer->flow, head->flags) &&
                  (len <= peer->ep->eager_max || (op && wf_msg_is_one(peer, len)));
     if (whole)
         status = send_whole(peer, head, count ? iov->iov_base : NULL, len, op);

@@ -37,10 +37,10 @@ enum { PUSH_ARGS = 2 };
 bool wf_msg_pushes(const struct wf_req *req)
 {
     const struct wf_flow *flow = req->peer->flow;
-    /* A short message is offered only if the receiver has kept too many. */
-    return wf_peer_can_bulk(req->peer) && req->len > req->ep->parts_max &&
-           req->len <= wf_config()->msg_push && !flow->push_pause &&
-           flow->pushed + req->len <= PUSHED_MAX;
+    /* A short message is offered only if the receiver has kept too many, or for WEFT_OP_MATCHED. */
+    bool may = req->len > req->ep->parts_max || (req->len && req->flags & WEFT_OP_MATCHED);
+    return may && wf_peer_can_bulk(req->peer) && req->len <= wf_config()->msg_push &&
+           !flow->push_pause && flow->pushed + req->len <= PUSHED_MAX;
 }
 
 void wf_msg_push_offered(struct wf_req *req, bool pushes)

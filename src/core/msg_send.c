@@ -231,13 +231,23 @@ enum weft_status wf_msg_send_push(struct wf_req *req)
     }
 }
 
+/* Does the message leave when there is room and credit, without an OFFER? A matched one is always
+ * offered: the end of the copy reports that a receive took it. */
+static bool is_eager(struct weft_peer *peer, const struct wf_msg_head *head, size_t len)
+{
+    enum wf_path path;
+    if (head->flags & WEFT_OP_MATCHED)
+        return false;
+    path = wf_path_msg_take(peer, len);
+    return path == WF_PATH_WHOLE || path == WF_PATH_PARTS;
+}
+
 enum weft_status wf_msg_send_later(struct weft_peer *peer, const struct wf_msg_head *head,
                                    const struct iovec *iov, unsigned count, size_t len,
                                    struct weft_op *op)
 {
     struct weft_ep *ep = peer->ep;
-    enum wf_path path = wf_path_msg_take(peer, len);
-    bool eager = path == WF_PATH_WHOLE || path == WF_PATH_PARTS;
+    bool eager = is_eager(peer, head, len);
     enum weft_status status;
     struct wf_req *req;
     if (len > ep->eager_max && !op)

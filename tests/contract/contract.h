@@ -247,6 +247,10 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(delivered_many)                                                                              \
     X(delivered_ends)                                                                              \
     X(delivered_long)                                                                              \
+    X(matched_waits)                                                                               \
+    X(matched_received)                                                                            \
+    X(matched_order)                                                                               \
+    X(matched_ends)                                                                                \
     X(flags_refused)                                                                               \
     X(many_ways)                                                                                   \
     X(many_order)                                                                                  \
