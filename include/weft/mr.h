@@ -17,8 +17,9 @@
  * Across a network, NICs (RDMA) perform puts and gets without the region's owner, if the region
  * meets three conditions. (By a key of 64 bits the owner performs the first put or get.) It is one
  * buffer. It has WEFT_MR_ALLOCATED (or WEFT_MR_DMABUF). It has no authorization key and none of
- * WEFT_MR_ENDPOINT, WEFT_MR_EVENT and WEFT_MR_PMEM. Then the owner's NIC checks the accesses. The
- * pages are pinned, or, with WEFT_RDMA_ON_DEMAND, fetched when they are needed. */
+ * WEFT_MR_ENDPOINT, WEFT_MR_EVENT, WEFT_MR_READ_EVENT and WEFT_MR_PMEM. Then the owner's NIC checks
+ * the accesses. The pages are pinned, or, with WEFT_RDMA_ON_DEMAND, fetched when they are needed.
+ */
 #ifndef WEFT_MR_H
 #define WEFT_MR_H
 
@@ -125,6 +126,10 @@ enum weft_mr_flags {
      * Otherwise registration returns EINVAL. Registration returns ENOSYS if the context uses no
      * RDMA device with atomics, and ELIMIT if the device cannot register the region. */
     WEFT_MR_NIC_ATOMICS = 8,
+    /* The reads of the region are counted at the endpoints by which they come
+     * (weft_ep_bind_counter). A peer on the same node still copies by itself, and then reports the
+     * read by a message. NICs perform no put or get of the region. */
+    WEFT_MR_READ_EVENT = 16,
 };
 
 /* Memory that a descriptor names: a dma-buf, or a file that can be mapped shared (a memfd). It may
@@ -209,6 +214,20 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_mr_reg(struct weft_ctx *ctx, void *
  *          EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status
 weft_mr_bind_counter(struct weft_mr *mr, struct weft_counter *counter, uint64_t flags);
+
+/* Count in [counter] the accesses of peers that come through [ep], which has WEFT_EP_RMA_EVENT.
+ * Each operation counts once: a write when its bytes are in place, a read after its bytes were
+ * read. Regions of weft_mem_alloc and weft_mr_register are not counted.
+ *   WEFT_REMOTE_WRITE  puts, atomics that fetch nothing, signals, and the bytes of long messages,
+ * to regions with WEFT_MR_EVENT WEFT_REMOTE_READ   gets, and atomics that fetch, from regions with
+ * WEFT_MR_READ_EVENT. A peer of the same node that copies without this process reports the read
+ * afterwards, so it is counted when [ep] polls, perhaps after the get has completed The counter of
+ * a region (weft_mr_bind_counter) counts beside it, also atomics that fetch. flags
+ * WEFT_REMOTE_WRITE, WEFT_REMOTE_READ, or both. For each of the two one counter can be bound, until
+ * [ep] closes. After the counter is closed, nothing is counted Returns  OK | EINVAL (bound already;
+ * [ep] has no WEFT_EP_RMA_EVENT) | EBADFLAGS | ECONTEXT | EFORKED */
+WEFT_API WEFT_MUST_USE enum weft_status
+weft_ep_bind_counter(struct weft_ep *ep, struct weft_counter *counter, uint64_t flags);
 
 /* For contexts with WEFT_MR_ENDPOINT: bind [mr] to [ep], the endpoint of the same context by which
  * peers reach the region.

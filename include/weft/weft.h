@@ -223,8 +223,8 @@ enum weft_ep_flags {
      * mutex. Without this flag an endpoint belongs to one thread and takes no lock.
      * WEFT_PROGRESS=thread sets the flag for all endpoints. */
     WEFT_EP_LOCKED = 1,
-    /* Counters (weft_mr_bind_counter) may count the writes that peers make through this endpoint.
-     */
+    /* Counters (weft_mr_bind_counter, weft_ep_bind_counter) may count the accesses that peers make
+     * through this endpoint. */
     WEFT_EP_RMA_EVENT = 2,
     /* As WEFT_EP_LOCKED, but no call waits for the mutex: see "no waiting" below. */
     WEFT_EP_NOWAIT = 4,

@@ -4,11 +4,13 @@
  * owner does all others. */
 #include <weft/atomic.h>
 
+#include "core/ep_counter.h"
 #include "core/flow.h"
 #include "core/mr_local.h"
 #include "core/rma.h"
 #include "core/rma_copy.h"
 #include "core/rma_wire.h"
+#include "mem/counter.h"
 #include "mem/elements.h"
 
 size_t weft_atomic_array_max(const struct weft_peer *peer, unsigned operation, unsigned kind,
@@ -75,16 +77,19 @@ static enum weft_status mapped_do(const struct weft_remote *r, uint64_t offset, 
     return weft_remote_still_(m) ? WEFT_OK : wf_rma_refused(r, offset, len, access);
 }
 
-/* Change the elements of a region in use, and count that as one write. */
+/* Change the elements of a region in use, and count that as one write at the region, and by [more],
+ * the endpoint's counter or NULL. */
 static enum weft_status region_do(struct wf_region *region, uint64_t at, const struct wf_atomics *a,
-                                  void *old)
+                                  void *old, struct weft_counter *more)
 {
     enum weft_status status = wf_region_atomics(region, at, a, old);
     uint32_t len = (uint32_t)(a->count * wf_atomics_size(a->kind));
     uint64_t answer;
-    if (status != WEFT_OK || a->operation == WEFT_DO_READ)
-        return status;
-    return wf_rma_written(region, at, len, true, &answer);
+    if (status == WEFT_OK && a->operation != WEFT_DO_READ)
+        status = wf_rma_written(region, at, len, true, old ? NULL : more, &answer);
+    if (status == WEFT_OK && old && more)
+        wf_counter_add(more, 1);
+    return status;
 }
 
 /* In a region of this process. */
@@ -96,7 +101,9 @@ static enum weft_status here_do(const struct wf_remote *r, uint64_t offset, size
         wf_rma_here_use(r, offset, len, access_of(a->operation, fetched != NULL), &region);
     if (status != WEFT_OK)
         return status;
-    status = region_do(region, offset, a, fetched);
+    status = region_do(region, offset, a, fetched, NULL);
+    if (status == WEFT_OK)
+        wf_rma_here_count(r, region, fetched ? WEFT_REMOTE_READ : WEFT_REMOTE_WRITE);
     wf_mem_unuse(&r->pub.peer->ep->ctx->mem, region);
     return status;
 }
@@ -281,7 +288,8 @@ enum weft_status wf_atomic_array_serve(const struct weft_am *am, size_t *old_len
         status = wf_mem_use(&ep->ctx->mem, &want, &region);
     if (status != WEFT_OK)
         return status;
-    status = region_do(region, want.offset, &a, fetches ? ep->scratch : NULL);
+    status = region_do(region, want.offset, &a, fetches ? ep->scratch : NULL,
+                       wf_ep_counter(ep, region, fetches ? WEFT_REMOTE_READ : WEFT_REMOTE_WRITE));
     wf_mem_unuse(&ep->ctx->mem, region);
     *old_len = fetches && status == WEFT_OK ? len : 0;
     return status;

@@ -65,6 +65,7 @@ struct weft_ctx {
     unsigned regions WF_UNDER(wf_ctx_lock_class);
     uint32_t next_gen WF_UNDER(wf_ctx_lock_class);
     uint16_t next_ep WF_UNDER(wf_ctx_lock_class);
+    _Atomic bool counting; /* an endpoint has or had counters of accesses (ep_counter.h) */
     struct wf_stats stats WF_UNDER(wf_ctx_lock_class);
     struct wf_progress progress;
     struct wf_mr_domain domain; /* constant */
@@ -198,6 +199,10 @@ struct weft_ep {
     uint32_t credit_start; /* where the credit of the peer opened last began to count */
     unsigned parts_kept;   /* messages that no receive has matched, and whose parts are arriving */
     size_t copies;         /* bytes of which requests have copies (wf_req_mem) */
+    /* ep_counter.h: the counters of reads and of writes, or NULL. Each is set once, and the
+     * endpoint holds a reference. [counting]: one is set */
+    _Atomic(struct weft_counter *) access_counters[2];
+    _Atomic bool counting;
 };
 
 static_assert(offsetof(struct weft_ep, polled) == WF_CACHE_LINE, "what every call reads");

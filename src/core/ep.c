@@ -17,6 +17,7 @@
 #include "core/ctl.h"
 #include "core/deferred.h"
 #include "core/ending.h"
+#include "core/ep_counter.h"
 #include "core/later.h"
 #include "core/msg.h"
 #include "core/msg_parts.h"
@@ -304,6 +305,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     wf_addr_table_free(&ep->senders.by_address);
     wf_reqs_fini(ep);
     ep_unlist(ep);
+    wf_ep_counters_drop(ep);
     wait_fds_close(ep);
     free(ep->scratch);
     wf_ep_leave(ep);

@@ -164,7 +164,8 @@ static enum weft_status attr_check(const struct weft_ctx *ctx, const struct weft
 {
     const struct wf_mr_domain *d = &ctx->domain;
     enum weft_status status;
-    if (flags & ~(uint64_t)(WEFT_MR_EVENT | WEFT_MR_PMEM | WEFT_MR_DMABUF | WEFT_MR_NIC_ATOMICS) ||
+    if (flags & ~(uint64_t)(WEFT_MR_EVENT | WEFT_MR_PMEM | WEFT_MR_DMABUF | WEFT_MR_NIC_ATOMICS |
+                            WEFT_MR_READ_EVENT) ||
         (flags & WEFT_MR_DMABUF && flags & WEFT_MR_PMEM))
         return WEFT_EBADFLAGS;
     if (!a || a->offset || a->access & ~(uint64_t)ACCESS || a->auth_key_size > WEFT_AUTH_KEY_MAX ||
@@ -220,6 +221,8 @@ static void region_describe(struct weft_mr *mr, const struct weft_mr_attr *a)
         r->flags |= WF_REGION_UNBACKED;
     if (mr->flags & WEFT_MR_EVENT)
         r->flags |= WF_REGION_EVENTS;
+    if (mr->flags & WEFT_MR_READ_EVENT)
+        r->flags |= WF_REGION_READS;
     if (d->mode & WEFT_MR_ENDPOINT)
         r->flags |= WF_REGION_OF_EP;
     if (mr->flags & WEFT_MR_NIC_ATOMICS)
@@ -461,6 +464,8 @@ static struct wf_key key_make(const struct weft_mr *mr)
         key.flags |= WF_KEY_UNBACKED;
     if (r->flags & WF_REGION_ONLY_NIC)
         key.flags |= WF_KEY_ATOMIC;
+    if (r->flags & WF_REGION_READS)
+        key.flags |= WF_KEY_READS;
     return key;
 }
 

@@ -20,7 +20,8 @@ void wf_region_nic_fini(struct wf_region_nic *n)
 static bool is_for_nics(const struct wf_region *r)
 {
     return r->iov_count <= 1 && !r->auth &&
-           !(r->flags & (WF_REGION_UNBACKED | WF_REGION_EVENTS | WF_REGION_OF_EP)) &&
+           !(r->flags &
+             (WF_REGION_UNBACKED | WF_REGION_EVENTS | WF_REGION_READS | WF_REGION_OF_EP)) &&
            r->persist == WF_PERSIST_NONE && r->access & (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE);
 }
 

@@ -179,6 +179,22 @@ static enum weft_status get_pull(struct wf_remote *r, uint64_t offset, const str
     return WEFT_OK;
 }
 
+/* The bytes of a get are here, but its owner counts reads. Report the read, now or when there is
+ * room. */
+static enum weft_status read_report(struct wf_remote *r, uint64_t offset, uint64_t len,
+                                    struct weft_op *op)
+{
+    enum weft_status status;
+    struct wf_req *req = wf_rma_req_new(r, WF_REQ_GET, offset, len, op, &status);
+    if (!req)
+        return status;
+    wf_ep_count(req->ep, WF_STAT_GET_PULL, 1);
+    req->path = WF_PATH_PIECES;
+    req->sent = len;
+    req->u.rma.count = WF_COUNT_DUE;
+    return wf_req_continue(req, wf_rma_push);
+}
+
 /* [order] is NULL, or names the message after which the peer has to handle the get. Then messages
  * do the get. Stores the id of its request, if there is one, in *id. [flags]: enum weft_op_flags.
  */
@@ -198,6 +214,8 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
         path = WF_PATH_PIECES;
     } else if (path == WF_PATH_PULL) {
         status = get_pull(r, offset, &mem, len);
+        if (status == WEFT_OK && r->key.flags & WF_KEY_READS)
+            return read_report(r, offset, len, op);
         if (status == WEFT_OK || (status != WEFT_EUNREACH && !r->named)) {
             wf_ep_count(peer->ep, WF_STAT_GET_PULL, status == WEFT_OK);
             return status;

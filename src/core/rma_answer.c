@@ -138,7 +138,9 @@ void wf_rma_on_got(const struct weft_am *am)
     uint64_t at, n, len = wf_ctl_len(am);
     if (!req)
         return;
-    n = am->args[4] & ~WF_PIECE_ASKS;
+    n = am->args[4] & ~WF_PIECE_FLAGS;
+    if (am->args[4] & WF_PIECE_COUNTS && req->u.rma.count == WF_COUNT_NONE)
+        req->u.rma.count = WF_COUNT_WANTED;
     note_status(req, am);
     at = wf_word64(am->args + 2);
     if (am->args[4] & WF_PIECE_ASKS) {

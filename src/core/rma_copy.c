@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/rma_copy.h"
 
+#include "core/ep_counter.h"
 #include "core/rma.h"
 #include "core/rma_wire.h"
 #include "mem/counter.h"
 
 enum weft_status wf_rma_written(struct wf_region *region, uint64_t at, uint32_t n, bool counts,
-                                uint64_t *answer)
+                                struct weft_counter *more, uint64_t *answer)
 {
     enum weft_status status = wf_region_settle(region, at, n);
     struct weft_counter *counter = wf_region_counter(region);
-    if (status != WEFT_OK || !counter)
+    if (status != WEFT_OK || (!counter && !more))
         return status;
-    if (counts)
-        wf_counter_add(counter, 1);
-    else
+    if (!counts)
         *answer = WF_ANSWER_COUNT;
+    if (counts && counter)
+        wf_counter_add(counter, 1);
+    if (counts && more)
+        wf_counter_add(more, 1);
     return status;
 }
 
@@ -32,6 +35,11 @@ enum weft_status wf_rma_here_use(const struct wf_remote *r, uint64_t offset, siz
                            .ep = r->ep,
                            .counted = r->counted};
     return wf_mem_use(&r->pub.peer->ep->ctx->mem, &want, region);
+}
+
+void wf_rma_here_count(const struct wf_remote *r, const struct wf_region *region, unsigned access)
+{
+    wf_ep_count_named(r->pub.peer->ep->ctx, r->ep, region, access);
 }
 
 /* Copy [n] bytes between [mem], from its byte [at] on, and the region, from [offset] on. If [to] is
@@ -70,7 +78,9 @@ static enum weft_status here_copy(const struct wf_remote *r, uint64_t offset,
             return status;
         status = here_piece(region, offset + at, mem, at, n, to);
         if (status == WEFT_OK && to)
-            status = wf_rma_written(region, offset + at, (uint32_t)n, at + n == len, &answer);
+            status = wf_rma_written(region, offset + at, (uint32_t)n, at + n == len, NULL, &answer);
+        if (status == WEFT_OK && at + n == len)
+            wf_rma_here_count(r, region, to ? WEFT_REMOTE_WRITE : WEFT_REMOTE_READ);
         wf_mem_unuse(m, region);
         if (status != WEFT_OK)
             return status;
@@ -95,7 +105,9 @@ static enum weft_status here_atomic(const struct wf_remote *r, uint64_t offset, 
     word = wf_region_word(region, offset, size, &status);
     if (word) {
         old = weft_atomic_do_(word, operation, type, operand, compare);
-        status = wf_rma_written(region, offset, size, true, &answer);
+        status = wf_rma_written(region, offset, size, true, NULL, &answer);
+        if (status == WEFT_OK)
+            wf_rma_here_count(r, region, fetched ? WEFT_REMOTE_READ : WEFT_REMOTE_WRITE);
     }
     wf_mem_unuse(&r->pub.peer->ep->ctx->mem, region);
     if (fetched && status == WEFT_OK)

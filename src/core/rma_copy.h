@@ -25,10 +25,15 @@ enum weft_status wf_rma_copy_atomic(const struct wf_remote *r, enum wf_path path
 enum weft_status wf_rma_here_use(const struct wf_remote *r, uint64_t offset, size_t len,
                                  unsigned access, struct wf_region **region);
 
+/* Count an access of this process to [region], its own, at the endpoint to which the peer of [r]
+ * leads (ep_counter.h). */
+void wf_rma_here_count(const struct wf_remote *r, const struct wf_region *region, unsigned access);
+
 /* Called after [n] bytes at offset [at] of [region] were written. Makes the bytes durable if the
- * region promises durability. If [counts], adds 1 to the region's counter. Otherwise sets *answer
- * to WF_ANSWER_COUNT if the region has a counter. */
+ * region promises durability. [more] is the endpoint's counter (ep_counter.h), or NULL. If
+ * [counts], adds 1 to it and to the region's counter. Otherwise sets *answer to WF_ANSWER_COUNT if
+ * there is one of the two. */
 enum weft_status wf_rma_written(struct wf_region *region, uint64_t at, uint32_t n, bool counts,
-                                uint64_t *answer);
+                                struct weft_counter *more, uint64_t *answer);
 
 #endif

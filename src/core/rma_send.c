@@ -199,8 +199,21 @@ static enum weft_status push_get_piece(struct wf_req *req, const uint32_t *args,
                             NULL, 0, reply_max);
 }
 
+/* The bytes of a read are here. Makes the region's owner count it, by a GET without bytes. */
+static enum weft_status push_read_count(struct wf_req *req)
+{
+    uint32_t args[] = {REGION(req, 0), WF_LO(req->id), WF_PIECE_COUNTS, 0, 0};
+    enum weft_status status =
+        wf_ctl_request_any(req->peer, WF_CTL_GET, args, WF_ARRAY_LEN(args), 0);
+    if (status == WEFT_OK || wf_is_loss(status)) /* nobody counts if the owner is lost */
+        return WEFT_OK;
+    return status == WEFT_AGAIN ? WEFT_AGAIN : wf_req_retry(req);
+}
+
 static enum weft_status push_get(struct wf_req *req)
 {
+    if (req->u.rma.count == WF_COUNT_DUE)
+        return push_read_count(req);
     if (wf_path_is_copy((enum wf_path)req->path))
         return push_copy(req, false);
     if (req->path == WF_PATH_NIC)
@@ -210,8 +223,8 @@ static enum weft_status push_get(struct wf_req *req)
         bool bulk = req->path == WF_PATH_BULK && !ask;
         uint32_t n =
             bulk ? bulk_piece(req) : (uint32_t)WF_MIN(req->len - req->sent, req->ep->am_max - more);
-        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), n | ask, WF_LO(req->sent),
-                           WF_HI(req->sent)};
+        uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), piece_word(req, n) | ask,
+                           WF_LO(req->sent), WF_HI(req->sent)};
         enum weft_status status =
             push_get_piece(req, args, WF_ARRAY_LEN(args), bulk ? 1 : n + more + 1);
         if (status != WEFT_OK)

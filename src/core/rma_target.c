@@ -4,11 +4,13 @@
 
 #include "core/am.h"
 #include "core/bulk.h"
+#include "core/ep_counter.h"
 #include "core/later.h"
 #include "core/region.h"
 #include "core/rma.h"
 #include "core/rma_copy.h"
 #include "core/rma_wire.h"
+#include "mem/counter.h"
 
 static void answer_status(const struct weft_am *am, enum weft_status status, uint64_t old)
 {
@@ -71,7 +73,8 @@ static enum weft_status written(const struct weft_am *am, const struct target *t
                                 uint32_t word, struct written *w)
 {
     enum weft_status status =
-        wf_rma_written(t->region, t->at, n, word & WF_PIECE_COUNTS, &w->flags);
+        wf_rma_written(t->region, t->at, n, word & WF_PIECE_COUNTS,
+                       wf_ep_counter(am->ep, t->region, WEFT_REMOTE_WRITE), &w->flags);
     if (status == WEFT_OK && word & WF_PIECE_ASKS)
         w->has_key = raw_key(am, t, WF_ASKED_BYTES, w->key);
     return status;
@@ -234,19 +237,32 @@ static const void *key_append(const struct weft_am *am, const struct target *t, 
     return am->ep->scratch;
 }
 
+/* Count a GET, if it ends a read: it is the whole read, or the last message behind it. Returns
+ * WF_PIECE_COUNTS if such a message has to follow, for the length argument of the GOT, else 0. */
+static uint32_t read_count(const struct weft_am *am, const struct target *t, uint32_t word)
+{
+    struct weft_counter *counter = wf_ep_counter(am->ep, t->region, WEFT_REMOTE_READ);
+    if (!counter)
+        return 0;
+    if (!(word & WF_PIECE_COUNTS))
+        return WF_PIECE_COUNTS;
+    wf_counter_add(counter, 1);
+    return 0;
+}
+
 void wf_rma_on_get(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
     enum weft_status status;
-    uint32_t out[WF_GOT_ARGS], n, word;
+    uint32_t out[WF_GOT_ARGS], n, word, wants = 0;
     const void *base = NULL;
     bool fits, held, more = false;
     struct target t;
     if (!nargs_are(am, WF_REGION_ARGS + 4))
         return;
     word = a[WF_REGION_ARGS + 1];
-    n = word & ~WF_PIECE_ASKS;
-    fits = n < am->reply_max;
+    n = word & ~WF_PIECE_FLAGS;
+    fits = n < am->reply_max || !n; /* one of 0 bytes only counts, and needs no reply */
     status = fits || n <= WF_BULK_MAX ? use(am, n, WEFT_REMOTE_READ, &t) : WEFT_EPROTO;
     held = status == WEFT_OK;
     if (held && fits)
@@ -254,13 +270,15 @@ void wf_rma_on_get(const struct weft_am *am)
     else if (held && t.region->flags & WF_REGION_UNBACKED)
         /* a socket call finds a missing page only after a part of the answer was sent */
         status = WEFT_EUNREACH;
+    if (status == WEFT_OK)
+        wants = read_count(am, &t, word);
     if (held && fits && status == WEFT_OK && word & WF_PIECE_ASKS)
         base = key_append(am, &t, base, n, &more);
     out[0] = a[WF_REGION_ARGS];
     out[1] = (uint32_t)status;
     out[2] = a[WF_REGION_ARGS + 2];
     out[3] = a[WF_REGION_ARGS + 3];
-    out[4] = word;
+    out[4] = (word & ~WF_PIECE_COUNTS) | wants;
     if (fits || status != WEFT_OK)
         wf_ctl_reply(am, WF_CTL_GOT, out, WF_GOT_ARGS, status == WEFT_OK ? base : NULL,
                      status == WEFT_OK ? n + (more ? WF_ASKED_BYTES : 0) : 0);
@@ -304,7 +322,12 @@ void wf_rma_on_atomic(const struct weft_am *am)
         word = wf_region_word(t.region, t.at, size, &status);
         if (word) {
             old = weft_atomic_do_(word, operation, type, wf_word64(a + 2), wf_word64(a + 4));
-            status = wf_rma_written(t.region, t.at, size, true, &answer);
+            bool fetches = a[1] >> 16;
+            unsigned access = fetches ? WEFT_REMOTE_READ : WEFT_REMOTE_WRITE;
+            struct weft_counter *more = wf_ep_counter(am->ep, t.region, access);
+            status = wf_rma_written(t.region, t.at, size, true, fetches ? NULL : more, &answer);
+            if (status == WEFT_OK && fetches && more)
+                wf_counter_add(more, 1);
         }
         unuse(am, &t);
     }

@@ -12,9 +12,11 @@ enum { WF_GOT_ARGS = 5, WF_ANSWER_ARGS = 4 };
  * operands, then the comparands. Other ATOMICs have more arguments. */
 enum { WF_ARRAY_ARGS = WF_REGION_ARGS + 3 };
 
-/* A flag in the length argument of a piece of a write. It makes the region's owner count the write.
- * The flag is set if the piece is the whole write. In a write of several pieces, it is set in a
- * last piece without bytes. */
+/* A flag in the length argument of a piece of a write or of a GET. It makes the region's owner
+ * count the write or read. The flag is set if the piece is the whole operation. In an operation of
+ * several pieces, it is set in a last piece without bytes, and so behind a read without messages
+ * (PULL) if the key has WF_KEY_READS. In a GOT the flag means that the owner counts reads, and
+ * wants such a last piece. */
 #define WF_PIECE_COUNTS (UINT32_C(1) << 31)
 /* A flag in the length argument of a PUT, TAKE or GET whose region has a 64-bit key. It asks the
  * owner for the region's raw key. A GOT has the flag in its length argument, too, if it answers

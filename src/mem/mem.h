@@ -98,6 +98,7 @@ enum wf_region_flags {
     WF_REGION_OF_EP = 8,
     /* only the NIC performs atomic operations on the region; processors must not */
     WF_REGION_ONLY_NIC = 16,
+    WF_REGION_READS = 32, /* endpoints count peers' reads of the region */
 };
 
 /* Returns the name of an endpoint within its context: the endpoint's id and generation. The name is

@@ -118,7 +118,8 @@ enum wf_key_flags {
     WF_KEY_OWNER = 1,    /* only threads of the owner's process access the memory */
     WF_KEY_UNBACKED = 2, /* pages may be missing: accesses are split into pieces */
     WF_KEY_ATOMIC = 4,   /* only one NIC performs atomics on the region: that of its nic_keys */
-    WF_KEY_FLAGS = 7,
+    WF_KEY_READS = 8,    /* the owner counts reads: a process that copies by itself reports each */
+    WF_KEY_FLAGS = 15,
 };
 
 /* Are all flags known, and do they fit the key's slab and nic_key? */

@@ -251,6 +251,9 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(matched_received)                                                                            \
     X(matched_order)                                                                               \
     X(matched_ends)                                                                                \
+    X(counted_accesses)                                                                            \
+    X(counted_flags)                                                                               \
+    X(counted_binding)                                                                             \
     X(flags_refused)                                                                               \
     X(many_ways)                                                                                   \
     X(many_order)                                                                                  \

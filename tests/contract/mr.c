@@ -298,7 +298,7 @@ void test_mr_misuse(void **state)
     GIVES(WEFT_EINVAL, weft_mr_reg(p->ctx[1], b, 8, 64, 0, 1, 0, &mr, NULL));
     GIVES(WEFT_EINVAL, weft_mr_reg(p->ctx[1], b, 8, RW, 0, 1, 0, NULL, NULL));
     GIVES(WEFT_EINVAL, weft_mr_reg(NULL, b, 8, RW, 0, 1, 0, &mr, NULL));
-    GIVES(WEFT_EBADFLAGS, weft_mr_reg(p->ctx[1], b, 8, RW, 0, 1, 16, &mr, NULL));
+    GIVES(WEFT_EBADFLAGS, weft_mr_reg(p->ctx[1], b, 8, RW, 0, 1, 32, &mr, NULL));
     GIVES(WEFT_EINVAL, weft_mr_regv(p->ctx[1], many, WEFT_IOV_MAX + 1, RW, 0, 1, 0, &mr, NULL));
     GIVES(WEFT_EINVAL, weft_mr_regv(p->ctx[1], many, 0, RW, 0, 1, 0, &mr, NULL));
     GIVES(WEFT_EINVAL, weft_mr_regv(p->ctx[1], NULL, 1, RW, 0, 1, 0, &mr, NULL));
