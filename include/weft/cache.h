@@ -99,6 +99,40 @@ struct weft_cache_params {
 WEFT_API WEFT_MUST_USE enum weft_status weft_cache_open(const struct weft_cache_params *params,
                                                         struct weft_cache **out);
 
+/* A region of Weft that a cache keeps. The fields are constant. */
+struct weft_cached_region {
+    struct weft_mr *mr;
+    unsigned char *base; /* the region's first byte; peers call it offset 0 */
+    size_t len;          /* whole pages */
+    size_t key_len;
+    unsigned char key[WEFT_KEY_MAX]; /* the raw key, for weft_remote_open */
+};
+
+/* Open a cache that registers memory as regions of [ctx], as weft_mr_register does. In a use,
+ * handle is a const struct weft_cached_region *:
+ *
+ *     weft_cache_get(user, addr, len, &use);
+ *     region = use.handle;    the key: region->key; the offset of addr: addr - region->base
+ *     weft_cache_put(user, &use);
+ *
+ * From weft_cache_get to weft_cache_put the key names the pages that were mapped at weft_cache_get.
+ * Afterwards the cache keeps the region open, and returns it again, with the same key, as long as
+ * its memory does not change. Meanwhile peers that have the key still reach the memory. A region
+ * covers whole pages, so peers reach the bytes beside [addr, addr + len), too. When the cache gives
+ * a region up, because its memory changed or because of a limit, the region closes, and an access
+ * by its key ends with WEFT_EKEY. A peer with the key of a region whose memory has changed may
+ * reach what is mapped there by then, until the next weft_cache_get or weft_cache_put of the cache,
+ * or its thread, has closed the region. The program does not close, refresh or bind these regions.
+ *   access  enum weft_access, as weft_mr_register
+ *   params  as weft_cache_open, but the functions of [registrar] are NULL, and WEFT_CACHE_VERIFY is
+ *           not possible. NICs charge the memory that they pin against WEFT_PINNED. If they cannot
+ *           register a region, messages reach it
+ * Returns  as weft_cache_open | EINVAL (also: unknown access) | EFORKED. weft_cache_get also
+ * returns what weft_mr_register returns. [ctx] cannot be closed (EBUSY) before the cache. */
+WEFT_API WEFT_MUST_USE enum weft_status
+weft_cache_open_regions(struct weft_ctx *ctx, unsigned access,
+                        const struct weft_cache_params *params, struct weft_cache **out);
+
 /* Deregister all memory of [cache] and close it.
  * Returns  OK | EBUSY (a user is open; nothing changed) | EINVAL | EFORKED */
 WEFT_API enum weft_status weft_cache_close(struct weft_cache *cache);

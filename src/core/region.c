@@ -9,9 +9,7 @@
 #include "core/region_pages.h"
 #include "mem/counter.h"
 
-#define ACCESS                                                                                     \
-    (unsigned)(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE | WEFT_SEND | WEFT_RECV | WEFT_READ |          \
-               WEFT_WRITE)
+#define ACCESS WF_MR_ACCESS
 
 /* ---- made ---- */
 
@@ -57,7 +55,7 @@ static void mr_free(struct weft_mr *mr)
         mr->ctx = &wf_closed_ctx;
 }
 
-static void count_region(struct weft_ctx *ctx, int n)
+void wf_ctx_count_region(struct weft_ctx *ctx, int n)
 {
     wf_ctx_lock(ctx);
     ctx->regions += (unsigned)n;
@@ -70,7 +68,7 @@ static enum weft_status mr_opened(struct weft_mr *mr, enum weft_status status, s
         mr_free(mr);
         return status;
     }
-    count_region(mr->ctx, 1);
+    wf_ctx_count_region(mr->ctx, 1);
     *out = mr;
     return WEFT_OK;
 }
@@ -288,20 +286,20 @@ enum weft_status weft_mr_regattr(struct weft_ctx *ctx, const struct weft_mr_attr
         status = wf_mr_complete(mr);
         if (status != WEFT_OK)
             return mr_undo(mr, status);
-        count_region(ctx, 1);
+        wf_ctx_count_region(ctx, 1);
         *out = mr;
         return WEFT_OK;
     }
     mr->event->event =
         (struct weft_event){.type = WEFT_EVENT_MR, .context = attr->context, .mr = mr};
     atomic_store(&mr->state, WEFT_PENDING);
-    count_region(ctx, 1);
+    wf_ctx_count_region(ctx, 1);
     before = *out;
     *out = mr; /* stored before the program can read the event of [mr] */
     status = wf_mr_async_add(&ctx->mr_async, mr);
     if (status != WEFT_OK) {
         *out = before;
-        count_region(ctx, -1);
+        wf_ctx_count_region(ctx, -1);
         return mr_undo(mr, status);
     }
     return WEFT_OK;
@@ -550,7 +548,7 @@ enum weft_status weft_mr_close(struct weft_mr *mr)
         return WEFT_EBUSY;
     wf_region_nic_close(&mr->nic);
     wf_mem_region_close(&ctx->mem, &mr->region);
-    count_region(ctx, -1);
+    wf_ctx_count_region(ctx, -1);
     mr_free(mr);
     return WEFT_OK;
 }

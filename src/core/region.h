@@ -8,6 +8,10 @@
 #include "core/core.h"
 #include "core/region_nic.h"
 
+#define WF_MR_ACCESS                                                                               \
+    (unsigned)(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE | WEFT_SEND | WEFT_RECV | WEFT_READ |          \
+               WEFT_WRITE)
+
 struct weft_mr {
     struct weft_ctx *ctx;
     struct wf_region region;
@@ -25,6 +29,9 @@ struct weft_mr {
     struct wf_dmabuf dmabuf; /* WEFT_MR_DMABUF */
     struct iovec pieces[];
 };
+
+/* Add [n] to the number of open regions of [ctx], which keep it open. */
+void wf_ctx_count_region(struct weft_ctx *ctx, int n);
 
 /* The second part of a registration, which may take long: check the region's pages, then let peers
  * reach the region. */

@@ -254,6 +254,10 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(counted_accesses)                                                                            \
     X(counted_flags)                                                                               \
     X(counted_binding)                                                                             \
+    X(kept_reported)                                                                               \
+    X(kept_watched)                                                                                \
+    X(kept_limits)                                                                                 \
+    X(kept_refused)                                                                                \
     X(flags_refused)                                                                               \
     X(many_ways)                                                                                   \
     X(many_order)                                                                                  \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* `weft perf reg`: the cost of the registration cache (weft/cache.h). Hits with a registrar that
- * does nothing; misses with a device that pins memory, io_uring's fixed buffers, compared with the
- * time that the kernel alone takes for the same: registration, UFFDIO_REGISTER, probe. All rows
- * take turns, round by round. */
+ * does nothing, and with Weft's own regions; misses with a device that pins memory, io_uring's
+ * fixed buffers, compared with the time that the kernel alone takes for the same: registration,
+ * UFFDIO_REGISTER, probe. All rows take turns, round by round. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -38,7 +38,7 @@
 #define MISSES 64u  /* in a round, 16 KiB each: any user may lock at least 1 MiB */
 #define MISS_LEN ((size_t)16384)
 
-enum { PROMISED, CONFIRMED, KINDS };
+enum { PROMISED, CONFIRMED, REGIONS, KINDS };
 
 struct reg;
 
@@ -48,6 +48,7 @@ struct worker {
     struct weft_cache *cache;
     unsigned regions;
     int cpu;
+    unsigned char key;
     double ns;
     enum weft_status status;
 };
@@ -210,6 +211,8 @@ static enum weft_status pass(struct worker *w, struct weft_cache_user *user, uin
             weft_cache_get(user, w->reg->base + order[i % ORDER] * STRIDE, 4096, &use);
         if (s != WEFT_OK)
             return s;
+        if (w->cache == w->reg->hits[REGIONS])
+            w->key ^= *((const struct weft_cached_region *)use.handle)->key;
         weft_cache_put(user, &use);
     }
     return WEFT_OK;
@@ -323,6 +326,8 @@ static const struct row {
     {"hit_confirmed", HIT, CONFIRMED, 2, FEW, 5},
     {"hit_confirmed", HIT, CONFIRMED, 1, MANY, -1},
     {"hit_confirmed", HIT, CONFIRMED, 2, MANY, 7},
+    {"hit_region", HIT, REGIONS, 1, FEW, 5},
+    {"hit_region", HIT, REGIONS, 1, MANY, 7},
     {"probe", PROBE, CONFIRMED, 1, 0, -1},
     {"miss", MISS, CONFIRMED, 1, MISSES, -1},
     {"miss_apart", MISS_APART, CONFIRMED, 1, MISSES, -1},
@@ -377,11 +382,14 @@ static void row_print(const struct reg *r, const struct row *row, struct figures
     double ns = wf_perf_median(f->ns, ROUNDS), bare = wf_perf_median(f->bare, ROUNDS);
     double ratio = wf_perf_median(f->ratio, ROUNDS);
     bool is_rate = row->kind == HIT && row->threads > 1;
+    bool is_region = row->kind == HIT && row->confirmed == REGIONS;
     if (r->json) {
         printf("{\"test\":\"reg\",\"what\":\"%s\",\"threads\":%u,\"regions\":%u,\"ns\":%.1f",
                row->what, row->threads, row->regions, ns);
         if (is_rate)
             printf(",\"rate_of_one\":%.2f", ratio);
+        else if (is_region)
+            printf(",\"of_hit_confirmed\":%.2f", 1 / ratio);
         else if (bare > 0)
             printf(",\"kernel_ns\":%.1f,\"of_kernel\":%.2f", bare, ratio);
         printf("}\n");
@@ -389,6 +397,8 @@ static void row_print(const struct reg *r, const struct row *row, struct figures
         printf("%-14s %7u %8u %9.1f  ", row->what, row->threads, row->regions, ns);
         if (is_rate)
             printf("%.2f times the rate of one thread", ratio);
+        else if (is_region)
+            printf("%.2f times hit_confirmed, with the region's raw key", 1 / ratio);
         else if (bare > 0)
             printf("%.2f of what the kernel alone takes, %.0f ns: pinning, UFFDIO_REGISTER, probe",
                    ratio, bare);
@@ -411,6 +421,19 @@ static struct weft_cache *cache_open(struct weft_registrar registrar, uint32_t f
     if (s == WEFT_OK)
         return cache;
     (void)fail("opening a cache", s);
+    return NULL;
+}
+
+static struct weft_cache *regions_open(const struct reg *r)
+{
+    struct weft_cache_params params = WEFT_CACHE_PARAMS_INIT;
+    struct weft_cache *cache;
+    enum weft_status s;
+    params.max_count = 2 * MANY;
+    s = weft_cache_open_regions(weft_job_ctx(r->job), WEFT_REMOTE_READ, &params, &cache);
+    if (s == WEFT_OK)
+        return cache;
+    (void)fail("opening a cache of regions", s);
     return NULL;
 }
 
@@ -460,8 +483,11 @@ static int open_all(struct reg *r)
     r->base = map(MANY * STRIDE);
     r->hits[PROMISED] = cache_open(nothing, WEFT_CACHE_SINGLE);
     r->hits[CONFIRMED] = cache_open(nothing, 0);
+    r->hits[REGIONS] = regions_open(r);
     r->misses = cache_open(ring, 0);
-    return r->base && r->hits[PROMISED] && r->hits[CONFIRMED] && r->misses ? miss_memory(r) : -1;
+    return r->base && r->hits[PROMISED] && r->hits[CONFIRMED] && r->hits[REGIONS] && r->misses
+               ? miss_memory(r)
+               : -1;
 }
 
 static int close_all(struct reg *r)

@@ -22,6 +22,8 @@
 struct weft_cache {
     struct wf_cache *cache;
     uint64_t fork_gen;
+    void *object;
+    void (*closed)(void *object); /* called with [object] when the cache is closed; or NULL */
 };
 
 /* The public struct weft_cache_use and the internal struct wf_cached have the same layout. So a
@@ -78,7 +80,10 @@ enum weft_status wf_cache_params_own(struct wf_cache_params *out)
     return out->monitor ? WEFT_OK : WEFT_ESYSTEM;
 }
 
-enum weft_status weft_cache_open(const struct weft_cache_params *p, struct weft_cache **out)
+/* Open a cache. [closed] is that of struct weft_cache; if there is one, the registrar charges the
+ * budget itself, and the registered pages cannot be compared with the mapped ones. */
+static enum weft_status open_with(const struct weft_cache_params *p, void *object,
+                                  void (*closed)(void *object), struct weft_cache **out)
 {
     enum weft_status status = out ? params_check(p) : WEFT_EINVAL;
     const struct wf_config *config;
@@ -91,12 +96,12 @@ enum weft_status weft_cache_open(const struct weft_cache_params *p, struct weft_
         .reg_ops = {p->registrar.owner, p->registrar.reg, p->registrar.dereg},
         .monitor = monitor_of(config->mr_cache_monitor ? (enum weft_monitor)config->mr_cache_monitor
                                                        : (enum weft_monitor)p->monitor),
-        .budget = wf_budget_own(),
+        .budget = closed ? NULL : wf_budget_own(),
         .max_bytes = config->mr_cache_size == WF_ASKED ? p->max_bytes : config->mr_cache_size,
         .max_entries =
             config->mr_cache_count == WF_ASKED ? p->max_count : (uint32_t)config->mr_cache_count,
         .merge = p->flags & WEFT_CACHE_MERGE || config->mr_cache_merge,
-        .verify = p->flags & WEFT_CACHE_VERIFY || config->mr_cache_verify,
+        .verify = !closed && (p->flags & WEFT_CACHE_VERIFY || config->mr_cache_verify),
         .single = p->flags & WEFT_CACHE_SINGLE};
     if (!params.monitor)
         return WEFT_ESYSTEM;
@@ -104,12 +109,25 @@ enum weft_status weft_cache_open(const struct weft_cache_params *p, struct weft_
     if (!c)
         return WEFT_ENOMEM;
     c->fork_gen = wf_fork_gen_begin();
+    c->object = object;
+    c->closed = closed;
     status = wf_cache_open(&params, &c->cache);
     if (status == WEFT_OK)
         *out = c;
     else
         free(c);
     return status;
+}
+
+enum weft_status weft_cache_open(const struct weft_cache_params *p, struct weft_cache **out)
+{
+    return open_with(p, NULL, NULL, out);
+}
+
+enum weft_status wf_cache_open_object(const struct weft_cache_params *p, void *object,
+                                      void (*closed)(void *object), struct weft_cache **out)
+{
+    return open_with(p, object, closed, out);
 }
 
 enum weft_status weft_cache_close(struct weft_cache *c)
@@ -121,6 +139,8 @@ enum weft_status weft_cache_close(struct weft_cache *c)
     if (wf_cache_has_users(c->cache))
         return WEFT_EBUSY;
     wf_cache_close(c->cache);
+    if (c->closed)
+        c->closed(c->object);
     if (wf_handle_free(c))
         c->fork_gen = WF_FORK_GEN_CLOSED;
     return WEFT_OK;

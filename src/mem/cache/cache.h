@@ -60,6 +60,8 @@ struct wf_cache_user;
 struct wf_cache_entry;
 struct wf_cache_slot;
 struct wf_budget;
+struct weft_cache;
+struct weft_cache_params;
 struct wf_monitor;
 
 /* A device's functions. Several threads may call them at a time. The cache holds no lock during a
@@ -114,6 +116,11 @@ struct wf_cache_counts {
 enum weft_status wf_cache_open(const struct wf_cache_params *params, struct wf_cache **out);
 /* Deregister all entries and free the cache. The caller has closed all users. */
 void wf_cache_close(struct wf_cache *cache);
+
+/* Open a cache of weft/cache.h whose registrar charges what it pins to the budget itself. [closed]
+ * is called with [object] when the program closes the cache. Returns as weft_cache_open. */
+enum weft_status wf_cache_open_object(const struct weft_cache_params *params, void *object,
+                                      void (*closed)(void *object), struct weft_cache **out);
 
 /* Set the parameters of a cache for Weft's own devices from the environment variables. The caller
  * then sets [reg_ops], which are 0. Returns OK | ESYSTEM (the monitor cannot be opened; logged) */
