@@ -84,13 +84,16 @@ WEFT_API size_t weft_atomic_array_max(const struct weft_peer *peer, unsigned ope
  *   fetched    NULL, or where the old values go; [count] elements. READ needs it. No buffer needs
  *              alignment, except fetched for regions with WEFT_MR_NIC_ATOMICS: 8 bytes
  *   op         as in weft_put; its flags are read (enum weft_op_flags). With WEFT_MR_LOCAL its
- * region contains all three buffers Needs      WEFT_REMOTE_WRITE except for READ, and
- * WEFT_REMOTE_READ if [fetched] is given. (Regions with WEFT_MR_NIC_ATOMICS grant both.) Returns as
- * weft_atomic | EINVAL (also: [count] is 0, an unknown number, a buffer is missing, an element is
- * not aligned or not within one buffer of the region: then nothing was changed) | EMSGSIZE ([count]
- * is too large) | ENOSYS (the operation is not defined for the kind; or the region has
- * WEFT_MR_NIC_ATOMICS, and this is not one SUM, READ or CSWAP of 64 bits) Once       as
- * weft_atomic, each element Counted    one call counts once at the region's counter, except READ */
+ *              region contains all three buffers
+ * Needs      WEFT_REMOTE_WRITE except for READ, and WEFT_REMOTE_READ if [fetched] is given.
+ *            (Regions with WEFT_MR_NIC_ATOMICS grant both.)
+ * Returns    as weft_atomic | EINVAL (also: [count] is 0, an unknown number, a buffer is missing,
+ *            an element is not aligned or not within one buffer of the region: then nothing was
+ *            changed) | EMSGSIZE ([count] is too large) | ENOSYS (the operation is not defined for
+ *            the kind; or the region has WEFT_MR_NIC_ATOMICS, and this is not one SUM, READ or
+ *            CSWAP of 64 bits)
+ * Once       as weft_atomic, each element
+ * Counted    one call counts once at the region's counter, except READ */
 WEFT_API WEFT_MUST_USE enum weft_status weft_atomic_array(struct weft_remote *r, uint64_t offset,
                                                           unsigned operation, unsigned kind,
                                                           size_t count, const void *operands,

@@ -861,22 +861,25 @@ enum weft_op_flags {
      * together; otherwise EMSGSIZE. AGAIN: the copies of this endpoint's operations have 16 MiB.
      * Nothing was begun: weft_ep_wait, then call again. */
     WEFT_OP_COPIED = 1,
-    /* All of them: the operation begins when all operations are complete that the program has
-     * started before through this peer handle: sends, puts, gets, atomics, signals and long
-     * messages (weft_op.status, or a flush, would say that they are). Until then the call returns
-     * PENDING. Later operations of the handle begin after it, if they are not done within their
-     * calls: active messages and fragments do not wait, nor, without this flag, accesses to a
-     * region that is mapped here or this process's own. A send that waits for its receive keeps the
-     * operation from beginning, and so do the operations behind it. */
+    /* All operations that have flags: the operation begins when all operations are complete that
+     * the program has started before through this peer handle: sends, puts, gets, atomics, signals
+     * and long messages. Until then it is PENDING, and then polls begin it, also if it could have
+     * been done within the call. Later operations of the handle begin after it, if they are not
+     * done within their calls: active messages and fragments do not wait, nor, without this flag,
+     * accesses to a region that is mapped here or this process's own. A send that waits for its
+     * receive keeps the operation from beginning, and so do the operations behind it. */
     WEFT_OP_FENCED = 2,
     /* Sends: the operation completes when the message is in the buffers of its receive, or, if no
-     * receive has matched it, is kept for one at the peer's endpoint. Up to WEFT_MSG_EAGER bytes
-     * are kept there; a longer message, or one for which there is no room, completes when its
-     * receive has it. ENOMEM: the peer has refused this or an earlier message for lack of memory.
+     * receive has matched it, is kept for one at the peer's endpoint. Up to the context's
+     * msg_eager bytes are kept there, within a node up to 256 KiB; a longer message, or one for
+     * which there is no room, completes when its receive has it. ENOMEM: the peer has refused this
+     * or an earlier message for lack of memory.
+     *
      * Long messages: the operation completes when the handler has returned, or, if it did not run,
      * with the reason: EHANDLER (the peer has no such handler), or why the peer could not use the
      * bytes, such as EKEY (the region was closed meanwhile). reply_max must be 0; for the handler
      * the message is one-way.
+     *
      * Puts and atomics on arrays complete so anyway: the bytes are in the region. */
     WEFT_OP_DELIVERED = 4,
     /* Sends: the operation completes when a receive has matched the message and has it, or when the
@@ -1230,14 +1233,15 @@ WEFT_INLINE WEFT_MUST_USE enum weft_status weft_atomic(struct weft_remote *r, ui
  * they are a copy. Weft sets no limit for len.
  *   handler, args, nargs, reply_max  as weft_am_request
  *   offset, src, len                 as weft_put
- *   op                               as weft_put; completes when src may be reused. Its flags are
- *                                    read (enum weft_op_flags)
+ *   op                               as weft_put; completes when src may be reused, or as its
+ *                                    flags determine (enum weft_op_flags)
  * Returns  as weft_put | ELIMIT | EMSGSIZE (reply_max) as weft_am_request
  *          With op NULL also AGAIN: no message was sent and nothing is under way, but part of the
  *          bytes may have been written. Call again with the same arguments.
- *          OK, also as the status of op, does not mean that the handler ran. If the owner closed
- *          the region meanwhile, it drops the message and logs that. Across a network with len 0
- *          the owner may also have closed the region before this call.
+ *          OK, also as the status of op, does not mean that the handler ran, except with
+ *          WEFT_OP_DELIVERED. If the owner closed the region meanwhile, it drops the message and
+ *          logs that. Across a network with len 0 the owner may also have closed the region before
+ *          this call.
  * Order    the handler runs after the bytes are in place; no other order is promised. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_am_long(struct weft_remote *r, uint64_t offset,
                                                      const void *src, size_t len, unsigned handler,

@@ -35,7 +35,7 @@ static struct weft_deferred closed_mark;
 /* Make the endpoint's descriptor readable, if a thread sleeps on it, or may sleep: the progress
  * thread watches the descriptor even while the endpoint is not armed. A call from inside of poll
  * needs none of this, because that poll runs the item. */
-static void wake(struct weft_ep *ep)
+void wf_ep_wake(struct weft_ep *ep)
 {
     uint64_t one = 1;
     if (wf_ep_is_locked(ep) && wf_load_relaxed(&ep->poller) == wf_thread_self())
@@ -92,7 +92,7 @@ enum weft_status weft_ep_defer(struct weft_ep *ep, struct weft_deferred *item)
         __atomic_store_n(&item->state_, 0, __ATOMIC_RELAXED);
     else if (!(atomic_fetch_or_explicit(&ep->due, WF_EP_DUE_DEFERRED, memory_order_acq_rel) &
                WF_EP_DUE_DEFERRED)) /* "deferred sleep" */
-        wake(ep);
+        wf_ep_wake(ep);
     atomic_fetch_sub_explicit(&ep->deferring, 1,
                               memory_order_release); /* wf_deferred_stop loads it */
     return status;
@@ -181,7 +181,7 @@ int wf_deferred_run(struct weft_ep *ep)
         if (!wf_fork_gen_is(ep->fork_gen))
             return n;
         if (rounds == ROUNDS && wf_load_relaxed(&ep->deferrer) & SKIPPED)
-            wake(ep);
+            wf_ep_wake(ep);
         if (!locked)
             wf_ep_set_flags(ep, wf_ep_flags(ep) & ~(uint32_t)WF_EP_DEFERS);
         if (end(ep, self, rounds == ROUNDS))

@@ -21,6 +21,9 @@ static inline bool wf_deferred_is_due_armed(struct weft_ep *ep)
            WF_EP_DUE_DEFERRED;
 }
 
+/* Let the next sleep at [ep]'s descriptor end at once: there is something for a poll to do. */
+void wf_ep_wake(struct weft_ep *ep);
+
 /* Run the deferred calls that are queued at [ep]. The caller has polled, and does not hold the
  * endpoint's lock. Returns how many ran and did not defer themselves again; 0 if another thread is
  * running deferred calls of [ep], which then runs these, too. */

@@ -111,7 +111,7 @@ void wf_req_queue(struct wf_req *req)
     queue_before(req, flow->fence ? &flow->fence->queued : &flow->queue);
 }
 
-/* Queue the request of an operation that has not begun. [fences]: it waits for those before. */
+/* Queue the request of an operation that has just started. [fences]: it waits for those before. */
 static void queue_last(struct wf_req *req, bool fences)
 {
     struct wf_flow *flow = req->peer->flow;
@@ -123,7 +123,8 @@ static void queue_last(struct wf_req *req, bool fences)
 
 /* ---- fences ---- */
 
-/* Is an operation of the program under way, other than [but], that is not held? */
+/* Is an operation of the program under way, other than [but], that is not held? Held operations
+ * come after all others in the list. */
 static bool is_under_way(const struct wf_flow *flow, const struct wf_req *but)
 {
     if (!wf_put_ring_is_idle(flow->put_ring))
@@ -133,7 +134,9 @@ static bool is_under_way(const struct wf_flow *flow, const struct wf_req *but)
         const struct wf_req *req = wf_container_of(it, struct wf_req, on_loss);
         bool is_send = req->kind == WF_REQ_SEND || req->kind == WF_REQ_OFFER;
         bool is_rma = req->kind >= WF_REQ_PUT && req->kind <= WF_REQ_SIGNAL;
-        if ((is_send || is_rma) && req != but && !req->held)
+        if (req->held)
+            return false;
+        if ((is_send || is_rma) && req != but)
             return true;
     }
     return false;

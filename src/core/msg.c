@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "core/ctl.h"
+#include "core/deferred.h"
 #include "core/mr_local.h"
 #include "core/msg_many.h"
 #include "core/msg_parts.h"
@@ -282,6 +283,16 @@ static enum weft_status posted_cancel(struct wf_recv *r, enum weft_status why)
     return WEFT_OK;
 }
 
+/* End a send. A STOP, or what a fence has held until now, may leave with the next poll. */
+static void send_cancel(struct wf_req *req)
+{
+    struct weft_ep *ep = req->ep;
+    const struct wf_flow *flow = req->peer->flow;
+    wf_msg_send_cancel(req);
+    if (!wf_list_empty(&flow->queue))
+        wf_ep_wake(ep);
+}
+
 enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op)
 {
     enum weft_status status = op ? wf_ep_enter(ep) : WEFT_EINVAL;
@@ -303,7 +314,7 @@ enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op)
         if (!req || req->ep != ep || req->op != op)
             status = WEFT_EINVAL;
         else if (req->kind == WF_REQ_SEND || req->kind == WF_REQ_OFFER)
-            wf_msg_send_cancel(req);
+            send_cancel(req);
         else
             status =
                 req->kind == WF_REQ_COPY || req->kind == WF_REQ_PARTS ? WEFT_EBUSY : WEFT_EINVAL;

@@ -117,8 +117,8 @@ static bool is_whole(const struct wf_req *req)
 /* ---- messages that complete when they were delivered ----
  *
  * A MSG is not answered. So behind a message with WEFT_OP_DELIVERED the sender asks whether it has
- * arrived: control messages arrive in order. Everything that the receiver knows by then is received
- * or kept, or the sender's messages are refused.
+ * arrived: control messages arrive in order. The receiver has then received or kept the sender's
+ * earlier messages, or refuses them.
  *
  *   the SEND has          sent  unanswered  its cancellation
  *   not sent all bytes    no    0           as of any other send
@@ -187,7 +187,7 @@ static void stop(struct wf_req *req)
     WF_PROBE3(op_end, op, req->kind, WEFT_ECANCELED);
     if (req->kind == WF_REQ_OFFER)
         wf_msg_push_forget(req);
-    wf_iov_clear(&req->mem);
+    wf_req_uncopy(req);
     req->kind = WF_REQ_STOP;
     req->op = NULL;
     req->len = 0;

@@ -155,13 +155,19 @@ size_t weft_copied_max(const struct weft_ep *ep)
     return ep ? WF_MAX(ep->ctx->msg_eager, ep->am_max) : 0;
 }
 
+void wf_req_uncopy(struct wf_req *req)
+{
+    wf_req_take_back(req); /* a copy is not read after it is freed */
+    wf_iov_clear(&req->mem);
+    req->ep->copies -= req->copy;
+    req->copy = 0;
+}
+
 void wf_req_free(struct wf_req *req)
 {
     struct wf_req_table *t = &req->ep->reqs;
-    if (req->copy) { /* nobody may read the copy when it is freed */
-        wf_req_take_back(req);
-        req->ep->copies -= req->copy;
-    }
+    if (req->copy)
+        wf_req_uncopy(req);
     if (req->held && req->peer->flow->fence == req)
         wf_flow_fence_over(req->peer->flow);
     wf_list_remove(&req->issued);

@@ -256,6 +256,9 @@ static inline void wf_req_take_back(struct wf_req *req)
     if (req->lent && *req->lent)
         wf_pull_take_back(req->lent);
 }
+/* Free the copy of the caller's memory that [req] has, after taking back what [req] has lent of it.
+ * Without a copy, forget the caller's memory. */
+void wf_req_uncopy(struct wf_req *req);
 /* Set the local memory of [req]: the [count] buffers of [iov], of [len] bytes together. With
  * WEFT_OP_COPIED in req->flags the request gets a copy of them. The copy is in the allocation of
  * the array of buffers (iov.h), so all code that gives the caller's memory back frees it:

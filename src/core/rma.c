@@ -90,6 +90,8 @@ enum weft_status wf_rma_put_again(struct wf_remote *r, uint64_t offset, const vo
         return status;
     wf_list_remove(&req->issued);
     wf_list_prepend(&req->peer->flow->issued, &req->issued);
+    wf_list_remove(&req->on_loss); /* it comes before operations that a fence holds */
+    wf_list_prepend(&req->peer->flow->on_loss, &req->on_loss);
     req->path = (uint8_t)wf_path_messages(req->remote, req->len);
     wf_ep_count(req->ep, wf_path_stat(WF_STAT_PUT_PULL, req->path), 1);
     wf_iov_one(&req->mem, src, len);
@@ -284,7 +286,7 @@ static enum weft_status not_inlined(struct weft_remote *r, uint64_t offset, cons
         status = WEFT_EINVAL;
     else
         status = wf_local_ok(r->peer->ep, op, iov, count, to ? WEFT_WRITE : WEFT_READ);
-    if (status == WEFT_OK && len)
+    if (status == WEFT_OK && (len || wf_flow_fences(r->peer->flow, flags)))
         status = to ? put_begun(wf_remote_of(r), offset, iov, count, len, op, flags)
                     : get_begun(wf_remote_of(r), offset, iov, count, len, op, flags, NULL, &id);
     return wf_ep_left(r->peer->ep, status);

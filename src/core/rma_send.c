@@ -13,9 +13,14 @@ static enum weft_status push_bytes(struct wf_req *req);
 static enum weft_status push_get(struct wf_req *req);
 
 /* Copy to or from a region of this process, or one that is mapped here: a fence has held the
- * operation that its call would have done. */
+ * operation that its call would have done. If the program has closed the remote meanwhile, the
+ * mapping is gone, and messages carry the bytes. */
 static enum weft_status push_copy(struct wf_req *req, bool to)
 {
+    if (req->path == WF_PATH_INLINE && req->remote->closed) {
+        req->path = (uint8_t)wf_path_messages(req->remote, req->len);
+        return to ? push_bytes(req) : push_get(req);
+    }
     req->sent = req->len;
     return wf_rma_copy(req->remote, (enum wf_path)req->path, req->u.rma.offset, &req->mem,
                        (size_t)req->len, to);
@@ -214,6 +219,8 @@ static enum weft_status push_get(struct wf_req *req)
 {
     if (req->u.rma.count == WF_COUNT_DUE)
         return push_read_count(req);
+    if (!req->len) /* a fence has held it */
+        return WEFT_OK;
     if (wf_path_is_copy((enum wf_path)req->path))
         return push_copy(req, false);
     if (req->path == WF_PATH_NIC)
@@ -307,6 +314,8 @@ static enum weft_status push_bytes(struct wf_req *req)
 {
     if (req->u.rma.count == WF_COUNT_DUE)
         return push_count(req);
+    if (!req->len) /* a fence has held it */
+        return WEFT_OK;
     switch (req->path) {
     case WF_PATH_INLINE:
     case WF_PATH_HERE: return push_copy(req, true);
@@ -364,8 +373,9 @@ static enum weft_status push_long(struct wf_req *req)
     }
     if (req->unanswered || req->status)
         return WEFT_PENDING;
-    status = wf_ctl_request(req->peer, WF_CTL_LONG, req->u.rma.args, req->u.rma.nargs, &head,
-                            sizeof head, answers ? 1 : req->u.rma.reply_max);
+    status =
+        wf_ctl_request(req->peer, WF_CTL_LONG, req->u.rma.args, req->u.rma.nargs, &head,
+                       answers ? sizeof head : WF_LONG_HEAD, answers ? 1 : req->u.rma.reply_max);
     if (status != WEFT_OK || !answers)
         return status;
     req->word_sent = true;

@@ -389,9 +389,9 @@ void wf_rma_on_long(const struct weft_am *am)
     enum weft_status status = WEFT_EPROTO;
     void *copied = NULL;
     struct target t;
-    if (am->len == sizeof head) {
-        memcpy(&head, am->data, sizeof head);
-        if (head.handler < WEFT_AM_USER_HANDLERS && head.answers <= 1) {
+    if (am->len == WF_LONG_HEAD || am->len == sizeof head) {
+        memcpy(&head, am->data, am->len);
+        if (head.handler < WEFT_AM_USER_HANDLERS && head.answers == (am->len == sizeof head)) {
             const uint32_t region[WF_REGION_ARGS] = {head.slot, WF_LO(head.gen), WF_HI(head.gen),
                                                      WF_LO(head.offset), WF_HI(head.offset)};
             struct wf_want want;

@@ -35,16 +35,18 @@ _Static_assert(WF_BULK_MAX < WF_PIECE_ASKS && WF_PULL_MAX < WF_PIECE_ASKS, "leng
 #define WF_ASKED_BYTES ((uint32_t)sizeof(struct wf_key))
 
 /* Payload of a LONG, the control message of a long active message: the region and range of its
- * bytes, and the handler to run. */
+ * bytes, and the handler to run. The last 8 bytes are there only if an ANSWER is due: without them
+ * the message and 4 arguments fit into a line of a ring. */
 struct wf_long_head {
     uint64_t gen, offset, len;
     uint32_t slot;
     uint8_t handler;
     uint8_t answers; /* 1: an ANSWER is due when the handler has returned, else 0 */
     uint8_t zero[2];
-    uint32_t id; /* low half of the id of the sender's request, if an ANSWER is due; else 0 */
+    uint32_t id; /* low half of the id of the sender's request */
     uint32_t zero2;
 };
-_Static_assert(sizeof(struct wf_long_head) == 40, "wire structure");
+#define WF_LONG_HEAD offsetof(struct wf_long_head, id) /* the length without an answer */
+_Static_assert(sizeof(struct wf_long_head) == 40 && WF_LONG_HEAD == 32, "wire structure");
 
 #endif

@@ -238,6 +238,8 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(copied_closed)                                                                               \
     X(copied_rma)                                                                                  \
     X(fenced_waits)                                                                                \
+    X(fenced_closed)                                                                               \
+    X(fenced_wakes)                                                                                \
     X(fenced_idle)                                                                                 \
     X(fenced_answers)                                                                              \
     X(fenced_ends)                                                                                 \

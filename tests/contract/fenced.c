@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* weft_op.flags: WEFT_OP_FENCED. A long message that no receive has matched keeps operations from
- * completing until the test wants it. */
+ * completing until the test receives it. */
+#include <poll.h>
 #include <stdbool.h>
 #include <weft/atomic.h>
 
@@ -140,6 +141,75 @@ void test_fenced_waits(void **state)
         }
     free(block);
     free(in);
+}
+
+/* Fails when: an operation that a fence holds uses the mapping of a remote that the program has
+ * closed meanwhile; or one of 0 bytes completes ahead of the fence, or never. */
+void test_fenced_closed(void **state)
+{
+    static const enum kind kinds[] = {PUT, PUT_LONG, GET, AM};
+    struct pair *p = *state;
+    unsigned char *block = malloc(LONG), *in = malloc(LONG);
+    pair_register(p, HANDLER, on_long);
+    for (unsigned i = 0; i < 8; i++) {
+        struct region g = region_open(p, 1, REGION, RW, (int)(i & 1)), closed = g;
+        struct work w = {.mem = malloc(LONG)};
+        struct weft_op b = {0}, none[2] = {{.flags = WEFT_OP_FENCED}, {.flags = WEFT_OP_FENCED}};
+        struct iovec empty = {w.mem, 0};
+        enum weft_status sent, nothing[2];
+        ran = 0;
+        test_fill(block, LONG, i);
+        OK(weft_remote_open(p->peer[0], g.key, g.key_len, &closed.r));
+        sent = weft_msg_send(p->peer[0], BLOCK_TAG, block, LONG, &b);
+        GIVES(WEFT_PENDING, sent);
+        nothing[0] = weft_putv(g.r, 0, &empty, 1, &none[0]);
+        nothing[1] = weft_getv(g.r, 0, &empty, 1, &none[1]);
+        start(p, &w, &closed, kinds[i / 2], WEFT_OP_FENCED, 10 + i);
+        GIVES(WEFT_PENDING, w.status);
+        OK(weft_remote_close(closed.r));
+        pair_quiet(p);
+        for (unsigned k = 0; k < 2; k++)
+            GIVES(WEFT_PENDING,
+                  (enum weft_status)(nothing[k] == WEFT_PENDING ? none[k].status : nothing[k]));
+        receive(p, BLOCK_TAG, 0, in, LONG);
+        GIVES(WEFT_OK, op_end(p, &b, sent));
+        for (unsigned k = 0; k < 2; k++)
+            GIVES(WEFT_OK, op_end(p, &none[k], nothing[k]));
+        finish(p, &w);
+        UNTIL(p, has_come(p, &w, &g));
+        region_close(&g);
+        free(w.mem);
+    }
+    free(block);
+    free(in);
+}
+
+/* Fails when: the cancellation of a send leaves an endpoint asleep, though a fence has waited for
+ * that send. */
+void test_fenced_wakes(void **state)
+{
+    struct pair *p = *state;
+    unsigned char *block = malloc(LONG);
+    struct region g = region_open(p, 1, REGION, RW, 1);
+    for (unsigned i = 0; i < 20; i++) {
+        struct work w = {.mem = malloc(LONG)};
+        struct weft_op b = {0};
+        struct pollfd fd = {.fd = weft_ep_fd(p->ep[0]), .events = POLLIN};
+        test_fill(block, LONG, i);
+        GIVES(WEFT_PENDING, weft_msg_send(p->peer[0], BLOCK_TAG, block, LONG, &b));
+        start(p, &w, &g, PUT, WEFT_OP_FENCED, i);
+        GIVES(WEFT_PENDING, w.status);
+        do
+            pair_quiet(p);
+        while (weft_ep_arm(p->ep[0]) != WEFT_OK || poll(&fd, 1, 0));
+        OK(weft_msg_cancel(p->ep[0], &b));
+        assert_int_equal(poll(&fd, 1, 20000), 1);
+        GIVES(WEFT_OK, op_end(p, &w.op, w.status));
+        pair_quiet(p);
+        free(w.mem);
+    }
+    region_close(&g);
+    free(block);
 }
 
 /* Fails when: a fenced operation waits although nothing is under way. */
