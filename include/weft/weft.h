@@ -86,6 +86,7 @@ struct weft_peer;
 struct weft_mr;
 struct weft_mr_domain; /* weft/mr.h */
 struct weft_sender;    /* weft/msg.h */
+struct sockaddr;       /* sys/socket.h */
 
 /* ---- context ---- */
 
@@ -200,6 +201,8 @@ WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
 /* ---- endpoint ---- */
 
 /* Called while the endpoint is polled, at most once per peer, when [peer] can no longer be reached.
+ * For a peer that was opened by a name: once for each endpoint that it has led to, and each time a
+ * look-up has failed ("names").
  * [why] is the reason:
  *   EPEER     the peer died. Over a network also: the peer could not be reached for
  *             WEFT_PEER_TIMEOUT, or has another key
@@ -291,11 +294,16 @@ struct weft_ep_params {
      * category gives each endpoint a context, or all endpoints one. */
     uint32_t level;
     uint32_t reserved0;
-    uint64_t reserved[8];
+    /* The endpoint's name: an IP address of this host, 0.0.0.0 or ::, and a TCP port, 0: any
+     * ("names" below). [name_size] bytes, copied. NULL: the endpoint has no name. */
+    const struct sockaddr *name;
+    size_t name_size;
+    uint64_t reserved[6];
 };
 #define WEFT_EP_PARAMS_INIT                                                                        \
     {                                                                                              \
-        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, NULL, NULL, 0, NULL, 0, 0,       \
+        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, NULL, NULL, 0, NULL, 0, 0, NULL, \
+            0,                                                                                     \
         {                                                                                          \
             0                                                                                      \
         }                                                                                          \
@@ -306,7 +314,9 @@ struct weft_ep_params {
  * category says, which is logged once.
  *   params  NULL for defaults; read during the call
  *   out     set on success; close it with weft_ep_close
- * Returns  OK | EINVAL | EVERSION | ENOMEM | ESYSTEM | ELIMIT (65,535 endpoints are open; or one is
+ * Returns  OK | EINVAL | EVERSION | ENOMEM | ESYSTEM | EBUSY (another endpoint or program has
+ *          params.name) | EUNREACH (params.name is no address of this host) | ELIMIT (65,535
+ *          endpoints are open; or one is
  *          open, and the category of the context allows no other; or RDMA may lock no more
  *          memory) | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status
@@ -353,6 +363,54 @@ struct weft_ep_sharing_info {
  * Returns  OK | EINVAL | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_sharing(struct weft_ep *ep,
                                                         struct weft_ep_sharing_info *out);
+
+/* ---- names ----
+ *
+ * An endpoint may have a name: an IP address of its host and a TCP port, at which the context
+ * listens (weft_ep_params.name). Other processes need know nothing else: they make address bytes of
+ * the name by weft_name_address, and open a peer of these. The peer may be opened before anybody is
+ * there, which does not block.
+ *
+ * The first operation asks, over TCP, which endpoint is behind the name. An operation with an op
+ * waits (PENDING) until the answer is there; others return AGAIN, as do receives and probes that
+ * name the peer, and weft_remote_open of a raw key. The answer counts as an event. From then on the
+ * peer is like one that was opened by the endpoint's address: within a node it uses shared memory,
+ * and keys and users decide as ever who may connect. As long as nobody is there, the question is
+ * repeated. After WEFT_CONNECT_TIMEOUT the operations that wait end with EUNREACH; if none waits,
+ * the next operation returns EUNREACH. The one after that asks anew. Also if no transport reaches
+ * the endpoint (EUNREACH, the log says why), or its process has another version (EVERSION).
+ *
+ * When the endpoint behind the name is lost, peer_down is called and all operations to it end, as
+ * at any peer. The next operation asks anew, and finds an endpoint that has the name by then. It
+ * gets nothing that was meant for the lost one. An operation may itself find the loss, and return
+ * it. So peer_down may be called several times for such a peer, also with EUNREACH when nobody was
+ * found, and weft_peer_status returns the reason until an operation asks anew. weft_peer_sent waits
+ * for the answer, too.
+ *
+ * Remotes that were opened by a key of 64 bits (weft_remote_open_key) stay open, and lead to the
+ * region that has the key at the next endpoint. Raw keys are of one process: close their remotes
+ * when it is lost; operations return the loss until then. Orders (weft_order) end with the loss.
+ *
+ * The answer is an address, and no secret of the job's. Everybody who reaches the port may ask. A
+ * name belongs to one endpoint; the port is free again when weft_ep_close returns. A forked child
+ * does not keep it. */
+
+/* Make the bytes of a name, with which weft_peer_open opens a peer.
+ *   name       struct sockaddr_in or sockaddr_in6 of [name_size] bytes: the IP address of one host,
+ *              and a port
+ *   buf, len   as for weft_ep_address; set to WEFT_ADDR_MAX
+ * Returns  OK | EMSGSIZE (too small) | EINVAL (logged: another family; an address of zeroes, of
+ *          several hosts or link-local; port 0). Any thread. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_name_address(const struct sockaddr *name,
+                                                          size_t name_size, void *buf, size_t *len);
+
+/* Copy the name of [ep], with the port that was chosen if it was opened with port 0.
+ *   buf  gets a struct sockaddr_in or sockaddr_in6
+ *   len  in: room in bytes; out: bytes used, also set when the room was too small
+ * Returns  OK | EMSGSIZE (too small) | ENOTAVAIL ([ep] has no name) | EINVAL | EFORKED. Any thread.
+ */
+WEFT_API WEFT_MUST_USE enum weft_status weft_ep_name(struct weft_ep *ep, struct sockaddr *buf,
+                                                     size_t *len);
 
 #define WEFT_ADDR_MAX 64
 
@@ -520,7 +578,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_defer(struct weft_ep *ep,
  * memory reaches the endpoints of the same node, user, network namespace and PID namespace. TCP or
  * RDMA reach all other endpoints if both processes have a key (WEFT_KEY_FILE, weft_ctx_set_key).
  * The first use shows whether the keys are equal.
- *   addr  [len] bytes from weft_ep_address; copied
+ *   addr  [len] bytes from weft_ep_address, or from weft_name_address ("names"); copied
  * Returns  OK | EINVAL (not an address) | EVERSION | EUNREACH (no transport reaches it; the log
  *          gives each transport's reason, and what to change) | ENOMEM | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr,
@@ -817,9 +875,10 @@ struct weft_remote {
  * Across a network the call sends nothing and does not wait. So the key of a closed region gives
  * OK, and the first operation ends with WEFT_EKEY. A put or get of 0 bytes sends nothing, and
  * returns OK.
- * Returns  OK | EKEY (closed or unknown) | EINVAL (also: the bytes are not a key; a key has a
- *          checksum) | EPEER | ECLOSED | ETIMEDOUT (nothing changed) | EPROTO | EUNREACH | ENOMEM |
- *          ESYSTEM | ELIMIT | ECONTEXT | EVERSION | EFORKED */
+ * Returns  OK | EKEY (closed or unknown) | AGAIN ([peer] was opened by a name that is not known
+ * yet: "names") | EINVAL (also: the bytes are not a key; a key has a checksum) | EPEER | ECLOSED |
+ * ETIMEDOUT (nothing changed) | EPROTO | EUNREACH | ENOMEM | ESYSTEM | ELIMIT | ECONTEXT | EVERSION
+ * | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open(struct weft_peer *peer, const void *key,
                                                          size_t key_len, struct weft_remote **out);
 

@@ -23,6 +23,7 @@
 #include "core/msg_push.h"
 #include "core/put_ring.h"
 #include "core/region.h"
+#include "core/resolve.h"
 #include "core/rma.h"
 
 static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
@@ -36,6 +37,8 @@ static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
         wf_ep_set_due(ep, WF_EP_DUE_SWEEP);
         return;
     }
+    if (peer->has_name)
+        wf_resolve_lost(peer);
     if (peer->sender && !wf_sender_is_open(peer->sender))
         wf_msg_sender_down(peer->sender, why);
     if (ep->peer_down)
@@ -207,6 +210,17 @@ static void lock_make(struct weft_ep *ep)
     ep->flags |= WF_EP_LOCKED;
 }
 
+/* Let others find the endpoint by its name, and the progress thread poll it. */
+static enum weft_status join(struct weft_ep *ep, const struct weft_ep_params *params)
+{
+    enum weft_status status = WEFT_OK;
+    if (params && params->name)
+        status = wf_resolve_listen(ep, params->name, params->name_size);
+    if (status == WEFT_OK && (status = wf_progress_join(ep)) != WEFT_OK)
+        wf_resolve_unlisten(ep);
+    return status;
+}
+
 enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params,
                               struct weft_ep **out)
 {
@@ -236,12 +250,14 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->arg = params ? params->arg : NULL;
     wf_reqs_init(ep);
     wf_list_init(&ep->senders.reply_list);
+    wf_resolve_ep_init(ep);
     if ((params && params->flags & (WEFT_EP_LOCKED | WEFT_EP_NOWAIT)) || ctx->progress.on ||
         ctx->sharing == WEFT_SHARING_THREADS)
         lock_make(ep);
     if (params && params->flags & WEFT_EP_NOWAIT)
         ep->flags |= WF_EP_TRIES;
     ep->event_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    ep->lookups.event_fd = ep->event_fd;
     ep->wait_fd = ep->event_fd < 0 ? -1 : wait_fd_open(ep);
     if (ep->wait_fd < 0) {
         wf_error("cannot open an endpoint: %m (raise the limit on open files, ulimit -n)");
@@ -263,7 +279,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     if (status == WEFT_OK && (status = teps_open(ep, params ? params->level : 0)) != WEFT_OK)
         ep_unlist(ep);
     wf_ctl_register(ep);
-    if (status == WEFT_OK && (status = wf_progress_join(ep)) != WEFT_OK) {
+    if (status == WEFT_OK && (status = join(ep, params)) != WEFT_OK) {
         teps_close(ep);
         ep_unlist(ep);
     }
@@ -292,6 +308,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     status = wf_deferred_stop(ep);
     if (status != WEFT_OK)
         return wf_ep_left(ep, status);
+    wf_resolve_unlisten(ep);
     wf_progress_leave(ep);
     wf_ep_end(ep);
     wf_msg_close(ep);
@@ -469,7 +486,7 @@ enum weft_status weft_ep_arm(struct weft_ep *ep)
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
         if (ep->tep[i])
             status = wf_transports[i]->arm(ep->tep[i]);
-    if (status == WEFT_OK && wf_deferred_is_due_armed(ep))
+    if (status == WEFT_OK && (wf_deferred_is_due_armed(ep) || wf_resolve_is_due(ep)))
         status = WEFT_AGAIN;
     if (status != WEFT_OK)
         ep_disarm(ep);

@@ -9,6 +9,7 @@
 #include "core/msg_parts.h"
 #include "core/msg_push.h"
 #include "core/msg_recv.h"
+#include "core/resolve.h"
 
 /* ---- keeping ---- */
 
@@ -149,6 +150,8 @@ enum weft_status wf_msg_find_begin(struct weft_ep *ep, struct weft_peer *peer, u
     *sender = NULL;
     if (peer && peer->ep != ep)
         status = WEFT_EINVAL;
+    else if (peer && wf_resolve_is_unknown(peer))
+        status = wf_resolve_ask(peer);
     else if ((peer && !(*sender = wf_sender_of_peer(peer))) || !wf_msg_match(ep, space))
         status = WEFT_ENOMEM;
     if (status != WEFT_OK)

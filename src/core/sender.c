@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "core/core.h"
 #include "core/ending.h"
+#include "core/resolve.h"
 
 /* An endpoint keeps at most this many reply peers, which are peers that Weft itself opens to answer
  * senders. Each may have a ring in shared memory, which is closed with the peer. The number is the
@@ -208,6 +209,7 @@ void wf_senders_sweep(struct weft_ep *ep)
     struct wf_senders *t = &ep->senders;
     wf_ep_clear_due(ep, WF_EP_DUE_SWEEP);
     wf_ended_sweep(ep);
+    wf_resolve_sweep(ep);
     wf_list_each_safe(it, nx, &t->reply_list)
     {
         struct wf_sender *s = wf_container_of(it, struct wf_sender, reply_item);

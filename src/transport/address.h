@@ -172,6 +172,7 @@ enum wf_form {
     WF_FORM_IP6,       /* one IPv6 address */
     WF_FORM_IP4,       /* one IPv4 address */
     WF_FORM_IP4_TWICE, /* two IPv4 addresses */
+    WF_FORM_NAME,      /* no address, but a name: struct wf_name */
     WF_FORM_NODE = 8,  /* contact.node */
 };
 
@@ -284,6 +285,51 @@ static inline enum weft_status wf_address_parse(const void *buf, size_t len, str
         return WEFT_EINVAL;
     *out = a;
     *contact = c;
+    return WEFT_OK;
+}
+
+/* ---- names ---- */
+
+/* An IP address, as in struct wf_contact, and a TCP port: by them an endpoint is found of which
+ * nothing else is known (transport/names). */
+struct wf_name {
+    uint8_t ip[16];
+    uint16_t port;
+};
+
+/* Write the bytes of a name to [bytes], which has room for WF_ADDRESS_BYTES. */
+static inline void wf_name_pack(const struct wf_name *name, void *bytes)
+{
+    struct wf_address_bytes b = {
+        .version = WF_ADDRESS_VERSION, .form = WF_FORM_NAME, .port = name->port};
+    memcpy(b.ip, name->ip, sizeof b.ip);
+    memcpy(bytes, &b, sizeof b);
+}
+
+/* Are these the bytes of a name, and not those of an address? */
+static inline int wf_name_is(const void *buf, size_t len)
+{
+    struct wf_address_bytes b;
+    if (!buf || len < sizeof b)
+        return 0;
+    memcpy(&b, buf, sizeof b);
+    return b.version == WF_ADDRESS_VERSION && b.form == WF_FORM_NAME;
+}
+
+/* The only parser of a name's bytes. Returns OK or EINVAL. */
+static inline enum weft_status wf_name_parse(const void *buf, size_t len, struct wf_name *out)
+{
+    struct wf_address_bytes b, again;
+    struct wf_name name;
+    if (!wf_name_is(buf, len))
+        return WEFT_EINVAL;
+    memcpy(&b, buf, sizeof b);
+    name.port = b.port;
+    memcpy(name.ip, b.ip, sizeof name.ip);
+    wf_name_pack(&name, &again);
+    if (!name.port || memcmp(&b, &again, sizeof b))
+        return WEFT_EINVAL;
+    *out = name;
     return WEFT_OK;
 }
 

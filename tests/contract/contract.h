@@ -332,7 +332,17 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(atomic_refused)                                                                              \
     X(atomic_closed)                                                                               \
     X(atomic_many)                                                                                 \
-    X(atomic_breaks)
+    X(atomic_breaks)                                                                               \
+    X(name_found)                                                                                  \
+    X(name_two)                                                                                    \
+    X(name_again)                                                                                  \
+    X(name_busy)                                                                                   \
+    X(name_receive)                                                                                \
+    X(name_closed)                                                                                 \
+    X(name_raw_keys)                                                                               \
+    X(name_sleep)                                                                                  \
+    X(name_progress)                                                                               \
+    X(name_misuse)
 
 #define CONTRACT_DECLARE(name) void test_##name(void **state);
 CONTRACT_TESTS(CONTRACT_DECLARE)
