@@ -322,6 +322,23 @@ struct weft_ep_params {
 WEFT_API WEFT_MUST_USE enum weft_status
 weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct weft_ep **out);
 
+#define WEFT_GROUP_MAX 256 /* the most endpoints of a group */
+
+/* Open [count] endpoints as a group. They have one address, of which a peer opens one member
+ * (weft_peer_open_member), and what any of them sends comes from the group: weft_ep_address,
+ * weft_am_source and weft_sender_address give the address of the group, the messages of all members
+ * have one sender, and a receive that names a peer of any member takes those of all. (No order is
+ * promised between messages of different members.) In everything else the members are endpoints
+ * like others: each has its owner, and is closed by weft_ep_close, in any order. A member that is
+ * closed leaves the others as they are.
+ *   params  as for weft_ep_open; a name is the group's, and is given up with the first member
+ *   count   1..WEFT_GROUP_MAX
+ *   out     [count] pointers, in the order of the members; set on success
+ * Returns  as weft_ep_open | EINVAL (also [count]). On failure none is open. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_group_open(struct weft_ctx *ctx,
+                                                        const struct weft_ep_params *params,
+                                                        unsigned count, struct weft_ep **out);
+
 /* Close [ep] and its connections. The caller has closed the weft_peer and weft_remote handles of
  * [ep], and received or dropped the messages that it has claimed. Receives end with WEFT_ECANCELED
  * before the call returns, also those to which a message is arriving; nobody uses their buffers any
@@ -583,6 +600,14 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_defer(struct weft_ep *ep,
  *          gives each transport's reason, and what to change) | ENOMEM | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr,
                                                        size_t len, struct weft_peer **out);
+/* The same for [member] of a group (weft_group_open), counted from 0. weft_peer_open opens the
+ * first.
+ * Returns  as weft_peer_open | EINVAL (also: the address has room for fewer members; of a name:
+ *          [member] is not below WEFT_GROUP_MAX). If there is no such member, the peer is lost
+ *          (ECLOSED) when it is used; by a name, its operations end with EUNREACH (or ECLOSED). */
+WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open_member(struct weft_ep *ep, const void *addr,
+                                                              size_t len, unsigned member,
+                                                              struct weft_peer **out);
 
 /* Close [peer] and its connection. Over a network the connection stays until one of the two
  * endpoints closes, so that sent messages still arrive.

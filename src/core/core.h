@@ -461,6 +461,23 @@ static inline enum weft_status wf_ctx_check(const struct weft_ctx *ctx)
     return wf_fork_gen_is(ctx->fork_gen) ? WEFT_OK : wf_fork_gen_error(ctx->fork_gen);
 }
 
+/* The number and generation of an endpoint. */
+struct wf_ep_place {
+    uint16_t id; /* 0: any that is free */
+    uint32_t gen;
+};
+
+/* Find [count] free numbers that follow each other, and a generation for them; [count] is a power
+ * of two, and divides the first number. Numbers wrap around, so several endpoints have the same one
+ * after the other. The generation tells them apart. Returns OK | ELIMIT (logged) */
+WF_REQUIRES(wf_ctx_lock_class)
+enum weft_status wf_ep_place_find(struct weft_ctx *ctx, unsigned count, struct wf_ep_place *out);
+/* Returns OK | EINVAL | EVERSION, logged */
+enum weft_status wf_ep_params_check(const struct weft_ep_params *params);
+/* The second half of weft_ep_open, after the checks. */
+enum weft_status wf_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params,
+                            struct wf_ep_place at, struct weft_ep **out);
+
 /* Returns true if the variable WEFT_TRANSPORTS names [t]. Always true for the transport loop, by
  * which an endpoint reaches itself. */
 bool wf_ctx_wants(const struct wf_transport *t);
@@ -510,6 +527,8 @@ static inline void wf_ep_count(struct weft_ep *ep, enum wf_stat stat, uint64_t n
 enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
                              const struct wf_contact *contact, const struct wf_transport *by,
                              struct weft_peer **out);
+/* Change [to] to the address of [member] of its group. Returns false if there can be none. */
+int wf_peer_member(struct wf_address *to, unsigned member);
 /* Returns the index of the transport by which [ep] reaches [to], or -1 if there is none, which is
  * logged if [logs] is true. [by] as in wf_peer_new. */
 int wf_peer_way(const struct weft_ep *ep, const struct wf_address *to,

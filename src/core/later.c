@@ -71,6 +71,7 @@ enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *
     ep->late_due++;
     wf_sender_ref(sender);
     req->u.late.sender = sender;
+    req->u.late.member = (uint8_t)wf_sender_member(sender, token);
     req->u.late.reply_max =
         WF_MIN(token->reply_room, ep->am_max); /* the reply is sent as a message of this endpoint */
     req->u.late.request_handler = am->handler;
@@ -158,7 +159,7 @@ static enum weft_status answer(struct wf_req *req, const uint32_t *head, unsigne
                                const uint32_t *args, unsigned nargs, const void *data, size_t len)
 {
     enum weft_status status;
-    struct weft_peer *peer = wf_sender_peer(req->u.late.sender, &status);
+    struct weft_peer *peer = wf_sender_peer(req->u.late.sender, req->u.late.member, &status);
     if (peer)
         status = wf_req_bind(req, peer);
     else if (wf_is_loss(status))

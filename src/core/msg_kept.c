@@ -74,7 +74,8 @@ static struct wf_msg_offer offer_of(const struct weft_msg *m)
                                  m->nfrom,
                                  (const struct wf_offer_range *)(const void *)m->bytes,
                                  wf_msg_push_is_due(m),
-                                 m->conn};
+                                 m->conn,
+                                 m->member};
 }
 
 /* Free the kept message [m]. [matching]: it is still in the matcher. */

@@ -111,20 +111,49 @@ void wf_peer_free_memory(struct weft_peer *peer)
         peer->ep = &wf_closed_ep;
 }
 
+int wf_peer_member(struct wf_address *to, unsigned member)
+{
+    unsigned members = wf_address_members(to);
+    if (member >= members)
+        return 0;
+    *to = wf_address_group(to);
+    to->ep = (uint16_t)(to->ep + member);
+    return 1;
+}
+
+static enum weft_status open_by_address(struct weft_ep *ep, const void *addr, size_t len,
+                                        unsigned member, struct wf_address *to,
+                                        struct weft_peer **out)
+{
+    struct wf_contact contact;
+    enum weft_status status = wf_address_parse(addr, len, to, &contact);
+    if (status == WEFT_OK && !wf_peer_member(to, member)) {
+        wf_error("cannot open member %u of a group: its address is of at most %u endpoints", member,
+                 wf_address_members(to));
+        status = WEFT_EINVAL;
+    }
+    return status == WEFT_OK ? wf_peer_new(ep, to, &contact, NULL, out) : status;
+}
+
 enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr, size_t len,
                                 struct weft_peer **out)
 {
+    return weft_peer_open_member(ep, addr, len, 0, out);
+}
+
+enum weft_status weft_peer_open_member(struct weft_ep *ep, const void *addr, size_t len,
+                                       unsigned member, struct weft_peer **out)
+{
     struct wf_address to;
-    struct wf_contact contact;
     enum weft_status status = wf_ep_enter(ep);
     bool named;
     if (status != WEFT_OK)
         return status;
     named = out && wf_name_is(addr, len);
     if (named)
-        status = wf_resolve_open(ep, addr, len, out);
-    else if ((status = out ? wf_address_parse(addr, len, &to, &contact) : WEFT_EINVAL) == WEFT_OK)
-        status = wf_peer_new(ep, &to, &contact, NULL, out);
+        status = wf_resolve_open(ep, addr, len, member, out);
+    else
+        status = out ? open_by_address(ep, addr, len, member, &to, out) : WEFT_EINVAL;
     if (status == WEFT_OK) {
         ep->peers++;
         WF_PROBE2(peer_open, *out, ep);

@@ -51,8 +51,9 @@ enum weft_status weft_name_address(const struct sockaddr *name, size_t name_size
 static void own_address(void *owner, uint8_t bytes[WF_ADDRESS_BYTES])
 {
     struct weft_ep *ep = owner;
+    const struct wf_address group = wf_address_group(&ep->address);
     wf_ctx_lock(ep->ctx);
-    (void)wf_address_pack(&ep->address, &ep->ctx->contact, bytes);
+    (void)wf_address_pack(&group, &ep->ctx->contact, bytes);
     wf_ctx_unlock(ep->ctx);
 }
 
@@ -127,12 +128,16 @@ static void forget(struct weft_peer *peer)
     wf_resolve_of(peer)->state = WF_RESOLVE_UNKNOWN;
 }
 
-enum weft_status wf_resolve_open(struct weft_ep *ep, const void *bytes, size_t len,
+enum weft_status wf_resolve_open(struct weft_ep *ep, const void *bytes, size_t len, unsigned member,
                                  struct weft_peer **out)
 {
     struct weft_peer *peer;
     struct wf_resolve *r;
     struct wf_name name;
+    if (member >= WEFT_GROUP_MAX) {
+        wf_error("cannot open member %u: a group has at most %u", member, WEFT_GROUP_MAX);
+        return WEFT_EINVAL;
+    }
     if (wf_name_parse(bytes, len, &name) != WEFT_OK || !wf_ipaddr_is_host(name.ip)) {
         wf_error("weft_peer_open: these are not the bytes of a name that weft_name_address made");
         return WEFT_EINVAL;
@@ -146,6 +151,7 @@ enum weft_status wf_resolve_open(struct weft_ep *ep, const void *bytes, size_t l
     r->peer = peer;
     r->lookup.name = name;
     r->lookup.to = &ep->lookups;
+    r->member = member;
     wf_list_init(&r->lost);
     wf_list_init(&r->remotes);
     wf_list_init(&r->lookup.watch.item);
@@ -197,15 +203,25 @@ static void failed(struct weft_peer *peer, enum weft_status why)
         ep->peer_down(ep, peer, why, ep->arg);
 }
 
-static void found(struct weft_peer *peer, const struct wf_address *to,
-                  const struct wf_contact *contact)
+/* Returns the transport that reaches the peer's member of [to], or -1, which is logged once. */
+static int way_to(struct weft_peer *peer, struct wf_address *to, const struct wf_contact *contact)
+{
+    struct wf_resolve *r = wf_resolve_of(peer);
+    bool is_member = wf_peer_member(to, r->member);
+    int way = is_member ? wf_peer_way(peer->ep, to, contact, NULL, !r->logged) : -1;
+    if (!is_member && !r->logged)
+        wf_error("the endpoint that was found by its name has no member %u", r->member);
+    r->logged = way < 0;
+    return way;
+}
+
+static void found(struct weft_peer *peer, struct wf_address *to, const struct wf_contact *contact)
 {
     struct wf_resolve *r = wf_resolve_of(peer);
     struct weft_ep *ep = peer->ep;
     bool heeded = peer->heeded;
     enum weft_status status;
-    int way = wf_peer_way(ep, to, contact, NULL, !r->logged);
-    r->logged = way < 0;
+    int way = way_to(peer, to, contact);
     if (way < 0) {
         failed(peer, WEFT_EUNREACH);
         return;

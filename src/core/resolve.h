@@ -72,6 +72,7 @@ struct wf_resolve {
     _Atomic int down;
     enum weft_status unreported; /* a failure that the next operation returns; else OK */
     bool logged;                 /* that no transport reaches the address */
+    unsigned member;             /* constant: of the group that has the name */
     struct wf_list lost;         /* item of ep->lost_names */
     struct wf_list remotes;      /* open remotes of 64-bit keys (struct wf_remote) */
     struct wf_lookup lookup;
@@ -106,8 +107,9 @@ void wf_resolve_sweep(struct weft_ep *ep);
 
 /* ---- a peer ---- */
 
-/* Open a peer by the bytes of a name. Returns OK | EINVAL (logged) | ENOMEM */
-enum weft_status wf_resolve_open(struct weft_ep *ep, const void *bytes, size_t len,
+/* Open a peer of [member] of the group that has the name in [bytes]. Returns OK | EINVAL (logged) |
+ * ENOMEM */
+enum weft_status wf_resolve_open(struct weft_ep *ep, const void *bytes, size_t len, unsigned member,
                                  struct weft_peer **out);
 /* The last step of the peer's end: its transport's part is closed. */
 void wf_resolve_close(struct weft_peer *peer);

@@ -29,7 +29,8 @@ struct wf_address {
     uint8_t version;
     uint8_t size; /* of this struct */
     uint16_t ep;
-    /* A new endpoint may get the number of a closed endpoint, but never its generation. */
+    /* A new endpoint may get the number of a closed endpoint, but never its generation. The highest
+     * bits are those of its group: see wf_address_members. */
     uint32_t ep_gen;
     struct wf_process_id process;
 };
@@ -251,10 +252,33 @@ static inline int wf_contact_unpack(const struct wf_address_bytes *b, struct wf_
     return wf_contact_is_valid(c);
 }
 
+/* ---- groups ---- */
+
+/* A group of endpoints has 2^k numbers that follow each other, k at most WF_GROUP_BITS; the lowest
+ * k bits of the first are 0. Its members have one generation, whose highest 4 bits are k. The
+ * address of the group is that of its first member. An endpoint without a group is one of its own.
+ */
+#define WF_GROUP_BITS 8u
+#define WF_GROUP_SHIFT 28u
+
+/* How many numbers the group of [a] has. It may have fewer members. */
+static inline unsigned wf_address_members(const struct wf_address *a)
+{
+    return 1u << (a->ep_gen >> WF_GROUP_SHIFT);
+}
+
+static inline struct wf_address wf_address_group(const struct wf_address *a)
+{
+    struct wf_address group = *a;
+    group.ep = (uint16_t)(a->ep & ~(wf_address_members(a) - 1));
+    return group;
+}
+
 static inline int wf_address_is_valid(const struct wf_address *a)
 {
-    return a->version == WF_ADDRESS_VERSION && a->size == sizeof *a && a->process.pid &&
-           a->process.pid >> 24 == 0 && a->process.host >> 56 == 0 && a->process.start >> 40 == 0;
+    return a->ep_gen >> WF_GROUP_SHIFT <= WF_GROUP_BITS && a->version == WF_ADDRESS_VERSION &&
+           a->size == sizeof *a && a->process.pid && a->process.pid >> 24 == 0 &&
+           a->process.host >> 56 == 0 && a->process.start >> 40 == 0;
 }
 
 /* The only parser of address bytes. If the bytes contain no contact, *contact becomes all 0.

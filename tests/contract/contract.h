@@ -342,7 +342,13 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(name_raw_keys)                                                                               \
     X(name_sleep)                                                                                  \
     X(name_progress)                                                                               \
-    X(name_misuse)
+    X(name_misuse)                                                                                 \
+    X(group_members)                                                                               \
+    X(group_sends)                                                                                 \
+    X(group_later)                                                                                 \
+    X(group_closed)                                                                                \
+    X(group_named)                                                                                 \
+    X(group_misuse)
 
 #define CONTRACT_DECLARE(name) void test_##name(void **state);
 CONTRACT_TESTS(CONTRACT_DECLARE)
