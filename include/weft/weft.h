@@ -163,7 +163,8 @@ struct weft_ctx_params {
 /* Open a library instance. The call reads the WEFT_ variables, opens the transports and starts
  * threads. The service thread always starts. It sleeps unless a peer connects, asks for memory or
  * dies, and it never handles messages or data. RDMA and TCP have one thread each if they are used.
- * With WEFT_PROGRESS=thread there is one more, which polls endpoints.
+ * Names have one, which starts when the first endpoint with a name opens, or with the first look-up
+ * ("names"). With WEFT_PROGRESS=thread there is one more, which polls endpoints.
  *   params  NULL for defaults; read during the call
  *   out     set on success; close it with weft_ctx_close
  * Returns  OK | EINVAL (bad params, variable or key file) | EVERSION | ESYSTEM | ENOMEM
@@ -628,9 +629,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open_member(struct weft_ep *ep
 WEFT_API enum weft_status weft_peer_close(struct weft_peer *peer);
 
 /* Returns OK, or the reason why [peer] is lost. This call returns the reason as soon as peer_down
- * was called with it, or another call has returned it. Before the first message or access in either
- * direction, Weft does not notice the loss of a peer across a network. Returns EINVAL for NULL, and
- * EFORKED in a forked child. */
+ * was called with it, or, unless [peer] was opened by a name, another call has returned it. Before
+ * the first message or access in either direction, Weft does not notice the loss of a peer across a
+ * network. Returns EINVAL for NULL, and EFORKED in a forked child. */
 WEFT_API enum weft_status weft_peer_status(const struct weft_peer *peer);
 
 /* Find out whether the messages that were sent to [peer] have left this process, so that they
@@ -1309,7 +1310,7 @@ enum weft_operation {
 
 /* How Weft performs an operation. Strings are static. */
 struct weft_path {
-    const char *transport; /* "shm", "rdma", "tcp", "loop" */
+    const char *transport; /* "shm", "node", "rdma", "tcp", "loop"; "name": not known yet */
     const char *protocol;  /* "inline", "eager", "pull", "pieces", "bulk", "rdma write", ... */
     const char *why;       /* a sentence */
     /* How often each payload byte is copied, from the source to where it is used. With "bulk" these
