@@ -75,6 +75,9 @@ int pair_poll(struct pair *p);
 void pair_quiet(struct pair *p);
 /* Close end [i] with all that is its own; with two contexts, its context too. */
 void pair_close_end(struct pair *p, int i);
+/* Close [ep], one that the test has opened besides. Across a network the close waits for end 0,
+ * which a thread polls meanwhile. */
+void pair_close_ep(struct pair *p, struct weft_ep *ep);
 void pair_register(struct pair *p, unsigned handler, weft_am_fn fn); /* at both ends */
 void pair_break(void); /* every TCP connection of this process */
 uint64_t pair_stat(const struct pair *p, const char *name); /* sum of both */

@@ -77,20 +77,20 @@ static bool group_poll(struct group *g)
 }
 #define BOTH(p, g, cond) UNTIL(p, group_poll(g) && (cond))
 
-static void member_close(struct group *g, int i)
+static void member_close(struct pair *p, struct group *g, int i)
 {
     if (g->peer[i])
         OK(weft_peer_close(g->peer[i]));
     OK(weft_peer_close(g->back[i]));
-    OK(weft_ep_close(g->ep[i]));
+    pair_close_ep(p, g->ep[i]);
     g->ep[i] = NULL;
 }
 
-static void group_close(struct group *g)
+static void group_close(struct pair *p, struct group *g)
 {
     for (int i = 0; i < MEMBERS; i++)
         if (g->ep[i])
-            member_close(g, i);
+            member_close(p, g, i);
 }
 
 static enum weft_status both_end(struct pair *p, struct group *g, struct weft_op *op,
@@ -132,7 +132,7 @@ void test_group_members(void **state)
          weft_am_request(none, MSG, &(uint32_t){9}, 1, NULL, 0, 0) < 0 ||
              weft_peer_status(none) != WEFT_OK);
     OK(weft_peer_close(none));
-    group_close(&g);
+    group_close(p, &g);
 }
 
 /* Fails when: a message of a member has another source or sender than the group's, a receive that
@@ -176,7 +176,7 @@ static void sends(struct pair *p, bool peers)
     for (uint32_t i = 0; i < MEMBERS; i++)
         tell(p, &g, g.back[i], i);
     BOTH(p, &g, g.from_group == MEMBERS);
-    group_close(&g);
+    group_close(p, &g);
 }
 
 void test_group_sends(void **state)
@@ -198,7 +198,7 @@ void test_group_later(void **state)
         for (uint32_t i = MEMBERS; i--;)
             BOTH(p, &g, weft_am_reply_later(&g.later[i], ANSWER, &i, 1, NULL, 0) == WEFT_OK);
         BOTH(p, &g, g.answered[0] == 1 && g.answered[1] == 1 && g.answered[2] == 1);
-        group_close(&g);
+        group_close(p, &g);
     }
 }
 
@@ -216,7 +216,7 @@ void test_group_closed(void **state)
     BOTH(p, &g, g.got[0] == 1 && g.got[1] == 1 && g.got[2] == 1);
     GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], g.peer[1], 1, FULL, &in, sizeof in, &r));
     OK(weft_peer_close(g.back[0]));
-    OK(weft_ep_close(g.ep[0]));
+    pair_close_ep(p, g.ep[0]);
     g.ep[0] = NULL;
     UNTIL(p, weft_peer_status(g.peer[0]) == WEFT_ECLOSED);
     OK(weft_peer_close(g.peer[0]));
@@ -227,7 +227,7 @@ void test_group_closed(void **state)
     GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], g.peer[1], 1, FULL, &in, sizeof in, &r));
     for (int i = 1; i < MEMBERS; i++) {
         OK(weft_peer_close(g.back[i]));
-        OK(weft_ep_close(g.ep[i]));
+        pair_close_ep(p, g.ep[i]);
         g.ep[i] = NULL;
     }
     GIVES(WEFT_ECLOSED, op_end(p, &r, WEFT_PENDING));
@@ -239,7 +239,7 @@ void test_group_closed(void **state)
 void test_group_named(void **state)
 {
     struct pair *p = *state;
-    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr = {htonl(test_own_ip())}};
     struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
     unsigned char bytes[WEFT_ADDR_MAX];
     size_t len = sizeof name;
@@ -264,7 +264,7 @@ void test_group_named(void **state)
     GIVES(WEFT_AGAIN, weft_am_request(none, MSG, &(uint32_t){9}, 1, NULL, 0, 0));
     BOTH(p, &g, weft_peer_status(none) == WEFT_EUNREACH);
     OK(weft_peer_close(none));
-    group_close(&g);
+    group_close(p, &g);
 }
 
 /* Fails when: a group of no or too many endpoints is opened, one of the most is not, numbers are

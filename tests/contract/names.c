@@ -26,6 +26,14 @@ static struct sockaddr_in at(const char *ip, uint16_t port)
     return in;
 }
 
+/* Of this process alone: test_own_ip. */
+static const char *own(void)
+{
+    static char text[INET_ADDRSTRLEN];
+    struct in_addr ip = {htonl(test_own_ip())};
+    return inet_ntop(AF_INET, &ip, text, sizeof text);
+}
+
 static void on_msg(const struct weft_am *am)
 {
     struct server *s = am->arg;
@@ -72,11 +80,11 @@ static struct weft_peer *named(struct weft_ep *ep, const struct sockaddr_in *nam
 }
 
 /* A port at which nobody listens now. */
-static struct sockaddr_in name_free(const struct pair *p)
+static struct sockaddr_in name_free(struct pair *p)
 {
     struct server s;
-    struct sockaddr_in name = server_open(p, &s, "127.0.0.1", 0);
-    OK(weft_ep_close(s.ep));
+    struct sockaddr_in name = server_open(p, &s, own(), 0);
+    pair_close_ep(p, s.ep);
     return name;
 }
 
@@ -123,7 +131,7 @@ void test_name_found(void **state)
     GIVES(WEFT_AGAIN, weft_peer_sent(peer));
     pair_quiet(p);
     assert_int_equal(ops[0].status, WEFT_PENDING);
-    (void)server_open(p, &s, "127.0.0.1", ntohs(name.sin_port));
+    (void)server_open(p, &s, own(), ntohs(name.sin_port));
     for (int i = 0; i < 3; i++) {
         OK(served_end(p, &s, &r, weft_msg_recv(s.ep, NULL, TAG, FULL, &in, sizeof in, &r)));
         assert_int_equal(in, out[i]);
@@ -139,7 +147,7 @@ void test_name_found(void **state)
     assert_int_equal(pair_stat(p, "NAMES_ASKED"), asked + 1);
     OK(weft_peer_close(same));
     OK(weft_peer_close(peer));
-    OK(weft_ep_close(s.ep));
+    pair_close_ep(p, s.ep);
 }
 
 /* Fails when: an endpoint at all addresses is not found by each of them, or its handles by name and
@@ -160,7 +168,7 @@ void test_name_two(void **state)
     assert_int_equal(s.msgs, 9);
     for (int i = 0; i < 3; i++)
         OK(weft_peer_close(peers[i]));
-    OK(weft_ep_close(s.ep));
+    pair_close_ep(p, s.ep);
 }
 
 /* The operations of one round: to the server that has the name now, or to none. */
@@ -191,7 +199,7 @@ void test_name_again(void **state)
         uint64_t mem[2] = {0}, in = 0, value = round;
         struct weft_op recv = {0}, put = {0};
         struct weft_mr *mr;
-        (void)server_open(p, &s, "127.0.0.1", ntohs(name.sin_port));
+        (void)server_open(p, &s, own(), ntohs(name.sin_port));
         OK(weft_mr_reg(p->ctx[1], mem, sizeof mem, RW, 0, KEY, 0, &mr, NULL));
         told(p, &s, peer, (uint32_t)round);
         OK(weft_peer_status(peer));
@@ -211,7 +219,7 @@ void test_name_again(void **state)
         }
         OK(served_end(p, &s, &recv, weft_msg_recv(s.ep, NULL, 0, 0, &in, sizeof in, &recv)));
         assert_int_equal(recv.tag, round); /* none of an earlier round */
-        OK(weft_ep_close(s.ep));
+        pair_close_ep(p, s.ep);
         OK(weft_mr_close(mr));
         for (int i = 0; i < 8; i++) {
             UNTIL(p, late[i].sent != WEFT_PENDING || late[i].send.status != WEFT_PENDING);
@@ -230,7 +238,7 @@ void test_name_busy(void **state)
 {
     struct pair *p = *state;
     struct server s, t;
-    struct sockaddr_in name = server_open(p, &s, "127.0.0.1", 0), other = at("192.0.2.1", 0);
+    struct sockaddr_in name = server_open(p, &s, own(), 0), other = at("192.0.2.1", 0);
     struct sockaddr_in6 got;
     size_t len = sizeof got;
     GIVES(WEFT_EBUSY, server_try(p, &t, &name));
@@ -239,9 +247,9 @@ void test_name_busy(void **state)
     len = 1;
     GIVES(WEFT_EMSGSIZE, weft_ep_name(s.ep, (struct sockaddr *)(void *)&got, &len));
     assert_int_equal(len, sizeof name);
-    OK(weft_ep_close(s.ep));
+    pair_close_ep(p, s.ep);
     OK(server_try(p, &s, &name));
-    OK(weft_ep_close(s.ep));
+    pair_close_ep(p, s.ep);
 }
 
 /* Fails when: a receive that names an unknown peer is posted for nobody, does not ask, or does not
@@ -250,7 +258,7 @@ void test_name_receive(void **state)
 {
     struct pair *p = *state;
     struct server s;
-    struct sockaddr_in name = server_open(p, &s, "127.0.0.1", 0);
+    struct sockaddr_in name = server_open(p, &s, own(), 0);
     struct weft_peer *peer = named(p->ep[0], &name), *back = peer_to(s.ep, p->ep[0]);
     uint64_t out = 17, in = 0;
     struct weft_op r = {0};
@@ -264,7 +272,7 @@ void test_name_receive(void **state)
     GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], peer, TAG, FULL, &in, sizeof in, &r));
     told(p, &s, peer, 3);
     OK(weft_peer_close(back));
-    OK(weft_ep_close(s.ep));
+    pair_close_ep(p, s.ep);
     GIVES(WEFT_ECLOSED, op_end(p, &r, WEFT_PENDING));
     GIVES(WEFT_ECLOSED, weft_peer_status(peer));
     assert_ptr_not_equal(weft_sender_peer(info.sender), peer);
@@ -279,7 +287,7 @@ void test_name_closed(void **state)
 {
     struct pair *p = *state;
     struct server s;
-    struct sockaddr_in name = server_open(p, &s, "127.0.0.1", 0), none = name_free(p);
+    struct sockaddr_in name = server_open(p, &s, own(), 0), none = name_free(p);
     for (int i = 0; i < 40; i++) {
         struct weft_ep *ep;
         struct weft_peer *peers[2];
@@ -301,7 +309,7 @@ void test_name_closed(void **state)
         assert_true(ops[0][0].status == WEFT_ECANCELED || ops[0][0].status == WEFT_OK);
         OK(weft_ep_close(ep));
     }
-    OK(weft_ep_close(s.ep));
+    pair_close_ep(p, s.ep);
 }
 
 /* Fails when: raw keys of a lost process stay in use, keep their peer from asking when they are
@@ -310,7 +318,7 @@ void test_name_raw_keys(void **state)
 {
     struct pair *p = *state;
     struct server s;
-    struct sockaddr_in name = server_open(p, &s, "127.0.0.1", 0);
+    struct sockaddr_in name = server_open(p, &s, own(), 0);
     struct weft_peer *peer = named(p->ep[0], &name);
     struct weft_order order = {{0, 0}}, first = {{0, 0}};
     unsigned char key[WEFT_KEY_MAX];
@@ -330,8 +338,8 @@ void test_name_raw_keys(void **state)
     assert_int_equal(mem[0], value);
     OK(weft_order_send(peer, MSG, &arg, 1, NULL, 0, first, &order));
     SERVED(p, &s, s.last == 9);
-    OK(weft_ep_close(s.ep));
-    (void)server_open(p, &s, "127.0.0.1", ntohs(name.sin_port));
+    pair_close_ep(p, s.ep);
+    (void)server_open(p, &s, own(), ntohs(name.sin_port));
     SERVED(p, &s, weft_peer_status(peer) == WEFT_ECLOSED);
     assert_true(tell(peer, 1) < 0);
     GIVES(WEFT_EBUSY, weft_peer_close(peer));
@@ -340,7 +348,7 @@ void test_name_raw_keys(void **state)
     GIVES(WEFT_EINVAL, weft_order_send(peer, MSG, &arg, 1, NULL, 0, order, NULL));
     assert_int_equal(s.msgs, 1);
     OK(weft_peer_close(peer));
-    OK(weft_ep_close(s.ep));
+    pair_close_ep(p, s.ep);
     OK(weft_mr_close(mr));
 }
 

@@ -34,10 +34,10 @@ enum { NOTE = 1, KEY = 99, WINDOW = 32, LONGEST = 100000, MORE = 8 };
 
 /* What the processes share: descriptor 3 of a server. */
 struct board {
-    _Atomic uint32_t serving; /* number of the server that has its name */
-    _Atomic uint32_t port;
-    _Atomic uint64_t got;   /* messages at all servers */
-    _Atomic uint32_t wrong; /* of a number that is not the server's: see must_be_mine */
+    _Atomic uint32_t serving;  /* number of the server that has its name */
+    _Atomic uint32_t ip, port; /* of the name */
+    _Atomic uint64_t got;      /* messages at all servers */
+    _Atomic uint32_t wrong;    /* of a number that is not the server's: see must_be_mine */
 };
 
 static struct board *board;
@@ -77,9 +77,8 @@ static struct weft_ctx *context(void)
 
 static struct sockaddr_in name_at(uint32_t port)
 {
-    return (struct sockaddr_in){.sin_family = AF_INET,
-                                .sin_port = htons((uint16_t)port),
-                                .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    return (struct sockaddr_in){
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr = {htonl(board->ip)}};
 }
 
 /* ---- a server ---- */
@@ -274,6 +273,7 @@ static void port_choose(void)
     struct sockaddr_in name;
     size_t len = sizeof name;
     struct weft_ep *ep;
+    board->ip = test_own_ip();
     MUST(named_open(ctx, 0, &ep));
     MUST(weft_ep_name(ep, (struct sockaddr *)(void *)&name, &len));
     board->port = ntohs(name.sin_port);
