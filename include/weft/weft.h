@@ -295,7 +295,8 @@ struct weft_ep_params {
      * category gives each endpoint a context, or all endpoints one. */
     uint32_t level;
     uint32_t reserved0;
-    /* The endpoint's name: an IP address of this host, 0.0.0.0 or ::, and a TCP port, 0: any
+    /* The endpoint's name: an IP address of this host, 0.0.0.0 (all IPv4 addresses) or :: (all IPv6
+     * addresses), and a TCP port, 0: any
      * ("names" below). [name_size] bytes, copied. NULL: the endpoint has no name. */
     const struct sockaddr *name;
     size_t name_size;
@@ -329,13 +330,12 @@ weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct w
  * (weft_peer_open_member), and what any of them sends comes from the group: weft_ep_address,
  * weft_am_source and weft_sender_address give the address of the group, the messages of all members
  * have one sender, and a receive that names a peer of any member takes those of all. (No order is
- * promised between messages of different members.) In everything else the members are endpoints
- * like others: each has its owner, and is closed by weft_ep_close, in any order. A member that is
- * closed leaves the others as they are.
- *   params  as for weft_ep_open; a name is the group's, and is given up with the first member
- *   count   1..WEFT_GROUP_MAX
- *   out     [count] pointers, in the order of the members; set on success
- * Returns  as weft_ep_open | EINVAL (also [count]). On failure none is open. */
+ * promised between messages of different members.) They share what a receiver lets one sender send
+ * before receives match it. In everything else the members are endpoints like others: each has its
+ * owner, and is closed by weft_ep_close, in any order. A member that is closed leaves the others as
+ * they are. params  as for weft_ep_open; a name is the group's, and is given up with the first
+ * member count   1..WEFT_GROUP_MAX out     [count] pointers, in the order of the members; set on
+ * success Returns  as weft_ep_open | EINVAL (also [count]). On failure none is open. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_group_open(struct weft_ctx *ctx,
                                                         const struct weft_ep_params *params,
                                                         unsigned count, struct weft_ep **out);
@@ -386,31 +386,35 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_sharing(struct weft_ep *ep,
  *
  * An endpoint may have a name: an IP address of its host and a TCP port, at which the context
  * listens (weft_ep_params.name). Other processes need know nothing else: they make address bytes of
- * the name by weft_name_address, and open a peer of these. The peer may be opened before anybody is
- * there, which does not block.
+ * the name by weft_name_address, and open a peer of these. The peer may be opened before an
+ * endpoint has the name, and opening does not block.
  *
  * The first operation asks, over TCP, which endpoint is behind the name. An operation with an op
  * waits (PENDING) until the answer is there; others return AGAIN, as do receives and probes that
  * name the peer, and weft_remote_open of a raw key. The answer counts as an event. From then on the
  * peer is like one that was opened by the endpoint's address: within a node it uses shared memory,
- * and keys and users decide as ever who may connect. As long as nobody is there, the question is
- * repeated. After WEFT_CONNECT_TIMEOUT the operations that wait end with EUNREACH; if none waits,
- * the next operation returns EUNREACH. The one after that asks anew. Also if no transport reaches
- * the endpoint (EUNREACH, the log says why), or its process has another version (EVERSION).
+ * and the right to connect depends on keys and users as ever. While no answer comes, the question
+ * is repeated. After WEFT_CONNECT_TIMEOUT the operations that wait end with EUNREACH; if none
+ * waits, the next operation returns EUNREACH. The one after that asks anew. The same happens if no
+ * transport reaches the endpoint (EUNREACH, the log has the reason), or if its process has another
+ * version (EVERSION).
  *
  * When the endpoint behind the name is lost, peer_down is called and all operations to it end, as
  * at any peer. The next operation asks anew, and finds an endpoint that has the name by then. It
  * gets nothing that was meant for the lost one. An operation may itself find the loss, and return
- * it. So peer_down may be called several times for such a peer, also with EUNREACH when nobody was
- * found, and weft_peer_status returns the reason until an operation asks anew. weft_peer_sent waits
- * for the answer, too.
+ * it. So peer_down may be called several times for such a peer, also with EUNREACH when no endpoint
+ * was found, and weft_peer_status returns the reason until an operation asks anew. weft_peer_sent
+ * waits for the answer, too. An endpoint that was lost once stays lost to this endpoint, also if it
+ * was only stopped or cut off, and answers again: operations then end with the loss.
  *
  * Remotes that were opened by a key of 64 bits (weft_remote_open_key) stay open, and lead to the
  * region that has the key at the next endpoint. Raw keys are of one process: close their remotes
  * when it is lost; operations return the loss until then. Orders (weft_order) end with the loss.
  *
- * The answer is an address, and no secret of the job's. Everybody who reaches the port may ask. A
- * name belongs to one endpoint; the port is free again when weft_ep_close returns. A forked child
+ * The answer is an address, and no secret of the job's. Any program that reaches the port gets it.
+ * An answer is not authenticated: a program that takes the port of a name, or relays what comes
+ * there, can lead a peer to another endpoint of the same job, never to one without the key. A name
+ * belongs to one endpoint; the port is free again when weft_ep_close returns. A forked child
  * does not keep it. */
 
 /* Make the bytes of a name, with which weft_peer_open opens a peer.

@@ -469,7 +469,7 @@ struct wf_ep_place {
 
 /* Find [count] free numbers that follow each other, and a generation for them; [count] is a power
  * of two, and divides the first number. Numbers wrap around, so several endpoints have the same one
- * after the other. The generation tells them apart. Returns OK | ELIMIT (logged) */
+ * after the other. Their generations differ. Returns OK | ELIMIT (logged) */
 WF_REQUIRES(wf_ctx_lock_class)
 enum weft_status wf_ep_place_find(struct weft_ctx *ctx, unsigned count, struct wf_ep_place *out);
 /* Returns OK | EINVAL | EVERSION, logged */

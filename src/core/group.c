@@ -12,7 +12,7 @@ static void member_close(struct weft_ep *ep)
         wf_relax();
 }
 
-/* The first member is opened last: whoever finds the group by its name finds all members. */
+/* The first member is opened last: a process that finds the group by its name finds all members. */
 static enum weft_status group_open(struct weft_ctx *ctx, const struct weft_ep_params *params,
                                    unsigned count, struct wf_ep_place first, struct weft_ep **eps)
 {

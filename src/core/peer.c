@@ -195,7 +195,7 @@ enum weft_status weft_peer_status(const struct weft_peer *peer)
         return WEFT_EINVAL;
     if (!wf_fork_gen_is(p->ep->fork_gen))
         return wf_fork_gen_error(p->ep->fork_gen);
-    if (p->has_name)
+    if (p->has_name && wf_resolve_status(p) != WEFT_OK)
         return wf_resolve_status(p);
     if (p->status || p->refused)
         return p->status ? p->status : p->refused;

@@ -66,6 +66,14 @@ enum weft_status wf_resolve_listen(struct weft_ep *ep, const struct sockaddr *na
                  "params.name_size bytes");
         return status;
     }
+    if (!wf_ipaddr_is_any(l->name.ip) && !wf_ipaddr_is_host(l->name.ip)) {
+        char text[WF_NET_NAME];
+        wf_error(
+            "weft_ep_open: params.name: %s is a multicast, reserved or link-local address: give "
+            "another address of this host, or zeroes for all",
+            wf_ipaddr_print_port(l->name.ip, l->name.port, text));
+        return WEFT_EINVAL;
+    }
     l->address = own_address;
     l->owner = ep;
     status = wf_names_listen(&ep->ctx->names, l);
@@ -229,6 +237,9 @@ static void found(struct weft_peer *peer, struct wf_address *to, const struct wf
     wf_peer_set_way(peer, way);
     wf_peer_tpeer(peer)->tep = NULL;
     status = peer->transport->peer_open(ep->tep[way], wf_peer_tpeer(peer), to, contact);
+    if (status == WEFT_OK && peer->transport->failed &&
+        (status = peer->transport->failed(wf_peer_tpeer(peer))) != WEFT_OK)
+        peer->transport->peer_close(wf_peer_tpeer(peer)); /* this endpoint has lost it before */
     if (status != WEFT_OK) {
         forget(peer);
         failed(peer, status);

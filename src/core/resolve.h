@@ -15,7 +15,7 @@
  *   ASKING   name       a send                                   ASKING; AGAIN, or an op waits
  *   ASKING   name       an address, which a transport reaches    FOUND
  *   ASKING   name       an address that no transport reaches,    UNKNOWN; what waits ends with the
- *                         an old version, or nobody in time        failure. If nothing waits, the
+ *                         an old version, or no answer in time     failure. If nothing waits, the
  *                                                                  failure is unreported
  *   FOUND    the        the transport reports the loss           LOST; what is under way ends with
  *              address's                                           the loss (as at any peer)

@@ -188,8 +188,7 @@ void wf_sender_peer_closed(struct weft_peer *peer)
     wf_sender_unref(s);
 }
 
-/* Does [peer], a peer of the application's for [s], lead to [member] of it? */
-static bool leads_to(struct weft_peer *peer, const struct wf_sender *s, unsigned member)
+bool wf_sender_leads_to(struct weft_peer *peer, const struct wf_sender *s, unsigned member)
 {
     struct wf_address a;
     if (wf_address_members(&s->known.address) == 1)
@@ -216,7 +215,7 @@ struct weft_peer *wf_sender_peer(struct wf_sender *s, unsigned member, enum weft
     struct wf_senders *t = &s->ep->senders;
     const struct wf_transport *by = s->transport;
     for (struct weft_peer *p = s->peer; p; p = p->next_handle)
-        if (p->status == WEFT_OK && leads_to(p, s, member))
+        if (p->status == WEFT_OK && wf_sender_leads_to(p, s, member))
             return p;
     s = member_of(s, member);
     *why = WEFT_ENOMEM;

@@ -64,6 +64,8 @@ struct wf_senders {
 struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token);
 /* Returns the number in its group of the sender [s] of the request of [token]. */
 unsigned wf_sender_member(const struct wf_sender *s, const struct wf_token *token);
+/* Does [peer], a peer of the application's for [s], lead to [member] of it? */
+bool wf_sender_leads_to(struct weft_peer *peer, const struct wf_sender *s, unsigned member);
 /* Returns the sender that has the address of [peer]. Makes the sender if it is new. Returns NULL if
  * there is no memory. */
 struct wf_sender *wf_sender_of_peer(struct weft_peer *peer);

@@ -100,7 +100,7 @@ static UNDER_LOCK void accept_failed(struct wf_names *names, struct wf_names_wat
         return;
     if (now >= names->logged_ns) {
         errno = err;
-        wf_error("cannot answer who asks for a name now, will try again: %m%s",
+        wf_error("cannot answer questions for a name now, will try again: %m%s",
                  err == EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
         names->logged_ns = now + LOG_NS;
     }

@@ -35,12 +35,15 @@ static UNDER_LOCK void leave(struct wf_names *names, struct wf_lookup *l, enum w
     l->state = next;
 }
 
-/* The attempt has failed. The last pause ends when the look-up's time does. */
+/* The attempt has failed. The last pause ends when the look-up's time does. Look-ups that wait for
+ * a place take it first. */
 static UNDER_LOCK void attempt_end(struct wf_names *names, struct wf_lookup *l)
 {
     leave(names, l, WF_LOOKUP_WAIT);
     l->watch.due_ns = wf_now_ns() + l->pause_ms * NAMES_MS;
     l->pause_ms = WF_MIN(2 * l->pause_ms, PAUSE_MAX_MS);
+    wf_list_remove(&l->watch.item);
+    wf_list_append(&names->lookups, &l->watch.item);
 }
 
 static UNDER_LOCK void finish(struct wf_names *names, struct wf_lookup *l, enum weft_status status)
@@ -65,13 +68,15 @@ static void end_log(const struct wf_lookup *l, const char *what)
 static UNDER_LOCK void expired(struct wf_names *names, struct wf_lookup *l)
 {
     end_log(l, l->strange ? "another program answers there"
-                          : "no process answered within WEFT_CONNECT_TIMEOUT");
+               : l->tried ? "no process answered within WEFT_CONNECT_TIMEOUT"
+                          : "too many other names were asked for meanwhile that did not answer");
     finish(names, l, WEFT_EUNREACH);
 }
 
 static UNDER_LOCK void attempt_begin(struct wf_names *names, struct wf_lookup *l, uint64_t now)
 {
     l->state = WF_LOOKUP_CONNECT;
+    l->tried = true;
     l->have = 0;
     names->nasking++;
     l->watch.due_ns = now + CONNECT_MS * NAMES_MS;
@@ -159,7 +164,7 @@ enum weft_status wf_lookup_begin(struct wf_names *names, struct wf_lookup *l)
         l->watch.due_ns = now;
         l->until_ns = now + wf_config()->connect_timeout_ms * NAMES_MS;
         l->pause_ms = PAUSE_MIN_MS;
-        l->strange = false;
+        l->strange = l->tried = false;
         l->state = WF_LOOKUP_WAIT;
         wf_list_append(&names->lookups, &l->watch.item);
         wf_names_kick(names);

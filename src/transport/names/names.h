@@ -2,7 +2,7 @@
 /* Names: an endpoint can be found by an IP address and a TCP port (struct wf_name). Its process
  * listens there, and answers each connection that asks with the endpoint's address, nothing else.
  * Messages never pass by these connections: the process that has asked opens a peer of the address,
- * and the transports decide who may connect, as ever.
+ * and the transports check its right to connect, as ever.
  *
  * One thread of the context listens, answers and asks; it starts with the first name. It is not the
  * service thread of shm, which not every context has (WEFT_TRANSPORTS), and which strangers must
@@ -41,12 +41,11 @@
  *   DONE     the owner takes it (wf_lookup_next)             IDLE
  *   any      the owner cancels it                            IDLE
  *
- * The hostile orders of events end well because one lock guards all of it, and because a watch is
- * found by a number that is never used again: an event of a round may name a connection that the
- * owner has closed meanwhile, whose number is then unknown. A caller that closes while its answer
- * is under way loses the answer only. A server that dies between its answer and the first
- * connection is lost as any peer is, and the next operation asks anew (core/resolve.c). If two
- * processes want one name, the kernel gives it to the first.
+ * One lock guards all of it, and a watch is found by a number that is never used again. So an event
+ * of a round may name a connection that the owner has closed meanwhile: its number is unknown. A
+ * caller that closes while its answer is under way loses the answer only. A server that dies
+ * between its answer and the first connection is lost as any peer is, and the next operation asks
+ * anew (core/resolve.c). If two processes ask for one name, the kernel gives it to the first.
  *
  * A forked child closes its copies of the sockets, so that the name is free when the parent ends.
  *
@@ -141,6 +140,7 @@ struct wf_lookup {
     struct wf_lookups *to;
     enum wf_lookup_state state WF_UNDER(wf_names_lock_class);
     bool strange WF_UNDER(wf_names_lock_class); /* something answered, but no process of Weft */
+    bool tried WF_UNDER(wf_names_lock_class);   /* it had a connection, or a try to make one */
     uint64_t until_ns WF_UNDER(wf_names_lock_class);
     unsigned pause_ms WF_UNDER(wf_names_lock_class);
     size_t have WF_UNDER(wf_names_lock_class);
