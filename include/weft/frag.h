@@ -32,8 +32,8 @@ extern "C" {
 /* ---- order by value ---- */
 
 /* Names a message, put or get to one peer handle. The program may copy the value, and keep it as
- * long as it likes. The calls below accept it until the peer handle is closed, and it costs nothing
- * meanwhile. All zero: no order. */
+ * long as it likes. The calls below accept it until the peer handle is closed (if that was opened
+ * by a name: or its endpoint is lost), and it costs nothing meanwhile. All zero: no order. */
 struct weft_order {
     uint64_t v[2]; /* opaque */
 };

@@ -104,6 +104,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_post_send(struct weft_peer *pee
  * Returns  PENDING | OK or ETRUNC (complete already: op is filled in, its done is not called) |
  *          ECANCELED (complete, too: the message that matched was cancelled) | EINVAL | ENOMEM |
  *          ELIMIT (2^24 operations and receives are under way) | ECONTEXT | EFORKED
+ *          | AGAIN ([source] was opened by a name that is not known yet: "names" in weft.h)
  *          | what weft_peer_status returns for [source], if no message from [source] is left
  * Receives do not count against the limit of operations of weft_msg_send. So receives can be posted
  * and can complete while any number of sends, puts and gets of this endpoint are under way.

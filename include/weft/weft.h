@@ -86,6 +86,7 @@ struct weft_peer;
 struct weft_mr;
 struct weft_mr_domain; /* weft/mr.h */
 struct weft_sender;    /* weft/msg.h */
+struct sockaddr;       /* sys/socket.h */
 
 /* ---- context ---- */
 
@@ -162,7 +163,8 @@ struct weft_ctx_params {
 /* Open a library instance. The call reads the WEFT_ variables, opens the transports and starts
  * threads. The service thread always starts. It sleeps unless a peer connects, asks for memory or
  * dies, and it never handles messages or data. RDMA and TCP have one thread each if they are used.
- * With WEFT_PROGRESS=thread there is one more, which polls endpoints.
+ * Names have one, which starts when the first endpoint with a name opens, or with the first look-up
+ * ("names"). With WEFT_PROGRESS=thread there is one more, which polls endpoints.
  *   params  NULL for defaults; read during the call
  *   out     set on success; close it with weft_ctx_close
  * Returns  OK | EINVAL (bad params, variable or key file) | EVERSION | ESYSTEM | ENOMEM
@@ -200,6 +202,8 @@ WEFT_API enum weft_status weft_ctx_close(struct weft_ctx *ctx);
 /* ---- endpoint ---- */
 
 /* Called while the endpoint is polled, at most once per peer, when [peer] can no longer be reached.
+ * For a peer that was opened by a name: once for each endpoint that it has led to, and each time a
+ * look-up has failed ("names").
  * [why] is the reason:
  *   EPEER     the peer died. Over a network also: the peer could not be reached for
  *             WEFT_PEER_TIMEOUT, or has another key
@@ -291,11 +295,17 @@ struct weft_ep_params {
      * category gives each endpoint a context, or all endpoints one. */
     uint32_t level;
     uint32_t reserved0;
-    uint64_t reserved[8];
+    /* The endpoint's name: an IP address of this host, 0.0.0.0 (all IPv4 addresses) or :: (all IPv6
+     * addresses), and a TCP port, 0: any
+     * ("names" below). [name_size] bytes, copied. NULL: the endpoint has no name. */
+    const struct sockaddr *name;
+    size_t name_size;
+    uint64_t reserved[6];
 };
 #define WEFT_EP_PARAMS_INIT                                                                        \
     {                                                                                              \
-        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, NULL, NULL, 0, NULL, 0, 0,       \
+        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, NULL, NULL, 0, NULL, 0, 0, NULL, \
+            0,                                                                                     \
         {                                                                                          \
             0                                                                                      \
         }                                                                                          \
@@ -306,11 +316,29 @@ struct weft_ep_params {
  * category says, which is logged once.
  *   params  NULL for defaults; read during the call
  *   out     set on success; close it with weft_ep_close
- * Returns  OK | EINVAL | EVERSION | ENOMEM | ESYSTEM | ELIMIT (65,535 endpoints are open; or one is
+ * Returns  OK | EINVAL | EVERSION | ENOMEM | ESYSTEM | EBUSY (another endpoint or program has
+ *          params.name) | EUNREACH (params.name is no address of this host) | ELIMIT (65,535
+ *          endpoints are open; or one is
  *          open, and the category of the context allows no other; or RDMA may lock no more
  *          memory) | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status
 weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct weft_ep **out);
+
+#define WEFT_GROUP_MAX 256 /* the most endpoints of a group */
+
+/* Open [count] endpoints as a group. They have one address, of which a peer opens one member
+ * (weft_peer_open_member), and what any of them sends comes from the group: weft_ep_address,
+ * weft_am_source and weft_sender_address give the address of the group, the messages of all members
+ * have one sender, and a receive that names a peer of any member takes those of all. (No order is
+ * promised between messages of different members.) They share what a receiver lets one sender send
+ * before receives match it. In everything else the members are endpoints like others: each has its
+ * owner, and is closed by weft_ep_close, in any order. A member that is closed leaves the others as
+ * they are. params  as for weft_ep_open; a name is the group's, and is given up with the first
+ * member count   1..WEFT_GROUP_MAX out     [count] pointers, in the order of the members; set on
+ * success Returns  as weft_ep_open | EINVAL (also [count]). On failure none is open. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_group_open(struct weft_ctx *ctx,
+                                                        const struct weft_ep_params *params,
+                                                        unsigned count, struct weft_ep **out);
 
 /* Close [ep] and its connections. The caller has closed the weft_peer and weft_remote handles of
  * [ep], and received or dropped the messages that it has claimed. Receives end with WEFT_ECANCELED
@@ -353,6 +381,58 @@ struct weft_ep_sharing_info {
  * Returns  OK | EINVAL | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_sharing(struct weft_ep *ep,
                                                         struct weft_ep_sharing_info *out);
+
+/* ---- names ----
+ *
+ * An endpoint may have a name: an IP address of its host and a TCP port, at which the context
+ * listens (weft_ep_params.name). Other processes need know nothing else: they make address bytes of
+ * the name by weft_name_address, and open a peer of these. The peer may be opened before an
+ * endpoint has the name, and opening does not block.
+ *
+ * The first operation asks, over TCP, which endpoint is behind the name. An operation with an op
+ * waits (PENDING) until the answer is there; others return AGAIN, as do receives and probes that
+ * name the peer, and weft_remote_open of a raw key. The answer counts as an event. From then on the
+ * peer is like one that was opened by the endpoint's address: within a node it uses shared memory,
+ * and the right to connect depends on keys and users as ever. While no answer comes, the question
+ * is repeated. After WEFT_CONNECT_TIMEOUT the operations that wait end with EUNREACH; if none
+ * waits, the next operation returns EUNREACH. The one after that asks anew. The same happens if no
+ * transport reaches the endpoint (EUNREACH, the log has the reason), or if its process has another
+ * version (EVERSION).
+ *
+ * When the endpoint behind the name is lost, peer_down is called and all operations to it end, as
+ * at any peer. The next operation asks anew, and finds an endpoint that has the name by then. It
+ * gets nothing that was meant for the lost one. An operation may itself find the loss, and return
+ * it. So peer_down may be called several times for such a peer, also with EUNREACH when no endpoint
+ * was found, and weft_peer_status returns the reason until an operation asks anew. weft_peer_sent
+ * waits for the answer, too. An endpoint that was lost once stays lost to this endpoint, also if it
+ * was only stopped or cut off, and answers again: operations then end with the loss.
+ *
+ * Remotes that were opened by a key of 64 bits (weft_remote_open_key) stay open, and lead to the
+ * region that has the key at the next endpoint. Raw keys are of one process: close their remotes
+ * when it is lost; operations return the loss until then. Orders (weft_order) end with the loss.
+ *
+ * The answer is an address, and no secret of the job's. Any program that reaches the port gets it.
+ * An answer is not authenticated: a program that takes the port of a name, or relays what comes
+ * there, can lead a peer to another endpoint of the same job, never to one without the key. A name
+ * belongs to one endpoint; the port is free again when weft_ep_close returns. A forked child
+ * does not keep it. */
+
+/* Make the bytes of a name, with which weft_peer_open opens a peer.
+ *   name       struct sockaddr_in or sockaddr_in6 of [name_size] bytes: the IP address of one host,
+ *              and a port
+ *   buf, len   as for weft_ep_address; set to WEFT_ADDR_MAX
+ * Returns  OK | EMSGSIZE (too small) | EINVAL (logged: another family; an address of zeroes, of
+ *          several hosts or link-local; port 0). Any thread. */
+WEFT_API WEFT_MUST_USE enum weft_status weft_name_address(const struct sockaddr *name,
+                                                          size_t name_size, void *buf, size_t *len);
+
+/* Copy the name of [ep], with the port that was chosen if it was opened with port 0.
+ *   buf  gets a struct sockaddr_in or sockaddr_in6
+ *   len  in: room in bytes; out: bytes used, also set when the room was too small
+ * Returns  OK | EMSGSIZE (too small) | ENOTAVAIL ([ep] has no name) | EINVAL | EFORKED. Any thread.
+ */
+WEFT_API WEFT_MUST_USE enum weft_status weft_ep_name(struct weft_ep *ep, struct sockaddr *buf,
+                                                     size_t *len);
 
 #define WEFT_ADDR_MAX 64
 
@@ -520,11 +600,19 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_defer(struct weft_ep *ep,
  * memory reaches the endpoints of the same node, user, network namespace and PID namespace. TCP or
  * RDMA reach all other endpoints if both processes have a key (WEFT_KEY_FILE, weft_ctx_set_key).
  * The first use shows whether the keys are equal.
- *   addr  [len] bytes from weft_ep_address; copied
+ *   addr  [len] bytes from weft_ep_address, or from weft_name_address ("names"); copied
  * Returns  OK | EINVAL (not an address) | EVERSION | EUNREACH (no transport reaches it; the log
  *          gives each transport's reason, and what to change) | ENOMEM | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr,
                                                        size_t len, struct weft_peer **out);
+/* The same for [member] of a group (weft_group_open), counted from 0. weft_peer_open opens the
+ * first.
+ * Returns  as weft_peer_open | EINVAL (also: the address has room for fewer members; of a name:
+ *          [member] is not below WEFT_GROUP_MAX). If there is no such member, the peer is lost
+ *          (ECLOSED) when it is used; by a name, its operations end with EUNREACH (or ECLOSED). */
+WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open_member(struct weft_ep *ep, const void *addr,
+                                                              size_t len, unsigned member,
+                                                              struct weft_peer **out);
 
 /* Close [peer] and its connection. Over a network the connection stays until one of the two
  * endpoints closes, so that sent messages still arrive.
@@ -545,9 +633,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open(struct weft_ep *ep, const
 WEFT_API enum weft_status weft_peer_close(struct weft_peer *peer);
 
 /* Returns OK, or the reason why [peer] is lost. This call returns the reason as soon as peer_down
- * was called with it, or another call has returned it. Before the first message or access in either
- * direction, Weft does not notice the loss of a peer across a network. Returns EINVAL for NULL, and
- * EFORKED in a forked child. */
+ * was called with it, or, unless [peer] was opened by a name, another call has returned it. Before
+ * the first message or access in either direction, Weft does not notice the loss of a peer across a
+ * network. Returns EINVAL for NULL, and EFORKED in a forked child. */
 WEFT_API enum weft_status weft_peer_status(const struct weft_peer *peer);
 
 /* Find out whether the messages that were sent to [peer] have left this process, so that they
@@ -817,9 +905,10 @@ struct weft_remote {
  * Across a network the call sends nothing and does not wait. So the key of a closed region gives
  * OK, and the first operation ends with WEFT_EKEY. A put or get of 0 bytes sends nothing, and
  * returns OK.
- * Returns  OK | EKEY (closed or unknown) | EINVAL (also: the bytes are not a key; a key has a
- *          checksum) | EPEER | ECLOSED | ETIMEDOUT (nothing changed) | EPROTO | EUNREACH | ENOMEM |
- *          ESYSTEM | ELIMIT | ECONTEXT | EVERSION | EFORKED */
+ * Returns  OK | EKEY (closed or unknown) | AGAIN ([peer] was opened by a name that is not known
+ * yet: "names") | EINVAL (also: the bytes are not a key; a key has a checksum) | EPEER | ECLOSED |
+ * ETIMEDOUT (nothing changed) | EPROTO | EUNREACH | ENOMEM | ESYSTEM | ELIMIT | ECONTEXT | EVERSION
+ * | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_remote_open(struct weft_peer *peer, const void *key,
                                                          size_t key_len, struct weft_remote **out);
 
@@ -1271,7 +1360,7 @@ enum weft_operation {
 
 /* How Weft performs an operation. Strings are static. */
 struct weft_path {
-    const char *transport; /* "shm", "rdma", "tcp", "loop" */
+    const char *transport; /* "shm", "node", "rdma", "tcp", "loop"; "name": not known yet */
     const char *protocol;  /* "inline", "eager", "pull", "pieces", "bulk", "rdma write", ... */
     const char *why;       /* a sentence */
     /* How often each payload byte is copied, from the source to where it is used. With "bulk" these

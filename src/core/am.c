@@ -230,6 +230,7 @@ enum weft_status weft_am_source(const struct weft_am *am, void *buf, size_t *len
         token->tep->transport->address(token->tpeer, &from);
     else /* the peer handle was closed */
         return WEFT_ECLOSED;
+    from = wf_address_group(&from);
     return wf_copy_out(buf, len, bytes, wf_address_pack(&from, &contact, bytes));
 }
 

@@ -27,6 +27,7 @@
 #include "core/sender.h"
 #include "core/stats.h"
 #include "mem/mem.h"
+#include "transport/names/names.h"
 #include "transport/transport.h"
 
 /* WF_TRANSPORTS is the number of transports in this build. wf_transports lists them in the order of
@@ -71,6 +72,7 @@ struct weft_ctx {
     struct wf_mr_domain domain; /* constant */
     struct wf_keymap keymap;
     struct wf_mr_async mr_async;
+    struct wf_names names;
 };
 
 static inline WF_ACQUIRES(wf_ctx_lock_class) void wf_ctx_lock(struct weft_ctx *ctx)
@@ -112,6 +114,7 @@ enum wf_ep_due {
     WF_EP_DUE_FLOWS = 1,    /* [stalled] or [copying] may have items */
     WF_EP_DUE_SWEEP = 2,    /* a sweep may have a reply peer, or a closed peer, to free */
     WF_EP_DUE_DEFERRED = 4, /* deferred calls are queued (deferred.h) */
+    WF_EP_DUE_NAMES = 8,    /* names of peers were looked up (resolve.h) */
 };
 
 /* A transport that weft_ep_poll polls. */
@@ -145,7 +148,7 @@ struct weft_ep {
     _Alignas(WF_CACHE_LINE) struct wf_polled polled[WF_TRANSPORTS];
     struct wf_list stalled; /* flows (struct wf_flow) whose requests wait for room in a transport */
     struct wf_list copying; /* requests that copy a long tagged message from its sender's memory */
-    _Atomic uint32_t due;   /* enum wf_ep_due; any thread may set WF_EP_DUE_DEFERRED */
+    _Atomic uint32_t due;   /* enum wf_ep_due; any thread may set DEFERRED and NAMES */
     struct wf_senders senders;
     struct wf_list opening; /* requests to open a region */
     struct wf_list ended;   /* flows of closed peers of which something is under way (ending.c) */
@@ -203,6 +206,12 @@ struct weft_ep {
      * endpoint holds a reference. [counting]: one is set */
     _Atomic(struct weft_counter *) access_counters[2];
     _Atomic bool counting;
+    /* names (resolve.h): the endpoint's own, and those of its peers */
+    bool has_name;
+    struct wf_names_listener listener;
+    struct wf_lookups lookups;
+    struct wf_list lost_names; /* struct wf_resolve of peers that are lost */
+    struct wf_tep name_tep;    /* that of the transport of peers whose names are not known yet */
 };
 
 static_assert(offsetof(struct weft_ep, polled) == WF_CACHE_LINE, "what every call reads");
@@ -224,9 +233,12 @@ struct wf_msg_credit {
 
 struct weft_peer {
     struct weft_ep *ep;
-    const struct wf_transport *transport; /* constant: chosen when the peer was opened */
+    /* chosen when the peer was opened, and constant, unless the peer has a name (resolve.h) */
+    const struct wf_transport *transport;
     void *arg;
-    uint64_t serial; /* constant; no other peer handle of this process has or had it; not 0 */
+    /* No other peer handle of this process has or had it; not 0. A peer with a name gets a new one
+     * with each endpoint that it leads to; otherwise constant. */
+    uint64_t serial;
     /* requests to this peer; null until an operation does not complete at once */
     struct wf_flow *flow;
     /* the peer as a sender; null until the peer sends a tagged message or a receive names the
@@ -246,8 +258,9 @@ struct weft_peer {
     bool heeded;
     bool of_job; /* a job opened it and closes it */
     bool closed; /* the program has closed it (ending.c) */
-    /* constant: what the peer's transport can do in this context (enum wf_transport_caps) */
+    /* what [transport] can do in this context (enum wf_transport_caps) */
     uint8_t caps;
+    bool has_name; /* constant: a struct wf_resolve follows [tpeer] (resolve.h) */
     _Alignas(16) unsigned char tpeer[]; /* the transport's part */
 };
 
@@ -283,7 +296,7 @@ static inline void wf_ep_set_flags(struct weft_ep *ep, uint32_t flags)
     __atomic_store_n(&ep->flags, flags, __ATOMIC_RELAXED);
 }
 
-/* Set or clear [bit], which is not WF_EP_DUE_DEFERRED. */
+/* Set or clear [bit], which is neither WF_EP_DUE_DEFERRED nor WF_EP_DUE_NAMES. */
 static inline void wf_ep_set_due(struct weft_ep *ep, enum wf_ep_due bit)
 {
     if (!(wf_load_relaxed(&ep->due) & bit))
@@ -454,6 +467,23 @@ static inline enum weft_status wf_ctx_check(const struct weft_ctx *ctx)
     return wf_fork_gen_is(ctx->fork_gen) ? WEFT_OK : wf_fork_gen_error(ctx->fork_gen);
 }
 
+/* The number and generation of an endpoint. */
+struct wf_ep_place {
+    uint16_t id; /* 0: any that is free */
+    uint32_t gen;
+};
+
+/* Find [count] free numbers that follow each other, and a generation for them; [count] is a power
+ * of two, and divides the first number. Numbers wrap around, so several endpoints have the same one
+ * after the other. Their generations differ. Returns OK | ELIMIT (logged) */
+WF_REQUIRES(wf_ctx_lock_class)
+enum weft_status wf_ep_place_find(struct weft_ctx *ctx, unsigned count, struct wf_ep_place *out);
+/* Returns OK | EINVAL | EVERSION, logged */
+enum weft_status wf_ep_params_check(const struct weft_ep_params *params);
+/* The second half of weft_ep_open, after the checks. */
+enum weft_status wf_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params,
+                            struct wf_ep_place at, struct weft_ep **out);
+
 /* Returns true if the variable WEFT_TRANSPORTS names [t]. Always true for the transport loop, by
  * which an endpoint reaches itself. */
 bool wf_ctx_wants(const struct wf_transport *t);
@@ -503,6 +533,16 @@ static inline void wf_ep_count(struct weft_ep *ep, enum wf_stat stat, uint64_t n
 enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
                              const struct wf_contact *contact, const struct wf_transport *by,
                              struct weft_peer **out);
+/* Change [to] to the address of [member] of its group. Returns false if there can be none. */
+int wf_peer_member(struct wf_address *to, unsigned member);
+/* Returns the index of the transport by which [ep] reaches [to], or -1 if there is none, which is
+ * logged if [logs] is true. [by] as in wf_peer_new. */
+int wf_peer_way(const struct weft_ep *ep, const struct wf_address *to,
+                const struct wf_contact *contact, const struct wf_transport *by, bool logs);
+/* Give [peer], which belongs to an endpoint, what it has at the beginning: serial and credit. */
+void wf_peer_begin(struct weft_peer *peer);
+/* Let [peer] use wf_transports[way]. */
+void wf_peer_set_way(struct weft_peer *peer, int way);
 void wf_peer_free(struct weft_peer *peer);
 /* The second half of wf_peer_free, after the transport's peer_close. */
 void wf_peer_free_memory(struct weft_peer *peer);

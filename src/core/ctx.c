@@ -312,6 +312,7 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
     pthread_mutex_init(&ctx->lock, NULL);
     wf_keymap_init(&ctx->keymap, ctx->self.token[1]);
     wf_mr_async_init(&ctx->mr_async);
+    wf_names_init(&ctx->names);
     *out = ctx;
     return WEFT_OK;
 close_transports:
@@ -356,6 +357,7 @@ enum weft_status weft_ctx_close(struct weft_ctx *ctx)
     wf_ctx_unlock(ctx);
     if (in_use || wf_keymap_busy(&ctx->keymap))
         return WEFT_EBUSY;
+    wf_names_fini(&ctx->names);
     wf_mr_async_close(&ctx->mr_async);
     wf_keymap_fini(&ctx->keymap);
     if (ctx->domain.eq)

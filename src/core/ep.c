@@ -24,6 +24,7 @@
 #include "core/msg_push.h"
 #include "core/put_ring.h"
 #include "core/region.h"
+#include "core/resolve.h"
 #include "core/rma.h"
 
 static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
@@ -37,6 +38,8 @@ static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
         wf_ep_set_due(ep, WF_EP_DUE_SWEEP);
         return;
     }
+    if (peer->has_name)
+        wf_resolve_lost(peer);
     if (peer->sender && !wf_sender_is_open(peer->sender))
         wf_msg_sender_down(peer->sender, why);
     if (ep->peer_down)
@@ -75,7 +78,7 @@ enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
     return WEFT_ECONTEXT;
 }
 
-static enum weft_status params_check(const struct weft_ep_params *p)
+enum weft_status wf_ep_params_check(const struct weft_ep_params *p)
 {
     enum weft_status status =
         p ? wf_params_check("WEFT_EP_PARAMS", p->version, p->flags,
@@ -93,27 +96,54 @@ static enum weft_status params_check(const struct weft_ep_params *p)
     return WEFT_OK;
 }
 
-/* Give [ep] an id that no open endpoint of the context has. Ids wrap around, so several endpoints
- * have the same id one after the other. The generation tells them apart. */
-static WF_REQUIRES(wf_ctx_lock_class) enum weft_status
-    ep_name(struct weft_ctx *ctx, struct weft_ep *ep)
+/* Are [count] numbers free, from [id] on? */
+static WF_REQUIRES(wf_ctx_lock_class) bool ids_are_free(const struct weft_ctx *ctx, unsigned id,
+                                                        unsigned count)
 {
-    for (unsigned tries = 0; tries < 65535; tries++) {
-        uint16_t id = ++ctx->next_ep;
-        bool taken = !id;
-        wf_list_each(it, &ctx->eps) taken |=
-            wf_container_of(it, struct weft_ep, item)->address.ep == id;
-        if (taken)
+    wf_list_each(it, &ctx->eps)
+    {
+        unsigned taken = wf_container_of(it, struct weft_ep, item)->address.ep;
+        if (taken >= id && taken < id + count)
+            return false;
+    }
+    return true;
+}
+
+enum weft_status wf_ep_place_find(struct weft_ctx *ctx, unsigned count, struct wf_ep_place *out)
+{
+    for (unsigned tries = 0; tries < 65536 / count; tries++) {
+        unsigned id = (ctx->next_ep + count) & ~(count - 1) & 0xffff;
+        ctx->next_ep = (uint16_t)(id + count - 1);
+        if (!id || !ids_are_free(ctx, id, count))
             continue;
-        ep->address = (struct wf_address){.version = WF_ADDRESS_VERSION,
-                                          .size = sizeof ep->address,
-                                          .ep = id,
-                                          .ep_gen = ++ctx->next_gen,
-                                          .process = ctx->self};
+        do
+            ctx->next_gen = (ctx->next_gen + 1) & ((1u << WF_GROUP_SHIFT) - 1);
+        while (!ctx->next_gen);
+        out->id = (uint16_t)id;
+        out->gen = ctx->next_gen | (unsigned)__builtin_ctz(count) << WF_GROUP_SHIFT;
         return WEFT_OK;
     }
-    wf_error("65,535 endpoints are open: close some");
+    wf_error(count == 1 ? "65,535 endpoints are open: close some"
+                        : "so many endpoints are open that no room is left for a group: close "
+                          "some");
     return WEFT_ELIMIT;
+}
+
+static WF_REQUIRES(wf_ctx_lock_class) enum weft_status
+    ep_name(struct weft_ctx *ctx, struct weft_ep *ep, struct wf_ep_place at)
+{
+    enum weft_status status = WEFT_OK;
+    if (!at.id)
+        status = wf_ep_place_find(ctx, 1, &at);
+    else if (!ids_are_free(ctx, at.id, 1)) /* other threads have opened all others since */
+        status = WEFT_ELIMIT;
+    if (status == WEFT_OK)
+        ep->address = (struct wf_address){.version = WF_ADDRESS_VERSION,
+                                          .size = sizeof ep->address,
+                                          .ep = at.id,
+                                          .ep_gen = at.gen,
+                                          .process = ctx->self};
+    return status;
 }
 
 /* Returns whether the context's category admits one endpoint more. */
@@ -208,15 +238,22 @@ static void lock_make(struct weft_ep *ep)
     ep->flags |= WF_EP_LOCKED;
 }
 
-enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params,
-                              struct weft_ep **out)
+/* Let others find the endpoint by its name, and the progress thread poll it. */
+static enum weft_status join(struct weft_ep *ep, const struct weft_ep_params *params)
 {
-    enum weft_status status = wf_ctx_check(ctx);
+    enum weft_status status = WEFT_OK;
+    if (params && params->name)
+        status = wf_resolve_listen(ep, params->name, params->name_size);
+    if (status == WEFT_OK && (status = wf_progress_join(ep)) != WEFT_OK)
+        wf_resolve_unlisten(ep);
+    return status;
+}
+
+enum weft_status wf_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params,
+                            struct wf_ep_place at, struct weft_ep **out)
+{
+    enum weft_status status;
     struct weft_ep *ep;
-    if (status == WEFT_OK)
-        status = out ? params_check(params) : WEFT_EINVAL;
-    if (status != WEFT_OK)
-        return status;
     ep = wf_lines_new(sizeof *ep);
     if (!ep)
         return WEFT_ENOMEM;
@@ -237,12 +274,14 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     ep->arg = params ? params->arg : NULL;
     wf_reqs_init(ep);
     wf_list_init(&ep->senders.reply_list);
+    wf_resolve_ep_init(ep);
     if ((params && params->flags & (WEFT_EP_LOCKED | WEFT_EP_NOWAIT)) || ctx->progress.on ||
         ctx->sharing == WEFT_SHARING_THREADS)
         lock_make(ep);
     if (params && params->flags & WEFT_EP_NOWAIT)
         ep->flags |= WF_EP_TRIES;
     ep->event_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    ep->lookups.event_fd = ep->event_fd;
     ep->wait_fd = ep->event_fd < 0 ? -1 : wait_fd_open(ep);
     if (ep->wait_fd < 0) {
         wf_error("cannot open an endpoint: %m (raise the limit on open files, ulimit -n)");
@@ -252,7 +291,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
         return WEFT_ESYSTEM;
     }
     wf_ctx_lock(ctx);
-    status = category_admits(ctx) ? ep_name(ctx, ep) : WEFT_ELIMIT;
+    status = category_admits(ctx) ? ep_name(ctx, ep, at) : WEFT_ELIMIT;
     if (status == WEFT_OK) {
         ep->counters = wf_stats_take(&ctx->stats, ep->address.ep, ep->address.ep_gen);
         if (!ep->counters)
@@ -264,7 +303,7 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     if (status == WEFT_OK && (status = teps_open(ep, params ? params->level : 0)) != WEFT_OK)
         ep_unlist(ep);
     wf_ctl_register(ep);
-    if (status == WEFT_OK && (status = wf_progress_join(ep)) != WEFT_OK) {
+    if (status == WEFT_OK && (status = join(ep, params)) != WEFT_OK) {
         teps_close(ep);
         ep_unlist(ep);
     }
@@ -275,6 +314,15 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     }
     *out = ep;
     return WEFT_OK;
+}
+
+enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params,
+                              struct weft_ep **out)
+{
+    enum weft_status status = wf_ctx_check(ctx);
+    if (status == WEFT_OK)
+        status = out ? wf_ep_params_check(params) : WEFT_EINVAL;
+    return status == WEFT_OK ? wf_ep_open(ctx, params, (struct wf_ep_place){0, 0}, out) : status;
 }
 
 enum weft_status weft_ep_close(struct weft_ep *ep)
@@ -293,6 +341,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     status = wf_deferred_stop(ep);
     if (status != WEFT_OK)
         return wf_ep_left(ep, status);
+    wf_resolve_unlisten(ep);
     wf_progress_leave(ep);
     wf_ep_end(ep);
     wf_msg_close(ep);
@@ -319,13 +368,15 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
 enum weft_status weft_ep_address(struct weft_ep *ep, void *buf, size_t *len)
 {
     uint8_t bytes[WF_ADDRESS_BYTES];
+    struct wf_address group;
     size_t n;
     if (!ep)
         return WEFT_EINVAL;
     if (!wf_fork_gen_is(ep->fork_gen))
         return wf_fork_gen_error(ep->fork_gen);
+    group = wf_address_group(&ep->address);
     wf_ctx_lock(ep->ctx);
-    n = wf_address_pack(&ep->address, &ep->ctx->contact, bytes);
+    n = wf_address_pack(&group, &ep->ctx->contact, bytes);
     wf_ctx_unlock(ep->ctx);
     return wf_copy_out(buf, len, bytes, n);
 }
@@ -471,7 +522,7 @@ enum weft_status weft_ep_arm(struct weft_ep *ep)
     for (int i = 0; i < WF_TRANSPORTS && status == WEFT_OK; i++)
         if (ep->tep[i])
             status = wf_transports[i]->arm(ep->tep[i]);
-    if (status == WEFT_OK && wf_deferred_is_due_armed(ep))
+    if (status == WEFT_OK && (wf_deferred_is_due_armed(ep) || wf_resolve_is_due(ep)))
         status = WEFT_AGAIN;
     if (status != WEFT_OK)
         ep_disarm(ep);

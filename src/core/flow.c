@@ -10,6 +10,7 @@
 #include "core/later.h"
 #include "core/msg.h"
 #include "core/put_ring.h"
+#include "core/resolve.h"
 #include "core/rma.h"
 
 #define RETRY_NS 100000000
@@ -45,6 +46,19 @@ void wf_flow_close(struct weft_peer *peer)
     free(peer->flow->named);
     free(peer->flow);
     peer->flow = NULL;
+}
+
+void wf_flow_renew(struct wf_flow *flow)
+{
+    free(flow->put_ring);
+    free(flow->named);
+    flow->put_ring = NULL;
+    flow->named = NULL;
+    flow->retry_ns = flow->credit_ns = flow->credit_pause_ns = 0;
+    flow->refused = flow->no_pull = false;
+    flow->pushed = 0;
+    flow->push_pause = flow->push_pauses = flow->push_tries = 0;
+    flow->choice = (struct wf_choice){0};
 }
 
 void wf_flushes_end(struct weft_ep *ep, struct wf_flow *flow)
@@ -306,6 +320,8 @@ static int progress(struct weft_ep *ep, bool polls)
         events++;
         (void)wf_msg_progress(wf_container_of(at, struct wf_req, queued));
     }
+    if (polls && wf_load_relaxed(&ep->due) & WF_EP_DUE_NAMES)
+        events += wf_resolve_progress(ep);
     /* Push each stalled flow once. There is only one round, because the end of a request may start
      * another request, and rounds could go on without end. */
     ep->retry = false;

@@ -71,6 +71,7 @@ enum weft_status weft_am_detach(const struct weft_am *am, struct weft_am_later *
     ep->late_due++;
     wf_sender_ref(sender);
     req->u.late.sender = sender;
+    req->u.late.member = (uint8_t)wf_sender_member(sender, token);
     req->u.late.reply_max =
         WF_MIN(token->reply_room, ep->am_max); /* the reply is sent as a message of this endpoint */
     req->u.late.request_handler = am->handler;
@@ -158,7 +159,7 @@ static enum weft_status answer(struct wf_req *req, const uint32_t *head, unsigne
                                const uint32_t *args, unsigned nargs, const void *data, size_t len)
 {
     enum weft_status status;
-    struct weft_peer *peer = wf_sender_peer(req->u.late.sender, &status);
+    struct weft_peer *peer = wf_sender_peer(req->u.late.sender, req->u.late.member, &status);
     if (peer)
         status = wf_req_bind(req, peer);
     else if (wf_is_loss(status))
@@ -269,11 +270,13 @@ static void reply(struct weft_ep *ep, struct weft_peer *peer, const struct weft_
     token->serial++;
 }
 
-/* Returns the application's first peer for [sender] that is not lost, or NULL. */
-static struct weft_peer *peer_of(const struct wf_sender *sender)
+/* Returns the application's first peer for the sender of [am] that is not lost, or NULL. */
+static struct weft_peer *peer_of(const struct weft_am *am)
 {
-    for (struct weft_peer *p = sender ? sender->peer : NULL; p; p = p->next_handle)
-        if (p->status == WEFT_OK)
+    const struct wf_sender *s = wf_sender_of(am->ep, am->token);
+    unsigned member = s ? wf_sender_member(s, am->token) : 0;
+    for (struct weft_peer *p = s ? s->peer : NULL; p; p = p->next_handle)
+        if (p->status == WEFT_OK && wf_sender_leads_to(p, s, member))
             return p;
     return NULL;
 }
@@ -297,7 +300,7 @@ void wf_late_on_late(const struct weft_am *am)
         wf_ctl_bad(am);
         return;
     }
-    peer = am->is_reply ? weft_am_peer(am) : peer_of(wf_sender_of(ep, am->token));
+    peer = am->is_reply ? weft_am_peer(am) : peer_of(am);
     if (!peer)
         wf_ep_count(ep, WF_STAT_LATE_DROPPED, 1);
     else if (am->args[0] >> 8 == LATE_REPLY)

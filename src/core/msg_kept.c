@@ -9,6 +9,7 @@
 #include "core/msg_parts.h"
 #include "core/msg_push.h"
 #include "core/msg_recv.h"
+#include "core/resolve.h"
 
 /* ---- keeping ---- */
 
@@ -73,7 +74,8 @@ static struct wf_msg_offer offer_of(const struct weft_msg *m)
                                  m->nfrom,
                                  (const struct wf_offer_range *)(const void *)m->bytes,
                                  wf_msg_push_is_due(m),
-                                 m->conn};
+                                 m->conn,
+                                 m->member};
 }
 
 /* Free the kept message [m]. [matching]: it is still in the matcher. */
@@ -149,6 +151,8 @@ enum weft_status wf_msg_find_begin(struct weft_ep *ep, struct weft_peer *peer, u
     *sender = NULL;
     if (peer && peer->ep != ep)
         status = WEFT_EINVAL;
+    else if (peer && wf_resolve_is_unknown(peer))
+        status = wf_resolve_ask(peer);
     else if ((peer && !(*sender = wf_sender_of_peer(peer))) || !wf_msg_match(ep, space))
         status = WEFT_ENOMEM;
     if (status != WEFT_OK)

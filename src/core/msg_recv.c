@@ -174,7 +174,7 @@ enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer
 {
     struct iovec from[WEFT_IOV_MAX];
     enum weft_status status = WEFT_OK;
-    struct weft_peer *peer = wf_sender_peer(o->sender, &status);
+    struct weft_peer *peer = wf_sender_peer(o->sender, o->member, &status);
     struct wf_req *req = NULL;
     *out = NULL;
     if (peer)
@@ -428,6 +428,7 @@ void wf_msg_on_offer(const struct weft_am *am)
         wf_msg_answer(am, o.id, sender, WEFT_ENOMEM, 0);
         return;
     }
+    o.member = wf_sender_member(sender, am->token);
     op = wf_msg_posted_take(ep, sender, &o.head, o.len, &mem, &room);
     if (!op) {
         struct weft_msg *m = wf_msg_kept_new(sender, &o.head, o.nfrom * sizeof *from);
@@ -436,8 +437,9 @@ void wf_msg_on_offer(const struct weft_am *am)
             m->len = o.len;
             m->id = o.id;
             m->word = o.word;
-            m->nfrom = (uint16_t)o.nfrom;
+            m->nfrom = (uint8_t)o.nfrom;
             m->conn = o.conn;
+            m->member = (uint8_t)o.member;
             memcpy(m->bytes, from, o.nfrom * sizeof *from);
             if (o.pushed)
                 wf_msg_push_keep(m);

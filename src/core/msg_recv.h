@@ -22,8 +22,9 @@ struct weft_msg {
     struct wf_list pushed;
     void *const *conn;    /* for an offer: the connection on which it came */
     struct wf_req *parts; /* not null as long as parts of the message are still to come */
-    uint16_t nfrom;
-    uint16_t what; /* as in struct wf_msg_head */
+    uint8_t nfrom;
+    uint8_t member; /* for an offer: of the sender's group (sender.h) */
+    uint16_t what;  /* as in struct wf_msg_head */
     bool offer, claimed;
     int16_t lost; /* claimed, and its last parts will never come: why not; else OK */
     /* the message's bytes; for an offer, struct wf_offer_range[nfrom] */
@@ -47,7 +48,9 @@ struct wf_msg_offer {
     const struct wf_offer_range *from;
     bool pushed;       /* its payload follows */
     void *const *conn; /* the connection on which it came */
+    unsigned member;   /* of the sender's group (sender.h) */
 };
+_Static_assert(WF_GROUP_BITS <= 8 && WEFT_IOV_MAX <= 255, "one byte of struct weft_msg");
 
 /* Returns where the pointer to the matcher of [space] is. */
 static inline struct wf_match **wf_msg_match_at(struct weft_ep *ep, unsigned space)

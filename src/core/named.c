@@ -96,6 +96,13 @@ void wf_named_forget(struct wf_remote *r)
     n->state = WF_NAMED_UNKNOWN;
 }
 
+void wf_named_renew(struct wf_remote *r)
+{
+    wf_named_forget(r);
+    r->named->state = WF_NAMED_UNKNOWN;
+    r->named->pause = PAUSE_MIN;
+}
+
 /* Can something be gained from the raw key? */
 static bool is_useful(const struct wf_remote *r, const struct wf_key *k)
 {

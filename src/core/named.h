@@ -91,6 +91,8 @@ void wf_named_asked(struct wf_remote *r);
 void wf_named_answered(struct wf_remote *r, enum weft_status status, const void *bytes);
 /* The region that was learnt is not the key's region any more. */
 void wf_named_forget(struct wf_remote *r);
+/* The peer leads to no endpoint any more, and will lead to another one. */
+void wf_named_renew(struct wf_remote *r);
 /* Does the learnt region contain [len] bytes at [offset], and grant [access]? */
 bool wf_named_covers(const struct wf_remote *r, uint64_t offset, uint64_t len, unsigned access);
 

@@ -6,6 +6,7 @@
 #include "core/ending.h"
 #include "core/msg.h"
 #include "core/msg_credit.h"
+#include "core/resolve.h"
 
 /* Peer handles opened so far, in all contexts. */
 static _Atomic uint64_t opened;
@@ -50,25 +51,42 @@ static void unreached_log(const struct weft_ep *ep, const struct wf_address *to,
 #endif
 }
 
+int wf_peer_way(const struct weft_ep *ep, const struct wf_address *to,
+                const struct wf_contact *contact, const struct wf_transport *by, bool logs)
+{
+    int i = transport_for(ep, to, contact, by);
+    if (i < 0 && logs)
+        unreached_log(ep, to, contact);
+    return i;
+}
+
+void wf_peer_begin(struct weft_peer *peer)
+{
+    peer->serial = atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed) + 1;
+    wf_msg_credit_init(&peer->credit, peer->ep->credit_start += 0x9e3779b1u);
+}
+
+void wf_peer_set_way(struct weft_peer *peer, int way)
+{
+    peer->transport = wf_transports[way];
+    peer->caps = (uint8_t)(wf_transports[way]->caps & ~peer->ep->ctx->tctx[way]->caps_off);
+}
+
 enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
                              const struct wf_contact *contact, const struct wf_transport *by,
                              struct weft_peer **out)
 {
     enum weft_status status;
     struct weft_peer *peer;
-    int i = transport_for(ep, to, contact, by);
-    if (i < 0) {
-        unreached_log(ep, to, contact);
+    int i = wf_peer_way(ep, to, contact, by, true);
+    if (i < 0)
         return WEFT_EUNREACH;
-    }
     peer = calloc(1, sizeof *peer + wf_transports[i]->tpeer_size);
     if (!peer)
         return WEFT_ENOMEM;
     peer->ep = ep;
-    peer->serial = atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed) + 1;
-    peer->transport = wf_transports[i];
-    wf_msg_credit_init(&peer->credit, ep->credit_start += 0x9e3779b1u);
-    peer->caps = (uint8_t)(wf_transports[i]->caps & ~ep->ctx->tctx[i]->caps_off);
+    wf_peer_begin(peer);
+    wf_peer_set_way(peer, i);
     status = peer->transport->peer_open(ep->tep[i], wf_peer_tpeer(peer), to, contact);
     if (status != WEFT_OK) {
         free(peer);
@@ -87,25 +105,59 @@ void wf_peer_free(struct weft_peer *peer)
 void wf_peer_free_memory(struct weft_peer *peer)
 {
     wf_flow_close(peer);
+    if (peer->has_name)
+        wf_resolve_close(peer);
     if (wf_handle_free(peer))
         peer->ep = &wf_closed_ep;
+}
+
+int wf_peer_member(struct wf_address *to, unsigned member)
+{
+    unsigned members = wf_address_members(to);
+    if (member >= members)
+        return 0;
+    *to = wf_address_group(to);
+    to->ep = (uint16_t)(to->ep + member);
+    return 1;
+}
+
+static enum weft_status open_by_address(struct weft_ep *ep, const void *addr, size_t len,
+                                        unsigned member, struct wf_address *to,
+                                        struct weft_peer **out)
+{
+    struct wf_contact contact;
+    enum weft_status status = wf_address_parse(addr, len, to, &contact);
+    if (status == WEFT_OK && !wf_peer_member(to, member)) {
+        wf_error("cannot open member %u of a group: its address is of at most %u endpoints", member,
+                 wf_address_members(to));
+        status = WEFT_EINVAL;
+    }
+    return status == WEFT_OK ? wf_peer_new(ep, to, &contact, NULL, out) : status;
 }
 
 enum weft_status weft_peer_open(struct weft_ep *ep, const void *addr, size_t len,
                                 struct weft_peer **out)
 {
+    return weft_peer_open_member(ep, addr, len, 0, out);
+}
+
+enum weft_status weft_peer_open_member(struct weft_ep *ep, const void *addr, size_t len,
+                                       unsigned member, struct weft_peer **out)
+{
     struct wf_address to;
-    struct wf_contact contact;
     enum weft_status status = wf_ep_enter(ep);
+    bool named;
     if (status != WEFT_OK)
         return status;
-    status = out ? wf_address_parse(addr, len, &to, &contact) : WEFT_EINVAL;
-    if (status == WEFT_OK)
-        status = wf_peer_new(ep, &to, &contact, NULL, out);
+    named = out && wf_name_is(addr, len);
+    if (named)
+        status = wf_resolve_open(ep, addr, len, member, out);
+    else
+        status = out ? open_by_address(ep, addr, len, member, &to, out) : WEFT_EINVAL;
     if (status == WEFT_OK) {
         ep->peers++;
         WF_PROBE2(peer_open, *out, ep);
-        if (ep->senders.by_address.count)
+        if (!named && ep->senders.by_address.count)
             wf_sender_peer_opened(*out, &to);
     }
     return wf_ep_left(ep, status);
@@ -143,6 +195,8 @@ enum weft_status weft_peer_status(const struct weft_peer *peer)
         return WEFT_EINVAL;
     if (!wf_fork_gen_is(p->ep->fork_gen))
         return wf_fork_gen_error(p->ep->fork_gen);
+    if (p->has_name && wf_resolve_status(p) != WEFT_OK)
+        return wf_resolve_status(p);
     if (p->status || p->refused)
         return p->status ? p->status : p->refused;
     return p->transport->failed ? p->transport->failed(wf_peer_tpeer(p)) : WEFT_OK;

@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "core/path.h"
 #include "core/put_ring.h"
+#include "core/resolve.h"
 
 /* If [r] is a region of this process, store in [r] the name of the endpoint to which pub.peer
  * leads, and whether that endpoint counts writes. */
@@ -117,6 +118,8 @@ static void opened(struct wf_remote *r, struct weft_remote **out)
     wf_remote_use_nic(r, r->pub.length);
     peer->remotes++;
     peer->ep->remotes++;
+    if (peer->has_name && r->named)
+        wf_list_append(&wf_resolve_of(peer)->remotes, &r->of_name);
     *out = &r->pub;
 }
 
@@ -128,6 +131,8 @@ static enum weft_status raw_map_wait(struct wf_remote *r)
     uint64_t until = wf_now_ns() + wf_config()->connect_timeout_ms * 1000000u;
     enum weft_status status = raw_map(r);
     while (status == WEFT_PENDING) {
+        if (!peer->transport->remote_wait) /* a name that is not known yet */
+            return WEFT_AGAIN;
         status = peer->transport->remote_wait(wf_peer_tpeer(peer), r->cookie, until);
         if (status == WEFT_OK)
             status = raw_map(r);
@@ -156,6 +161,7 @@ static struct wf_remote *remote_new(struct weft_peer *peer)
     if (!r)
         return NULL;
     r->refs = 1;
+    wf_list_init(&r->of_name);
     r->pub.peer = peer;
     r->put_ring = &wf_put_ring_none;
     return r;
@@ -301,6 +307,7 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
     if (r->closed) /* closed before; [r] still exists because operations refer to it */
         return wf_ep_left(peer->ep, wf_fork_gen_error(WF_FORK_GEN_CLOSED));
     r->closed = true;
+    wf_list_remove(&r->of_name);
     wf_remote_unmap(r);
     peer->remotes--;
     peer->ep->remotes--;
@@ -308,7 +315,26 @@ enum weft_status weft_remote_close(struct weft_remote *remote)
         wf_put_ring_keep(peer->flow->put_ring, r);
     wf_remote_no_ring(r);
     wf_remote_unref(r);
+    if (peer->has_name && peer->status != WEFT_OK) /* [r] may have kept it from asking anew */
+        wf_resolve_sweep(peer->ep);
     return wf_ep_left(peer->ep, WEFT_OK);
+}
+
+/* ---- peers with names ---- */
+
+void wf_remote_peer_lost(struct wf_remote *r)
+{
+    wf_named_renew(r);
+    wf_remote_no_ring(r);
+    r->key.token = 0;
+    r->counted = false;
+    r->ep = 0;
+}
+
+void wf_remote_peer_found(struct wf_remote *r, const struct wf_address *to)
+{
+    r->key.token = to->process.token[0];
+    here_look(r);
 }
 
 /* Returns why an access to [r] failed or is not allowed. If the generation word has changed, either

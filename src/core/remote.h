@@ -46,6 +46,7 @@ struct wf_remote {
     uint64_t ep;
     /* a copy of [pub] with the base address, if [pub] hides it (WEFT_MR_LOCAL); else zero */
     struct weft_remote mapped;
+    struct wf_list of_name; /* item of wf_resolve.remotes, or in no list */
 };
 
 /* A short put reads these three (weft_put_slow_). wf_lines_new aligns remotes to 64 bytes. */
@@ -132,6 +133,11 @@ void wf_remote_use_nic(struct wf_remote *r, uint64_t end);
 /* Unmap [r] if it is mapped. If this process has asked the peer's process for the mapping and still
  * waits for the answer, it stops waiting. */
 void wf_remote_unmap(struct wf_remote *r);
+/* The peer of [r], which has a name, has lost its endpoint. [r] was opened by a 64-bit key, and can
+ * be used again with the next endpoint. */
+void wf_remote_peer_lost(struct wf_remote *r);
+/* The same peer leads to the endpoint [to] now. */
+void wf_remote_peer_found(struct wf_remote *r, const struct wf_address *to);
 /* The function [mapped] of struct wf_tep_events. Called when a peer's process has answered a
  * request for a mapping. Tries again to map the regions that are being opened. */
 void wf_remote_answered(void *owner);

@@ -171,6 +171,7 @@ struct wf_req {
             uint32_t reply_max;       /* bytes */
             uint8_t request_handler, request_nargs;
             uint8_t message_nargs; /* 0: no reply yet */
+            uint8_t member;        /* of the sender's group (sender.h) */
             uint32_t request_args[WEFT_AM_FAILED_ARGS];
             uint32_t message_args[1 + WEFT_AM_LATER_MAX_ARGS];
             /* the reply's payload; a copy made by Weft, if the message waits for room */

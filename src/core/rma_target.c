@@ -180,7 +180,7 @@ void wf_rma_on_take(const struct weft_am *am)
     n = a[7] & ~WF_PIECE_FLAGS;
     w.flags = a[7] & WF_PIECE_ASKS ? WF_ANSWER_ASKED : 0;
     if (sender)
-        peer = wf_sender_peer(sender, &status);
+        peer = wf_sender_peer(sender, wf_sender_member(sender, am->token), &status);
     if (peer)
         status = n <= WF_PULL_MAX && !(from.word.addr & 7) ? use(am, n, WEFT_REMOTE_WRITE, &t)
                                                            : WEFT_EPROTO;

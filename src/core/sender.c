@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "core/core.h"
 #include "core/ending.h"
+#include "core/resolve.h"
 
 /* An endpoint keeps at most this many reply peers, which are peers that Weft itself opens to answer
  * senders. Each may have a ring in shared memory, which is closed with the peer. The number is the
@@ -88,19 +89,27 @@ bool wf_sender_is_open(const struct wf_sender *s)
     return false;
 }
 
-/* Attach to [s] all peers with its address that the application has open. */
-static void peers_attach(struct wf_sender *s)
+/* Attach to [s] all peers with the address [a], its own or that of a member, that the application
+ * has open. */
+static void peers_attach_at(struct wf_sender *s, const struct wf_address *a)
 {
     for (int i = 0; i < WF_TRANSPORTS; i++) {
         struct wf_tep *tep = s->ep->tep[i];
         struct wf_tpeer *tpeer;
         uint32_t at = 0;
-        while (tep && (tpeer = wf_transports[i]->find(tep, &s->known.address, &at))) {
+        while (tep && (tpeer = wf_transports[i]->find(tep, a, &at))) {
             struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
             if (!peer->is_reply_peer && !peer->closed)
                 peer_attach(s, peer);
         }
     }
+}
+
+static void peers_attach(struct wf_sender *s)
+{
+    struct wf_address a = s->known.address;
+    for (unsigned i = 0; i < wf_address_members(&s->known.address); i++, a.ep++)
+        peers_attach_at(s, &a);
 }
 
 struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
@@ -111,6 +120,7 @@ struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
     if (s)
         return s;
     token->tep->transport->source(token, &from, &contact);
+    from = wf_address_group(&from);
     s = find(&ep->senders, &from);
     if (!s && (s = add(ep, &from, &contact)))
         peers_attach(s);
@@ -128,6 +138,16 @@ struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
     return s;
 }
 
+unsigned wf_sender_member(const struct wf_sender *s, const struct wf_token *token)
+{
+    struct wf_address from;
+    struct wf_contact contact = {0};
+    if (wf_address_members(&s->known.address) == 1)
+        return 0;
+    token->tep->transport->source(token, &from, &contact);
+    return from.ep & (wf_address_members(&from) - 1);
+}
+
 struct wf_sender *wf_sender_of_peer(struct weft_peer *peer)
 {
     struct weft_ep *ep = peer->ep;
@@ -137,6 +157,7 @@ struct wf_sender *wf_sender_of_peer(struct weft_peer *peer)
     if (peer->sender)
         return peer->sender;
     peer->transport->address(wf_peer_tpeer(peer), &a);
+    a = wf_address_group(&a);
     s = find(&ep->senders, &a);
     if (!s && (s = add(ep, &a, &contact)))
         peers_attach(s);
@@ -147,7 +168,8 @@ struct wf_sender *wf_sender_of_peer(struct weft_peer *peer)
 
 void wf_sender_peer_opened(struct weft_peer *peer, const struct wf_address *address)
 {
-    struct wf_sender *s = find(&peer->ep->senders, address);
+    const struct wf_address group = wf_address_group(address);
+    struct wf_sender *s = find(&peer->ep->senders, &group);
     if (s)
         peer_attach(s, peer);
 }
@@ -166,14 +188,41 @@ void wf_sender_peer_closed(struct weft_peer *peer)
     wf_sender_unref(s);
 }
 
-struct weft_peer *wf_sender_peer(struct wf_sender *s, enum weft_status *why)
+bool wf_sender_leads_to(struct weft_peer *peer, const struct wf_sender *s, unsigned member)
+{
+    struct wf_address a;
+    if (wf_address_members(&s->known.address) == 1)
+        return true;
+    peer->transport->address(wf_peer_tpeer(peer), &a);
+    return a.ep == s->known.address.ep + member;
+}
+
+/* Returns the sender whose reply peer leads to [member] of [s]. Returns NULL if there is no memory.
+ */
+static struct wf_sender *member_of(struct wf_sender *s, unsigned member)
+{
+    struct wf_address a = s->known.address;
+    struct wf_sender *m;
+    if (!member)
+        return s;
+    a.ep = (uint16_t)(a.ep + member);
+    m = find(&s->ep->senders, &a);
+    return m ? m : add(s->ep, &a, &s->contact);
+}
+
+struct weft_peer *wf_sender_peer(struct wf_sender *s, unsigned member, enum weft_status *why)
 {
     struct wf_senders *t = &s->ep->senders;
+    const struct wf_transport *by = s->transport;
     for (struct weft_peer *p = s->peer; p; p = p->next_handle)
-        if (p->status == WEFT_OK)
+        if (p->status == WEFT_OK && wf_sender_leads_to(p, s, member))
             return p;
+    s = member_of(s, member);
+    *why = WEFT_ENOMEM;
+    if (!s)
+        return NULL;
     if (!s->reply_peer) {
-        *why = wf_peer_new(s->ep, &s->known.address, &s->contact, s->transport, &s->reply_peer);
+        *why = wf_peer_new(s->ep, &s->known.address, &s->contact, by, &s->reply_peer);
         if (*why != WEFT_OK)
             return NULL;
         s->reply_peer->is_reply_peer = true;
@@ -208,6 +257,7 @@ void wf_senders_sweep(struct weft_ep *ep)
     struct wf_senders *t = &ep->senders;
     wf_ep_clear_due(ep, WF_EP_DUE_SWEEP);
     wf_ended_sweep(ep);
+    wf_resolve_sweep(ep);
     wf_list_each_safe(it, nx, &t->reply_list)
     {
         struct wf_sender *s = wf_container_of(it, struct wf_sender, reply_item);

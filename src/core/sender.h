@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Senders: the remote endpoints that have sent an endpoint a tagged message or a detached request
- * (whose reply is sent after its handler has returned), or that a receive names. There is one
- * struct wf_sender per address, even if the application has no peer with that address. A sender is
- * freed when nothing refers to it, or when its endpoint closes. To the program a sender of messages
- * is a struct weft_sender (weft/msg.h). */
+/* Senders: the remote endpoints, or groups of endpoints (transport/address.h), that have sent an
+ * endpoint a tagged message or a detached request (whose reply is sent after its handler has
+ * returned), or that a receive names. There is one struct wf_sender per address, even if the
+ * application has no peer with that address. A sender is freed when nothing refers to it, or when
+ * its endpoint closes. All members of a group are one sender, whose address is the group's. Answers
+ * go to the member: its number there is the [member] of the functions below. A member other than
+ * the first has a struct wf_sender of its own, which nothing but its reply peer uses. To the
+ * program a sender of messages is a struct weft_sender (weft/msg.h). */
 #ifndef WF_CORE_SENDER_H
 #define WF_CORE_SENDER_H
 
@@ -59,6 +62,10 @@ struct wf_senders {
 /* Returns the sender of the request that is being delivered. [token] is the transport's record of
  * that request. Makes the sender if it is new. Returns NULL if there is no memory (logged). */
 struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token);
+/* Returns the number in its group of the sender [s] of the request of [token]. */
+unsigned wf_sender_member(const struct wf_sender *s, const struct wf_token *token);
+/* Does [peer], a peer of the application's for [s], lead to [member] of it? */
+bool wf_sender_leads_to(struct weft_peer *peer, const struct wf_sender *s, unsigned member);
 /* Returns the sender that has the address of [peer]. Makes the sender if it is new. Returns NULL if
  * there is no memory. */
 struct wf_sender *wf_sender_of_peer(struct weft_peer *peer);
@@ -73,9 +80,9 @@ bool wf_sender_is_open(const struct wf_sender *s);
  * peers of which nothing is under way any more. Must not be called from inside a transport's poll.
  */
 void wf_senders_sweep(struct weft_ep *ep);
-/* Returns a peer by which [s] can be answered: one of the application's peers, or else a reply
- * peer, which is opened if there is none. Returns NULL and sets *why if that fails. */
-struct weft_peer *wf_sender_peer(struct wf_sender *s, enum weft_status *why);
+/* Returns a peer by which [member] of [s] can be answered: one of the application's peers, or else
+ * a reply peer, which is opened if there is none. Returns NULL and sets *why if that fails. */
+struct weft_peer *wf_sender_peer(struct wf_sender *s, unsigned member, enum weft_status *why);
 /* Called after the application has opened [peer], and when it closes [peer]. */
 void wf_sender_peer_opened(struct weft_peer *peer, const struct wf_address *address);
 void wf_sender_peer_closed(struct weft_peer *peer);

@@ -75,7 +75,8 @@ void wf_node_service_address(const uint8_t key[WF_NODE_KEY], const struct wf_nod
     wf_net_mac(key, label_token, &part, 1, mac);
     *out = (struct wf_address){.version = WF_ADDRESS_VERSION,
                                .size = sizeof *out,
-                               .ep_gen = incarnation,
+                               /* a service is in no group of endpoints */
+                               .ep_gen = incarnation & ((1u << WF_GROUP_SHIFT) - 1),
                                .process = {.host = place->host, .user = place->user, .pid = 1}};
     memcpy(out->process.token, mac, sizeof out->process.token);
 }

@@ -29,7 +29,8 @@ struct wf_address {
     uint8_t version;
     uint8_t size; /* of this struct */
     uint16_t ep;
-    /* A new endpoint may get the number of a closed endpoint, but never its generation. */
+    /* A new endpoint may get the number of a closed endpoint, but never its generation. The highest
+     * bits are those of its group: see wf_address_members. */
     uint32_t ep_gen;
     struct wf_process_id process;
 };
@@ -173,6 +174,7 @@ enum wf_form {
     WF_FORM_IP6,       /* one IPv6 address */
     WF_FORM_IP4,       /* one IPv4 address */
     WF_FORM_IP4_TWICE, /* two IPv4 addresses */
+    WF_FORM_NAME,      /* no address, but a name: struct wf_name */
     WF_FORM_NODE = 8,  /* contact.node */
 };
 
@@ -251,10 +253,33 @@ static inline int wf_contact_unpack(const struct wf_address_bytes *b, struct wf_
     return wf_contact_is_valid(c);
 }
 
+/* ---- groups ---- */
+
+/* A group of endpoints has 2^k numbers that follow each other, k at most WF_GROUP_BITS; the lowest
+ * k bits of the first are 0. Its members have one generation, whose highest 4 bits are k. The
+ * address of the group is that of its first member. An endpoint without a group is one of its own.
+ */
+#define WF_GROUP_BITS 8u
+#define WF_GROUP_SHIFT 28u
+
+/* How many numbers the group of [a] has. It may have fewer members. */
+static inline unsigned wf_address_members(const struct wf_address *a)
+{
+    return 1u << (a->ep_gen >> WF_GROUP_SHIFT);
+}
+
+static inline struct wf_address wf_address_group(const struct wf_address *a)
+{
+    struct wf_address group = *a;
+    group.ep = (uint16_t)(a->ep & ~(wf_address_members(a) - 1));
+    return group;
+}
+
 static inline int wf_address_is_valid(const struct wf_address *a)
 {
-    return a->version == WF_ADDRESS_VERSION && a->size == sizeof *a && a->process.pid &&
-           a->process.pid >> 24 == 0 && a->process.host >> 56 == 0 && a->process.start >> 40 == 0;
+    return a->ep_gen >> WF_GROUP_SHIFT <= WF_GROUP_BITS && a->version == WF_ADDRESS_VERSION &&
+           a->size == sizeof *a && a->process.pid && a->process.pid >> 24 == 0 &&
+           a->process.host >> 56 == 0 && a->process.start >> 40 == 0;
 }
 
 /* The only parser of address bytes. If the bytes contain no contact, *contact becomes all 0.
@@ -285,6 +310,51 @@ static inline enum weft_status wf_address_parse(const void *buf, size_t len, str
         return WEFT_EINVAL;
     *out = a;
     *contact = c;
+    return WEFT_OK;
+}
+
+/* ---- names ---- */
+
+/* An IP address, as in struct wf_contact, and a TCP port: by them an endpoint is found of which
+ * nothing else is known (transport/names). */
+struct wf_name {
+    uint8_t ip[16];
+    uint16_t port;
+};
+
+/* Write the bytes of a name to [bytes], which has room for WF_ADDRESS_BYTES. */
+static inline void wf_name_pack(const struct wf_name *name, void *bytes)
+{
+    struct wf_address_bytes b = {
+        .version = WF_ADDRESS_VERSION, .form = WF_FORM_NAME, .port = name->port};
+    memcpy(b.ip, name->ip, sizeof b.ip);
+    memcpy(bytes, &b, sizeof b);
+}
+
+/* Are these the bytes of a name, and not those of an address? */
+static inline int wf_name_is(const void *buf, size_t len)
+{
+    struct wf_address_bytes b;
+    if (!buf || len < sizeof b)
+        return 0;
+    memcpy(&b, buf, sizeof b);
+    return b.version == WF_ADDRESS_VERSION && b.form == WF_FORM_NAME;
+}
+
+/* The only parser of a name's bytes. Returns OK or EINVAL. */
+static inline enum weft_status wf_name_parse(const void *buf, size_t len, struct wf_name *out)
+{
+    struct wf_address_bytes b, again;
+    struct wf_name name;
+    if (!wf_name_is(buf, len))
+        return WEFT_EINVAL;
+    memcpy(&b, buf, sizeof b);
+    name.port = b.port;
+    memcpy(name.ip, b.ip, sizeof name.ip);
+    wf_name_pack(&name, &again);
+    if (!name.port || memcmp(&b, &again, sizeof b))
+        return WEFT_EINVAL;
+    *out = name;
     return WEFT_OK;
 }
 

@@ -75,6 +75,9 @@ int pair_poll(struct pair *p);
 void pair_quiet(struct pair *p);
 /* Close end [i] with all that is its own; with two contexts, its context too. */
 void pair_close_end(struct pair *p, int i);
+/* Close [ep], one that the test has opened besides. Across a network the close waits for end 0,
+ * which a thread polls meanwhile. */
+void pair_close_ep(struct pair *p, struct weft_ep *ep);
 void pair_register(struct pair *p, unsigned handler, weft_am_fn fn); /* at both ends */
 void pair_break(void); /* every TCP connection of this process */
 uint64_t pair_stat(const struct pair *p, const char *name); /* sum of both */
@@ -360,7 +363,23 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(atomic_refused)                                                                              \
     X(atomic_closed)                                                                               \
     X(atomic_many)                                                                                 \
-    X(atomic_breaks)
+    X(atomic_breaks)                                                                               \
+    X(name_found)                                                                                  \
+    X(name_two)                                                                                    \
+    X(name_again)                                                                                  \
+    X(name_busy)                                                                                   \
+    X(name_receive)                                                                                \
+    X(name_closed)                                                                                 \
+    X(name_raw_keys)                                                                               \
+    X(name_sleep)                                                                                  \
+    X(name_progress)                                                                               \
+    X(name_misuse)                                                                                 \
+    X(group_members)                                                                               \
+    X(group_sends)                                                                                 \
+    X(group_later)                                                                                 \
+    X(group_closed)                                                                                \
+    X(group_named)                                                                                 \
+    X(group_misuse)
 
 #define CONTRACT_DECLARE(name) void test_##name(void **state);
 CONTRACT_TESTS(CONTRACT_DECLARE)

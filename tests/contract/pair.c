@@ -170,6 +170,31 @@ static void pair_close(struct pair *p)
     }
 }
 
+struct polling {
+    struct weft_ep *ep;
+    _Atomic bool stop;
+};
+
+static void *poll_until(void *arg)
+{
+    struct polling *polling = arg;
+    while (!polling->stop)
+        EXPECT(weft_ep_poll(polling->ep) >= 0);
+    return NULL;
+}
+
+void pair_close_ep(struct pair *p, struct weft_ep *ep)
+{
+    struct polling polling = {.ep = p->ep[0]};
+    pthread_t thread;
+    if (p->setup->network)
+        assert_int_equal(pthread_create(&thread, NULL, poll_until, &polling), 0);
+    OK(weft_ep_close(ep));
+    polling.stop = true;
+    if (p->setup->network)
+        assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 void pair_reopen(struct pair *p, const struct weft_mr_domain *domain, unsigned ep_flags)
 {
     pair_close(p);

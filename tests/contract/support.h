@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* A sanitizer keeps freed memory back: what is resident says nothing of leaks
  * then, and its own leak check does. clang 14 has no macro for it. */
@@ -116,6 +117,15 @@ static inline long test_status_kib(const char *field)
     if (f)
         fclose(f);
     return kib;
+}
+
+/* An address of the loopback interface, in the host's byte order, that no other test uses at this
+ * time. A port there stays free when its listener closes: connections of other programs begin at
+ * 127.0.0.1. */
+static inline uint32_t test_own_ip(void)
+{
+    uint32_t pid = (uint32_t)getpid();
+    return 127u << 24 | (64 + (pid >> 16 & 63)) << 16 | (pid & 0xffff);
 }
 
 #endif

@@ -19,11 +19,11 @@ import threading
 import time
 
 import netlib
-from members import Members
+from members import Member, Members
 
 PROGRAMS = os.path.abspath(sys.argv[1])
-TRAFFIC, ORDER, FORWARDER, PROXY = (f"{PROGRAMS}/{name}"
-                                    for name in ("traffic", "order", "forwarder", "proxy"))
+TRAFFIC, ORDER, FORWARDER, PROXY, NAMED = (
+    f"{PROGRAMS}/{name}" for name in ("traffic", "order", "forwarder", "proxy", "named"))
 
 # A peer's end, when its kernel says so: 0.6 s on a machine that does nothing else. By a timeout
 # alone it would be WEFT_PEER_TIMEOUT, 10 s.
@@ -320,6 +320,31 @@ def test_reborn():
         assert "WEFT_EPEER" in third[1].errors, third[1].errors
         others.connect()
         others.finish()
+
+
+def test_names(late=2, rounds=3):
+    """A client that knows a server's address and port alone, and begins before it; servers that are
+    killed. A client on the server's host reaches it by shared memory."""
+    with netlib.Net(hosts=2) as net:
+        def member(host, what):
+            return Member(net, host, [NAMED, what, net.address(2), 4711],
+                          {"WEFT_CONNECT_TIMEOUT": "60s"})
+        far, near = member(1, "ask"), member(2, "ask")
+        far.expect("asking")
+        near.expect("asking")
+        time.sleep(late)
+        assert not far.said("found") and not near.said("found")
+        for count in range(1, rounds + 1):
+            server = member(2, "serve")
+            server.expect("serving")
+            for client, transport in ((far, "tcp"), (near, "shm")):
+                assert client.expect("found", count=count) == [transport]
+            server.kill()
+            for client in (far, near):
+                assert client.expect("lost", count=count) == ["WEFT_EPEER"]
+        for client in (far, near):
+            client.process.stdin.close()
+            client.finish()
 
 
 def test_last_words(times=3):

@@ -13,6 +13,7 @@
 #include "transport/net/connect/auth.h"
 #include "transport/net/connect/manager_int.h"
 #include "transport/net/connect/hello.h"
+#include "transport/stream.h"
 
 #define BATCH 16 /* connections accepted per event */
 /* How long accepting pauses after this process has run out of descriptors or memory. */
@@ -370,7 +371,7 @@ void wf_mgr_listen_event(struct wf_conn_mgr *mgr, const struct wf_mgr_watch *w)
     for (int i = 0; i < BATCH && !mgr->accept_ns && listen_may(mgr); i++) {
         uint8_t ip[WF_NET_IP];
         uint16_t port;
-        int fd = wf_socket_accept(w->fd, ip, &port);
+        int fd = wf_stream_accept(w->fd, ip, &port);
         if (fd >= 0) {
             pending_open(mgr, fd, ip, port);
             continue;

@@ -12,6 +12,7 @@
 #include "transport/net/connect/dial_int.h"
 #include "transport/net/connect/hello.h"
 #include "transport/net/connect/ifaddr.h"
+#include "transport/stream.h"
 
 #define PAUSE_MIN_MS 5 /* pause between the first two rounds of attempts */
 /* How long an attempt may take to connect. The kernel sends a lost SYN again after 1 s (RFC
@@ -40,7 +41,8 @@ static UNDER_LOCK void dial_attempt(struct wf_conn_mgr *mgr, struct wf_mgr_dial 
         return;
     }
     dial->state = WF_DIAL_CONNECT;
-    dial->watch.fd = wf_socket_connect(dial->ip[dial->at], dial->want.to_contact.port);
+    dial->watch.fd =
+        wf_stream_connect(dial->ip[dial->at], dial->want.to_contact.port, WF_STREAM_PLAIN);
     if (dial->watch.fd < 0) {
         wf_mgr_attempt_errno(mgr, dial, errno);
         return;
@@ -54,7 +56,7 @@ static UNDER_LOCK void dial_attempt(struct wf_conn_mgr *mgr, struct wf_mgr_dial 
 
 static UNDER_LOCK void dial_connected(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial)
 {
-    int err = wf_socket_connect_error(dial->watch.fd);
+    int err = wf_stream_connect_error(dial->watch.fd);
     if (err) {
         wf_mgr_attempt_errno(mgr, dial, err);
         return;

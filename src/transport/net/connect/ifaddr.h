@@ -11,7 +11,7 @@
 #include <weft/weft.h>
 
 #include "transport/address.h"
-#include "transport/net/connect/ipaddr.h"
+#include "transport/ipaddr.h"
 
 struct wf_ifaddr {
     char name[IF_NAMESIZE];

@@ -8,58 +8,22 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "config/config.h"
 #include "transport/net/connect/ifaddr.h"
 #include "transport/net/connect/manager.h"
+#include "transport/stream.h"
 
-/* The default of net.core.somaxconn since Linux 5.4. The kernel lowers a greater backlog to
- * somaxconn. */
-#define BACKLOG 4096
 #define PORT_TRIES 16
 
 /* ---- listening ---- */
-
-static int stream_socket(int family)
-{
-    return wf_fd_high(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-}
-
-static int listen_on(const uint8_t ip[WF_NET_IP], uint16_t port)
-{
-    union wf_sockaddr sa;
-    socklen_t len = wf_ipaddr_to_sockaddr(ip, port, &sa);
-    int fd = stream_socket(sa.sa.sa_family), one = 1, err;
-    if (fd < 0)
-        return -1;
-    if ((sa.sa.sa_family != AF_INET6 ||
-         !setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one)) &&
-        !bind(fd, &sa.sa, len) && !listen(fd, BACKLOG))
-        return fd;
-    err = errno;
-    close(fd);
-    errno = err;
-    return -1;
-}
-
-static uint16_t port_of(int fd)
-{
-    union wf_sockaddr sa;
-    socklen_t len = sizeof sa;
-    uint8_t ip[WF_NET_IP];
-    uint16_t port = 0;
-    if (!getsockname(fd, &sa.sa, &len))
-        (void)wf_ipaddr_from_sockaddr(&sa.sa, ip, &port);
-    return port;
-}
 
 static void listener_add(struct wf_listeners *l, const uint8_t ip[WF_NET_IP], int fd)
 {
     l->fd[l->contact.count] = fd;
     memcpy(l->contact.ip[l->contact.count], ip, WF_NET_IP);
-    l->contact.port = port_of(fd);
+    l->contact.port = wf_stream_port(fd);
     l->contact.count++;
 }
 
@@ -79,7 +43,7 @@ static bool listen_once(const struct wf_ifaddr_set *c, struct wf_listeners *l)
     *l = (struct wf_listeners){0};
     for (size_t i = 0; i < c->count; i++) {
         char ip[INET6_ADDRSTRLEN];
-        int fd = listen_on(c->at[i].ip, l->contact.port);
+        int fd = wf_stream_listen(c->at[i].ip, l->contact.port, WF_STREAM_PLAIN);
         if (fd >= 0) {
             listener_add(l, c->at[i].ip, fd);
         } else if (errno == EADDRINUSE || errno == EMFILE || errno == ENFILE) {
@@ -120,41 +84,7 @@ enum weft_status wf_socket_listen(struct wf_listeners *out)
     return WEFT_ESYSTEM;
 }
 
-int wf_socket_accept(int listener, uint8_t ip[WF_NET_IP], uint16_t *port)
-{
-    union wf_sockaddr sa;
-    socklen_t len = sizeof sa;
-    int fd = wf_fd_high(accept4(listener, &sa.sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (fd >= 0 && !wf_ipaddr_from_sockaddr(&sa.sa, ip, port)) {
-        memset(ip, 0, WF_NET_IP);
-        *port = 0;
-    }
-    return fd;
-}
-
-/* ---- connecting ---- */
-
-int wf_socket_connect(const uint8_t ip[WF_NET_IP], uint16_t port)
-{
-    union wf_sockaddr sa;
-    socklen_t len = wf_ipaddr_to_sockaddr(ip, port, &sa);
-    int fd = stream_socket(sa.sa.sa_family), err;
-    if (fd < 0)
-        return -1;
-    if (!connect(fd, &sa.sa, len) || errno == EINPROGRESS)
-        return fd;
-    err = errno;
-    close(fd);
-    errno = err;
-    return -1;
-}
-
-int wf_socket_connect_error(int fd)
-{
-    int err = 0;
-    socklen_t len = sizeof err;
-    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) ? errno : err;
-}
+/* ---- connected sockets ---- */
 
 static void option_set(int fd, int level, int option, unsigned value)
 {

@@ -6,7 +6,7 @@
 #include <weft/weft.h>
 
 #include "transport/address.h"
-#include "transport/net/connect/ipaddr.h"
+#include "transport/ipaddr.h"
 
 /* The sockets on which this process listens. There is one for each address of the contact, bound to
  * that address alone. All have the same port. */
@@ -20,17 +20,6 @@ struct wf_listeners {
  * this host) | ESYSTEM */
 enum weft_status wf_socket_listen(struct wf_listeners *out);
 void wf_socket_unlisten(struct wf_listeners *listeners);
-
-/* Accept a connection, and store the peer's address in [ip] and [port]. Returns the socket, or -1
- * with errno. */
-int wf_socket_accept(int listener, uint8_t ip[WF_NET_IP], uint16_t *port);
-
-/* Start to connect, without blocking. The kernel chooses the local address and port. Returns a
- * socket, which may still be connecting, or -1 with errno. */
-int wf_socket_connect(const uint8_t ip[WF_NET_IP], uint16_t port);
-/* Call this once [fd] is writable. Returns 0 if the connect(2) of [fd] succeeded, otherwise its
- * errno. */
-int wf_socket_connect_error(int fd);
 
 /* Prepare a connected socket for frames. The kernel sends small writes without Nagle's delay. The
  * kernel reports within WEFT_PEER_TIMEOUT / 2 that the peer cannot be reached any more. The report

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Internet addresses as 16 bytes, as in struct wf_contact. The 16 bytes are an IPv6 address, or an
  * IPv4 address mapped into IPv6 (RFC 4291). */
-#ifndef WF_TRANSPORT_NET_CONNECT_IPADDR_H
-#define WF_TRANSPORT_NET_CONNECT_IPADDR_H
+#ifndef WF_TRANSPORT_IPADDR_H
+#define WF_TRANSPORT_IPADDR_H
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -21,6 +21,11 @@ union wf_sockaddr {
 bool wf_ipaddr_is_v4(const uint8_t ip[WF_NET_IP]);
 bool wf_ipaddr_is_loopback(const uint8_t ip[WF_NET_IP]);
 bool wf_ipaddr_is_link_local(const uint8_t ip[WF_NET_IP]); /* of IPv6 */
+
+bool wf_ipaddr_is_any(const uint8_t ip[WF_NET_IP]); /* 0.0.0.0 or :: */
+/* Can [ip] be the address of one host? False for the zero address, for multicast and broadcast, and
+ * for link-local addresses of IPv6, which mean nothing without an interface. */
+bool wf_ipaddr_is_host(const uint8_t ip[WF_NET_IP]);
 
 /* Convert the 4 bytes of an IPv4 address to 16 bytes. */
 void wf_ipaddr_from_v4(const void *bytes, uint8_t ip[WF_NET_IP]);

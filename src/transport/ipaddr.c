@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
-#include "transport/net/connect/ipaddr.h"
+#include "transport/ipaddr.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +20,21 @@ bool wf_ipaddr_is_loopback(const uint8_t ip[WF_NET_IP])
 bool wf_ipaddr_is_link_local(const uint8_t ip[WF_NET_IP])
 {
     return ip[0] == 0xfe && (ip[1] & 0xc0) == 0x80; /* fe80::/10, RFC 4291 */
+}
+
+bool wf_ipaddr_is_any(const uint8_t ip[WF_NET_IP])
+{
+    static const uint8_t zero[WF_NET_IP];
+    return wf_ipaddr_is_v4(ip) ? !memcmp(ip + 12, zero, 4) : !memcmp(ip, zero, WF_NET_IP);
+}
+
+bool wf_ipaddr_is_host(const uint8_t ip[WF_NET_IP])
+{
+    if (wf_ipaddr_is_any(ip))
+        return false;
+    if (wf_ipaddr_is_v4(ip))
+        return ip[12] < 224; /* 224.0.0.0/4 multicast, 240.0.0.0/4 reserved and broadcast */
+    return ip[0] != 0xff && !wf_ipaddr_is_link_local(ip);
 }
 
 void wf_ipaddr_from_v4(const void *bytes, uint8_t ip[WF_NET_IP])
