@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Regions. */
+#ifndef WFI_MR_H
+#define WFI_MR_H
+
+#include "binding.h"
+
+extern struct fi_ops_mr wfi_mr_ops;
+
+int wfi_mr_map_raw(struct wfi_domain *d, struct fi_mr_map_raw *map);
+int wfi_mr_unmap_key(struct wfi_domain *d, uint64_t key);
+
+#endif
