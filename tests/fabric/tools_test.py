@@ -18,7 +18,7 @@ import harness  # pylint: disable=wrong-import-position
 DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "60"))
 PROVIDER, FI_INFO, FI_PINGPONG = (os.path.abspath(path) for path in sys.argv[1:])
 ENV = {"FI_PROVIDER_PATH": os.path.dirname(PROVIDER), "FI_LOG_LEVEL": "warn"}
-CAPS = "FI_MSG|FI_TAGGED|FI_DIRECTED_RECV|FI_MULTI_RECV|FI_SOURCE|FI_LOCAL_COMM|FI_REMOTE_COMM"
+CAPS = "FI_MSG|FI_RMA|FI_ATOMIC|FI_TAGGED|FI_DIRECTED_RECV|FI_MULTI_RECV|FI_SOURCE|FI_LOCAL_COMM|FI_REMOTE_COMM"
 
 
 def info(*args):

@@ -11,7 +11,7 @@
  *   ep.c        endpoints;  ep_bind.c  what is bound to them;  peers.c  fi_addr_t to peers
  *   op.c        operations in flight, and how they complete
  *   send.c transmit.c recv.c many.c peek.c msg.c tagged.c  messages
- *   rma.c remote.c atomic.c  accesses to regions
+ *   rma.c access.c remote.c atomic.c atomic_kind.c data.c  accesses to regions
  *   mr.c        regions
  *   status.c    Weft's statuses as fabric errnos;  none.c  calls that refuse;  fd.c descriptors
  *
@@ -149,10 +149,10 @@ int wfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
                 const struct fi_info *hints, struct fi_info **out);
 
 /* All capabilities that are granted, and those that only an explicit request sets. */
-#define WFI_CAPS_PRIMARY (FI_MSG | FI_TAGGED | FI_DIRECTED_RECV)
-#define WFI_CAPS_WAYS (FI_SEND | FI_RECV)
+#define WFI_CAPS_PRIMARY (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV)
+#define WFI_CAPS_WAYS (FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define WFI_CAPS_FREE (FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM)
-#define WFI_CAPS_ASKED (FI_SOURCE | FI_SOURCE_ERR)
+#define WFI_CAPS_ASKED (FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM)
 #define WFI_CAPS (WFI_CAPS_PRIMARY | WFI_CAPS_WAYS | WFI_CAPS_FREE | WFI_CAPS_ASKED)
 #define WFI_TX_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE)
 #define WFI_RX_CAPS                                                                                \
@@ -177,6 +177,8 @@ bool wfi_info_domain(uint32_t version, const struct fi_info *hints, struct fi_in
 
 /* Returns the bits of FI_WEFT_MR_MODE. */
 uint32_t wfi_prov_mr_mode(void);
+/* Returns the longest payload of an active message that a context of default settings sends. */
+size_t wfi_prov_am_max(void);
 /* Returns the longest message that a context of default settings copies, in bytes. */
 size_t wfi_prov_inject(void);
 
@@ -320,6 +322,8 @@ void wfi_cntr_remove_ep(struct wfi_cntr *cntr, struct wfi_ep *ep);
 
 /* ---- operations ---- */
 
+#define WFI_SMALL 64 /* bytes that an operation keeps in itself */
+
 /* An operation in flight. */
 struct wfi_op {
     struct weft_op op;
@@ -332,8 +336,11 @@ struct wfi_op {
     void *buf;             /* posted buffer, and its length */
     size_t len;
     bool report;
-    bool cancelling;         /* fi_cancel uses it: it is not free yet */
-    struct wfi_extra *extra; /* what few operations have: op.h; NULL: nothing */
+    bool cancelling;           /* fi_cancel uses it: it is not free yet */
+    struct wfi_extra *extra;   /* what few operations have: op.h; NULL: nothing */
+    struct wfi_remote *remote; /* of an access: the region; in use until the access is complete */
+    void *bounce; /* the bytes of an injected access, if [small] has no room for them */
+    uint8_t small[WFI_SMALL];
 };
 
 #define WFI_OPS 64 /* operations in one allocation */
@@ -369,11 +376,11 @@ struct wfi_ep {
     struct wfi_av *av;
     size_t multi_least; /* FI_OPT_MIN_MULTI_RECV */
     struct wfi_slab *slabs;
-    struct wfi_many *many;    /* posted multi-receive buffers; under free_lock */
-    struct wfi_claim *claims; /* claimed messages; under free_lock */
-    struct wfi_remotes *remotes;
-    struct wfi_lock opening; /* opening of peers and remotes */
-    void **retired;          /* earlier arrays of peers, freed when the endpoint closes */
+    struct wfi_many *many;       /* posted multi-receive buffers; under free_lock */
+    struct wfi_claim *claims;    /* claimed messages; under free_lock */
+    struct wfi_remotes *remotes; /* remote.c */
+    struct wfi_lock opening;     /* opening of peers and remotes */
+    void **retired;              /* earlier arrays of peers, freed when the endpoint closes */
     size_t nretired;
     struct wfi_stx *stx;
     struct wfi_ep *next_in_av;

@@ -101,6 +101,7 @@ static struct fi_ops_domain domain_ops = {
     .poll_open = domain_no_poll_open,
     .stx_ctx = wfi_stx_open,
     .srx_ctx = domain_no_srx,
+    .query_atomic = wfi_atomic_query,
     .query_collective = domain_no_collective,
 };
 

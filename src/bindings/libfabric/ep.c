@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "access.h"
 #include "none.h"
 #include "op.h"
+#include "remote.h"
 
 struct wfi_stx {
     struct fid_stx fid;
@@ -245,6 +247,7 @@ static int ep_close(struct fid *fid)
     }
     wfi_ep_unbind(ep);
     wfi_many_close(ep);
+    wfi_remotes_free(ep);
     atomic_fetch_sub(&ep->domain->users, 1);
     ep_free(ep);
     return 0;
@@ -286,7 +289,7 @@ static int weft_open(struct wfi_ep *ep)
         return -wfi_errno(s);
     }
     ep->inject = weft_msg_inject_max(ep->wep);
-    return 0;
+    return wfi_data_register(ep);
 }
 
 static void set_attributes(struct wfi_ep *ep, const struct fi_info *info)
@@ -317,6 +320,8 @@ int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
     set_attributes(ep, info);
     rc = weft_open(ep);
     if (rc) {
+        if (ep->wep)
+            (void)weft_ep_close(ep->wep);
         ep_free(ep);
         return rc;
     }

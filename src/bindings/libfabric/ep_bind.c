@@ -164,6 +164,10 @@ int wfi_ep_enable(struct wfi_ep *ep)
         ep->fid.msg = &wfi_msg_ops;
     if (ep->caps & FI_TAGGED)
         ep->fid.tagged = &wfi_tagged_ops;
+    if (ep->caps & FI_RMA)
+        ep->fid.rma = &wfi_rma_ops;
+    if (ep->caps & FI_ATOMIC)
+        ep->fid.atomic = &wfi_atomic_ops;
     return 0;
 }
 

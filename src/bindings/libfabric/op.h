@@ -7,9 +7,8 @@
 
 /* What few operations have. */
 struct wfi_extra {
-    /* Memory of the provider's in place of the program's. Freed with the operation. */
-    void *bounce;
-    struct iovec iov[WFI_IOV]; /* a receive: where the bytes of [bounce] go */
+    void *bounce; /* memory of the provider's, in place of the program's buffers: */
+    struct iovec iov[WFI_IOV];
     unsigned count;
     struct weft_deferred later; /* FI_TRANSMIT_COMPLETE */
     fi_addr_t addr;

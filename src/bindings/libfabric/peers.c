@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "binding.h"
+#include "remote.h"
 
 /* Make the array of [ep] longer than [addr]. Under ep->opening. */
 static bool reserve(struct wfi_ep *ep, fi_addr_t addr)
@@ -43,8 +44,10 @@ static int open_new(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
     if (!reserve(ep, addr))
         return -FI_ENOMEM;
     s = weft_peer_open(ep->wep, bytes, sizeof bytes, out);
-    if (s == WEFT_OK)
+    if (s == WEFT_OK) {
+        weft_peer_set_arg(*out, (void *)(uintptr_t)(addr + 1));
         return 0;
+    }
     if (s == WEFT_EUNREACH && !ep->domain->reaches_nodes)
         WFI_WARN(EP_DATA, "the peer is on another node or of another user, and there is no key by "
                           "which nodes trust each other: set WEFT_KEY_FILE, or give the domain an "
@@ -72,9 +75,10 @@ int wfi_peer_open(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
     return rc;
 }
 
-static void close_one(struct weft_peer *peer)
+static void close_one(struct wfi_ep *ep, struct weft_peer *peer)
 {
     enum weft_status s;
+    wfi_remotes_close(ep, peer);
     s = weft_peer_close(peer);
     if (s != WEFT_OK)
         WFI_WARN(EP_CTRL, "a peer could not be closed: %s\n", weft_status_text(s));
@@ -90,7 +94,7 @@ void wfi_peer_close(struct wfi_ep *ep, fi_addr_t addr)
         __atomic_store_n(&peers[addr], NULL, __ATOMIC_RELEASE);
     }
     if (peer)
-        close_one(peer);
+        close_one(ep, peer);
     wfi_unlock(&ep->opening);
 }
 
@@ -99,7 +103,7 @@ void wfi_peers_close(struct wfi_ep *ep)
     struct weft_peer **peers = atomic_load(&ep->peers);
     for (size_t i = 0; i < atomic_load(&ep->npeers); i++)
         if (peers[i])
-            close_one(peers[i]);
+            close_one(ep, peers[i]);
     for (size_t i = 0; i < ep->nretired; i++)
         free(ep->retired[i]);
     free(ep->retired);

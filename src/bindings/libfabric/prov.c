@@ -45,25 +45,37 @@ uint32_t wfi_prov_mr_mode(void)
     return bits;
 }
 
-static void inject_row(void *arg, const char *name, const char *value, const char *dflt,
-                       const char *doc)
+/* Sizes of Weft's variables. */
+struct sizes {
+    size_t am_max, msg_eager;
+};
+
+static void size_row(void *arg, const char *name, const char *value, const char *dflt,
+                     const char *doc)
 {
-    size_t *inject = arg;
+    struct sizes *sizes = arg;
+    char *unit;
+    size_t n = strtoull(value, &unit, 10);
     (void)dflt, (void)doc;
-    if (!strcmp(name, "WEFT_AM_MAX") || !strcmp(name, "WEFT_MSG_EAGER")) {
-        char *unit;
-        size_t n = strtoull(value, &unit, 10);
-        n *= *unit == 'K' ? 1024 : *unit == 'M' ? 1024 * 1024 : 1;
-        if (n < *inject)
-            *inject = n;
-    }
+    n *= *unit == 'K' ? 1024 : *unit == 'M' ? 1024 * 1024 : 1;
+    if (!strcmp(name, "WEFT_AM_MAX"))
+        sizes->am_max = n;
+    if (!strcmp(name, "WEFT_MSG_EAGER"))
+        sizes->msg_eager = n;
+}
+
+size_t wfi_prov_am_max(void)
+{
+    struct sizes sizes = {0, 0};
+    weft_config_rows(size_row, &sizes);
+    return sizes.am_max;
 }
 
 size_t wfi_prov_inject(void)
 {
-    size_t inject = SIZE_MAX;
-    weft_config_rows(inject_row, &inject);
-    return inject;
+    struct sizes sizes = {0, 0};
+    weft_config_rows(size_row, &sizes);
+    return sizes.am_max < sizes.msg_eager ? sizes.am_max : sizes.msg_eager;
 }
 
 /* ---- fabric ---- */
