@@ -3,7 +3,7 @@
 """libfabric's own tools with the provider: fi_info lists it, without a thread or a socket, and
 fi_pingpong runs over shared memory and TCP and checks the bytes. The provider exports one symbol.
 
-usage: tools_test.py PROVIDER FI_INFO FI_PINGPONG"""
+usage: tools_test.py PROVIDER WEFT FI_INFO FI_PINGPONG"""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import harness  # pylint: disable=wrong-import-position
 
 DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "60"))
-PROVIDER, FI_INFO, FI_PINGPONG = (os.path.abspath(path) for path in sys.argv[1:])
+PROVIDER, WEFT, FI_INFO, FI_PINGPONG = (os.path.abspath(path) for path in sys.argv[1:])
 ENV = {"FI_PROVIDER_PATH": os.path.dirname(PROVIDER), "FI_LOG_LEVEL": "warn"}
 CAPS = "FI_MSG|FI_RMA|FI_ATOMIC|FI_TAGGED|FI_DIRECTED_RECV|FI_MULTI_RECV|FI_SOURCE|FI_LOCAL_COMM|FI_REMOTE_COMM"
 
@@ -37,6 +37,12 @@ def info_test():
     for kind in ("FI_EP_MSG", "FI_EP_DGRAM"):
         code, out, err = info("-t", kind)
         assert code != 0, f"{kind} is granted:\n{out}"
+
+
+def weft_info_test():
+    code, out, err = harness.Job([WEFT, "info"]).finish(DEADLINE)
+    line = next((line for line in out.splitlines() if "libfabric provider" in line), "")
+    assert code == 0 and "FI_PROVIDER_PATH=" in line and "!" not in line, f"{code}\n{out}{err}"
 
 
 def symbols_test():
@@ -94,4 +100,4 @@ def pingpong_tcp_test():
         pingpong(env, "-m", "tagged")
 
 
-harness.main([info_test, symbols_test, quiet_test, pingpong_test, pingpong_tcp_test])
+harness.main([info_test, weft_info_test, symbols_test, quiet_test, pingpong_test, pingpong_tcp_test])

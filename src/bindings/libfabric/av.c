@@ -148,7 +148,7 @@ fi_addr_t wfi_av_of_sender(struct wfi_av *av, struct weft_sender *sender)
     size_t len = sizeof bytes;
     uint64_t kept = (uintptr_t)weft_sender_arg(sender);
     fi_addr_t addr;
-    if (kept >> 32 == __atomic_load_n(&av->version, __ATOMIC_ACQUIRE))
+    if (kept >> 32 == __atomic_load_n(&av->version, __ATOMIC_RELAXED))
         return (uint32_t)kept ? (uint32_t)kept - 1 : FI_ADDR_NOTAVAIL;
     if (weft_sender_address(sender, bytes, &len) != WEFT_OK)
         return FI_ADDR_NOTAVAIL;
@@ -158,6 +158,12 @@ fi_addr_t wfi_av_of_sender(struct wfi_av *av, struct weft_sender *sender)
     wfi_unlock(&av->lock);
     weft_sender_set_arg(sender, (void *)(uintptr_t)kept);
     return addr;
+}
+
+/* The vector has changed. Never 0, which no sender keeps. */
+static void version_raise(struct wfi_av *av)
+{
+    __atomic_store_n(&av->version, av->version + 1 ? av->version + 1 : 1, __ATOMIC_RELAXED);
 }
 
 /* ---- insertion ---- */
@@ -221,7 +227,7 @@ static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr
         if (errors)
             errors[i] = err;
     }
-    __atomic_store_n(&av->version, av->version + 1 ? av->version + 1 : 1, __ATOMIC_RELEASE);
+    version_raise(av);
     wfi_unlock(&av->lock);
     if (later)
         rc = insert_report(av, count, errors, good, context);
@@ -266,7 +272,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint6
         memset(av->addr[fi_addr[i]], 0, WFI_ADDR_SIZE);
         if (!av->removed++ || fi_addr[i] < av->lowest)
             av->lowest = fi_addr[i];
-        __atomic_store_n(&av->version, av->version + 1 ? av->version + 1 : 1, __ATOMIC_RELEASE);
+        version_raise(av);
         wfi_unlock(&av->lock);
     }
     return 0;

@@ -427,10 +427,10 @@ void wfi_peers_close(struct wfi_ep *ep);
 /* Find the peer of [addr]: one look-up, except for the first use. */
 static inline int wfi_peer(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
 {
-    /* The array is published before its length. */
+    /* "peers": the array is published before its length. */
     if (addr < atomic_load_explicit(&ep->npeers, memory_order_acquire)) {
         struct weft_peer **peers = atomic_load_explicit(&ep->peers, memory_order_relaxed);
-        if ((*out = __atomic_load_n(&peers[addr], __ATOMIC_ACQUIRE)))
+        if ((*out = __atomic_load_n(&peers[addr], __ATOMIC_ACQUIRE))) /* "peer" */
             return 0;
     }
     return wfi_peer_open(ep, addr, out);

@@ -70,7 +70,7 @@ void wfi_cq_wake(struct wfi_cq *cq)
 {
     const uint64_t one = 1;
     ssize_t done;
-    /* A thread that is about to sleep has counted itself, and looks at the ring after that. */
+    /* "cq sleepers": a thread that is about to sleep counts itself, then looks at the ring. */
     atomic_thread_fence(memory_order_seq_cst);
     if (!atomic_load_explicit(&cq->sleepers, memory_order_relaxed))
         return;

@@ -29,7 +29,7 @@ static bool reserve(struct wfi_ep *ep, fi_addr_t addr)
     if (n)
         memcpy(peers, old, n * sizeof(void *));
     atomic_store_explicit(&ep->peers, peers, memory_order_relaxed);
-    atomic_store_explicit(&ep->npeers, room, memory_order_release);
+    atomic_store_explicit(&ep->npeers, room, memory_order_release); /* "peers" */
     return true;
 }
 
@@ -68,7 +68,7 @@ int wfi_peer_open(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
         peer = peers[addr]; /* another thread has opened it */
     if (!peer && !(rc = open_new(ep, addr, &peer))) {
         peers = atomic_load(&ep->peers);
-        __atomic_store_n(&peers[addr], peer, __ATOMIC_RELEASE);
+        __atomic_store_n(&peers[addr], peer, __ATOMIC_RELEASE); /* "peer" */
     }
     wfi_unlock(&ep->opening);
     *out = peer;
@@ -91,7 +91,7 @@ void wfi_peer_close(struct wfi_ep *ep, fi_addr_t addr)
     peers = atomic_load(&ep->peers);
     if (addr < atomic_load(&ep->npeers)) {
         peer = peers[addr];
-        __atomic_store_n(&peers[addr], NULL, __ATOMIC_RELEASE);
+        __atomic_store_n(&peers[addr], NULL, __ATOMIC_RELAXED);
     }
     if (peer)
         close_one(ep, peer);
