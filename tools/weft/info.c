@@ -297,6 +297,7 @@ static int show_info(void)
 #ifdef WF_HOOKS
     printf("  ! %-22s on: this is a build for tests, slower than it should be\n", "test hooks");
 #endif
+    wf_info_fabric();
     printf("\ntransports\n");
     weft_transport_rows(on_transport, NULL);
     weft_device_rows(on_device, &began);

@@ -11,4 +11,7 @@ int wf_info_stats(int argc, char **argv);
  * code. */
 int wf_info_resources(int argc, char **argv);
 
+/* Print the line about the libfabric provider. */
+void wf_info_fabric(void);
+
 #endif

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The calls of fi_atomic(3). */
+#include <string.h>
+#include <weft/atomic.h>
+
+#include "access.h"
+#include "atomic_kind.h"
+
+#define ATOMIC_FLAGS (FI_COMPLETION | FI_MORE | FI_INJECT | WFI_LEVELS_RMA | FI_PRIORITY)
+
+/* An atomic, as its call describes it. */
+struct call {
+    enum wfi_atomic_way way;
+    const struct fi_ioc *iov, *comparev, *resultv;
+    size_t count, compare_count, result_count;
+    void **desc;
+    fi_addr_t addr;
+    const struct fi_rma_ioc *rma;
+    size_t rma_count;
+    enum fi_datatype datatype;
+    enum fi_op op;
+    void *context;
+    uint64_t flags;
+    bool report;
+};
+
+static size_t elements(const struct fi_ioc *v, size_t n)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += v[i].count;
+    return sum;
+}
+
+static size_t target_elements(const struct call *c)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < c->rma_count; i++)
+        sum += c->rma[i].count;
+    return sum;
+}
+
+/* Check [c]. Sets *total to its number of elements. */
+static int check(const struct wfi_ep *ep, const struct call *c, size_t *total)
+{
+    size_t n, most = wfi_atomic_most(c->way, c->datatype, c->op, weft_am_max(ep->wep));
+    if (c->flags & ~(uint64_t)ATOMIC_FLAGS)
+        return -FI_EBADFLAGS;
+    if (!most)
+        return -FI_EOPNOTSUPP;
+    if (!c->rma_count || c->rma_count > WFI_IOV || c->count > WFI_IOV ||
+        c->compare_count > WFI_IOV || c->result_count > WFI_IOV)
+        return -FI_EINVAL;
+    n = target_elements(c);
+    if (!n || (c->op != FI_ATOMIC_READ && elements(c->iov, c->count) != n) ||
+        (c->way == WFI_ATOMIC_COMPARE && elements(c->comparev, c->compare_count) != n) ||
+        (c->way != WFI_ATOMIC_WRITE && elements(c->resultv, c->result_count) != n))
+        return -FI_EINVAL;
+    if (n > most || (c->flags & FI_INJECT && n * wfi_atomic_size(c->datatype) > ep->inject))
+        return -FI_EMSGSIZE;
+    *total = n;
+    return 0;
+}
+
+static uint64_t flags_of(const struct call *c)
+{
+    return FI_ATOMIC | (c->way == WFI_ATOMIC_WRITE ? FI_WRITE : FI_READ);
+}
+
+static struct wfi_op *take(struct wfi_ep *ep, const struct call *c)
+{
+    return wfi_access_take(ep, c->context, flags_of(c),
+                           c->way == WFI_ATOMIC_WRITE ? ep->write_cntr : ep->read_cntr, c->report,
+                           c->desc, 1);
+}
+
+/* One buffer of each kind, one remote piece. */
+static ssize_t start_one(struct wfi_ep *ep, const struct call *c, size_t total)
+{
+    const void *operands = c->op == FI_ATOMIC_READ ? NULL : c->iov->addr;
+    struct wfi_remote *remote;
+    struct wfi_op *o;
+    int rc = wfi_remote_use(ep, c->addr, c->rma->key, &remote);
+    if (rc)
+        return rc;
+    o = take(ep, c);
+    if (!o) {
+        wfi_remote_unuse(ep, remote);
+        return -FI_ENOMEM;
+    }
+    o->remote = remote;
+    if (c->flags & FI_INJECT && operands &&
+        !(operands = wfi_access_copy(o, operands, total * wfi_atomic_size(c->datatype))))
+        return wfi_access_started(o, WEFT_ENOMEM);
+    return wfi_access_started(
+        o, weft_atomic_array(remote->r, c->rma->addr, (unsigned)c->op, (unsigned)c->datatype, total,
+                             operands, c->way == WFI_ATOMIC_COMPARE ? c->comparev->addr : NULL,
+                             c->way == WFI_ATOMIC_WRITE ? NULL : c->resultv->addr, &o->op));
+}
+
+/* Returns the elements of [v] one behind the other, in memory of malloc's. */
+static char *gather(const struct fi_ioc *v, size_t n, size_t total, size_t size)
+{
+    char *all = malloc(total * size), *to = all;
+    for (size_t i = 0; all && i < n; i++) {
+        memcpy(to, v[i].addr, v[i].count * size);
+        to += v[i].count * size;
+    }
+    return all;
+}
+
+static bool set_arrays(struct wfi_access *a, const struct call *c, size_t total)
+{
+    if (c->op != FI_ATOMIC_READ && !(a->operands = gather(c->iov, c->count, total, a->element)))
+        return false;
+    if (c->way == WFI_ATOMIC_COMPARE &&
+        !(a->compares = gather(c->comparev, c->compare_count, total, a->element)))
+        return false;
+    if (c->way == WFI_ATOMIC_WRITE)
+        return true;
+    a->results = malloc(total * a->element);
+    a->result_count = c->result_count;
+    memcpy(a->result, c->resultv, c->result_count * sizeof *a->result);
+    return a->results != NULL;
+}
+
+static ssize_t start_many(struct wfi_ep *ep, const struct call *c, size_t total)
+{
+    struct wfi_op *o = take(ep, c);
+    struct wfi_access *a;
+    if (!o)
+        return -FI_ENOMEM;
+    a = wfi_access_new(o, WFI_ATOMIC, c->addr);
+    if (!a)
+        return wfi_access_started(o, WEFT_ENOMEM);
+    a->operation = (unsigned)c->op;
+    a->datatype = (unsigned)c->datatype;
+    a->element = wfi_atomic_size(c->datatype);
+    if (!set_arrays(a, c, total)) {
+        free(a->operands);
+        free(a->compares);
+        free(a);
+        return wfi_access_started(o, WEFT_ENOMEM);
+    }
+    a->rma_count = c->rma_count;
+    for (size_t i = 0; i < c->rma_count; i++)
+        a->rma[i] =
+            (struct fi_rma_iov){c->rma[i].addr, c->rma[i].count * a->element, c->rma[i].key};
+    return wfi_access_begin(a);
+}
+
+static ssize_t start(struct wfi_ep *ep, const struct call *c)
+{
+    struct weft_peer *peer;
+    size_t total = 0;
+    int rc = check(ep, c, &total);
+    if (!rc)
+        rc = wfi_peer(ep, c->addr, &peer);
+    if (rc)
+        return rc;
+    return c->rma_count == 1 && c->count <= 1 && c->compare_count <= 1 && c->result_count <= 1
+               ? start_one(ep, c, total)
+               : start_many(ep, c, total);
+}
+
+/* ---- calls ---- */
+
+static struct call call_of(struct wfi_ep *ep, enum wfi_atomic_way way, fi_addr_t addr,
+                           enum fi_datatype datatype, enum fi_op op, void *context)
+{
+    return (struct call){.way = way,
+                         .addr = addr,
+                         .datatype = datatype,
+                         .op = op,
+                         .context = context,
+                         .flags = ep->tx_flags,
+                         .report = wfi_reports(ep->tx_selective, ep->tx_flags)};
+}
+
+static ssize_t call_writev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
+                           fi_addr_t addr, uint64_t offset, uint64_t key, enum fi_datatype datatype,
+                           enum fi_op op, void *context)
+{
+    struct wfi_ep *ep = wfi_ep_of(fid);
+    const struct fi_rma_ioc rma = {offset, elements(iov, count), key};
+    struct call c = call_of(ep, WFI_ATOMIC_WRITE, addr, datatype, op, context);
+    c.iov = iov;
+    c.count = count;
+    c.desc = desc;
+    c.rma = &rma;
+    c.rma_count = 1;
+    return start(ep, &c);
+}
+
+static ssize_t call_write(struct fid_ep *fid, const void *buf, size_t count, void *desc,
+                          fi_addr_t addr, uint64_t offset, uint64_t key, enum fi_datatype datatype,
+                          enum fi_op op, void *context)
+{
+    const struct fi_ioc one = {(void *)(uintptr_t)buf, count};
+    return call_writev(fid, &one, &desc, 1, addr, offset, key, datatype, op, context);
+}
+
+static ssize_t call_writemsg(struct fid_ep *fid, const struct fi_msg_atomic *msg, uint64_t flags)
+{
+    struct wfi_ep *ep = wfi_ep_of(fid);
+    struct call c = call_of(ep, WFI_ATOMIC_WRITE, msg->addr, msg->datatype, msg->op, msg->context);
+    c.iov = msg->msg_iov;
+    c.count = msg->iov_count;
+    c.desc = msg->desc;
+    c.rma = msg->rma_iov;
+    c.rma_count = msg->rma_iov_count;
+    c.flags = flags;
+    c.report = wfi_reports(ep->tx_selective, flags);
+    return start(ep, &c);
+}
+
+static ssize_t call_inject(struct fid_ep *fid, const void *buf, size_t count, fi_addr_t addr,
+                           uint64_t offset, uint64_t key, enum fi_datatype datatype, enum fi_op op)
+{
+    const struct fi_ioc one = {(void *)(uintptr_t)buf, count};
+    const struct fi_rma_ioc rma = {offset, count, key};
+    struct wfi_ep *ep = wfi_ep_of(fid);
+    struct call c = call_of(ep, WFI_ATOMIC_WRITE, addr, datatype, op, NULL);
+    c.iov = &one;
+    c.count = 1;
+    c.rma = &rma;
+    c.rma_count = 1;
+    c.flags = FI_INJECT;
+    c.report = false;
+    return start(ep, &c);
+}
+
+static ssize_t call_readwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc,
+                               size_t count, struct fi_ioc *resultv, void **result_desc,
+                               size_t result_count, fi_addr_t addr, uint64_t offset, uint64_t key,
+                               enum fi_datatype datatype, enum fi_op op, void *context)
+{
+    struct wfi_ep *ep = wfi_ep_of(fid);
+    const struct fi_rma_ioc rma = {offset, elements(resultv, result_count), key};
+    struct call c = call_of(ep, WFI_ATOMIC_FETCH, addr, datatype, op, context);
+    c.iov = iov;
+    c.count = count;
+    c.desc = desc ? desc : result_desc;
+    c.resultv = resultv;
+    c.result_count = result_count;
+    c.rma = &rma;
+    c.rma_count = 1;
+    return start(ep, &c);
+}
+
+static ssize_t call_readwrite(struct fid_ep *fid, const void *buf, size_t count, void *desc,
+                              void *result, void *result_desc, fi_addr_t addr, uint64_t offset,
+                              uint64_t key, enum fi_datatype datatype, enum fi_op op, void *context)
+{
+    const struct fi_ioc one = {(void *)(uintptr_t)buf, count};
+    struct fi_ioc into = {result, count};
+    void *local = desc ? desc : result_desc;
+    return call_readwritev(fid, &one, &local, 1, &into, NULL, 1, addr, offset, key, datatype, op,
+                           context);
+}
+
+static ssize_t call_readwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *msg,
+                                 struct fi_ioc *resultv, void **result_desc, size_t result_count,
+                                 uint64_t flags)
+{
+    struct wfi_ep *ep = wfi_ep_of(fid);
+    struct call c = call_of(ep, WFI_ATOMIC_FETCH, msg->addr, msg->datatype, msg->op, msg->context);
+    c.iov = msg->msg_iov;
+    c.count = msg->iov_count;
+    c.desc = msg->desc ? msg->desc : result_desc;
+    c.resultv = resultv;
+    c.result_count = result_count;
+    c.rma = msg->rma_iov;
+    c.rma_count = msg->rma_iov_count;
+    c.flags = flags;
+    c.report = wfi_reports(ep->tx_selective, flags);
+    return start(ep, &c);
+}
+
+static ssize_t call_compwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *msg,
+                                 const struct fi_ioc *comparev, void **compare_desc,
+                                 size_t compare_count, struct fi_ioc *resultv, void **result_desc,
+                                 size_t result_count, uint64_t flags)
+{
+    struct wfi_ep *ep = wfi_ep_of(fid);
+    struct call c =
+        call_of(ep, WFI_ATOMIC_COMPARE, msg->addr, msg->datatype, msg->op, msg->context);
+    (void)compare_desc, (void)result_desc; /* Weft takes one region for all buffers */
+    c.iov = msg->msg_iov;
+    c.count = msg->iov_count;
+    c.desc = msg->desc;
+    c.comparev = comparev;
+    c.compare_count = compare_count;
+    c.resultv = resultv;
+    c.result_count = result_count;
+    c.rma = msg->rma_iov;
+    c.rma_count = msg->rma_iov_count;
+    c.flags = flags;
+    c.report = wfi_reports(ep->tx_selective, flags);
+    return start(ep, &c);
+}
+
+static ssize_t call_compwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc,
+                               size_t count, const struct fi_ioc *comparev, void **compare_desc,
+                               size_t compare_count, struct fi_ioc *resultv, void **result_desc,
+                               size_t result_count, fi_addr_t addr, uint64_t offset, uint64_t key,
+                               enum fi_datatype datatype, enum fi_op op, void *context)
+{
+    const struct fi_rma_ioc rma = {offset, elements(iov, count), key};
+    const struct fi_msg_atomic m = {iov, desc, count, addr, &rma, 1, datatype, op, context, 0};
+    struct wfi_ep *ep = wfi_ep_of(fid);
+    uint64_t flags = ep->tx_flags | (ep->tx_selective ? 0 : FI_COMPLETION);
+    return call_compwritemsg(fid, &m, comparev, compare_desc, compare_count, resultv, result_desc,
+                             result_count, flags);
+}
+
+static ssize_t call_compwrite(struct fid_ep *fid, const void *buf, size_t count, void *desc,
+                              const void *compare, void *compare_desc, void *result,
+                              void *result_desc, fi_addr_t addr, uint64_t offset, uint64_t key,
+                              enum fi_datatype datatype, enum fi_op op, void *context)
+{
+    const struct fi_ioc one = {(void *)(uintptr_t)buf, count};
+    const struct fi_ioc with = {(void *)(uintptr_t)compare, count};
+    struct fi_ioc into = {result, count};
+    return call_compwritev(fid, &one, &desc, 1, &with, &compare_desc, 1, &into, &result_desc, 1,
+                           addr, offset, key, datatype, op, context);
+}
+
+/* ---- what is there ---- */
+
+static int valid(struct fid_ep *fid, enum wfi_atomic_way way, enum fi_datatype datatype,
+                 enum fi_op op, size_t *count)
+{
+    size_t most = wfi_atomic_most(way, datatype, op, weft_am_max(wfi_ep_of(fid)->wep));
+    if (!most)
+        return -FI_EOPNOTSUPP;
+    if (count)
+        *count = most;
+    return 0;
+}
+
+static int call_writevalid(struct fid_ep *fid, enum fi_datatype datatype, enum fi_op op,
+                           size_t *count)
+{
+    return valid(fid, WFI_ATOMIC_WRITE, datatype, op, count);
+}
+
+static int call_readwritevalid(struct fid_ep *fid, enum fi_datatype datatype, enum fi_op op,
+                               size_t *count)
+{
+    return valid(fid, WFI_ATOMIC_FETCH, datatype, op, count);
+}
+
+static int call_compwritevalid(struct fid_ep *fid, enum fi_datatype datatype, enum fi_op op,
+                               size_t *count)
+{
+    return valid(fid, WFI_ATOMIC_COMPARE, datatype, op, count);
+}
+
+struct fi_ops_atomic wfi_atomic_ops = {
+    .size = sizeof(struct fi_ops_atomic),
+    .write = call_write,
+    .writev = call_writev,
+    .writemsg = call_writemsg,
+    .inject = call_inject,
+    .readwrite = call_readwrite,
+    .readwritev = call_readwritev,
+    .readwritemsg = call_readwritemsg,
+    .compwrite = call_compwrite,
+    .compwritev = call_compwritev,
+    .compwritemsg = call_compwritemsg,
+    .writevalid = call_writevalid,
+    .readwritevalid = call_readwritevalid,
+    .compwritevalid = call_compwritevalid,
+};

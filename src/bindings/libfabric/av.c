@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Address vectors. An entry is the address's 64 bytes and a place in a chain of its hash slot; a
+ * fi_addr_t is its index, for maps and tables. Endpoints open peers when they first use an entry
+ * (peers.c).
+ *
+ * Identity. The address that a message gives of its sender lacks what other hosts need to connect,
+ * if it came through shared memory. So addresses are compared by what identifies an endpoint: its
+ * number and generation, and the token of its context (docs/protocol.md, "Addresses"). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "binding.h"
+
+#define ADDRESS_VERSION 5
+#define AV_MOST (UINT32_MAX - 2) /* entries; indices + 1 are 32 bits */
+
+struct identity {
+    uint64_t ep, token[2];
+};
+
+static struct identity identity_of(const uint8_t a[WFI_ADDR_SIZE])
+{
+    struct identity id;
+    memcpy(&id.ep, a, 8);
+    id.ep &= ~UINT64_C(0xff00); /* the form of the contact */
+    memcpy(id.token, a + 16, 16);
+    return id;
+}
+
+static bool identity_equals(const struct identity *a, const struct identity *b)
+{
+    return a->ep == b->ep && a->token[0] == b->token[0] && a->token[1] == b->token[1];
+}
+
+static size_t identity_hash(const struct identity *id)
+{
+    uint64_t h = (id->token[0] ^ id->ep) * 0xd6e8feb86659fd93u;
+    return (h ^ h >> 32) * 0xd6e8feb86659fd93u >> 16;
+}
+
+static bool is_removed(const uint8_t a[WFI_ADDR_SIZE])
+{
+    return !a[0];
+}
+
+static bool is_valid(const uint8_t a[WFI_ADDR_SIZE])
+{
+    static const uint8_t zero[16];
+    return a[0] == ADDRESS_VERSION && memcmp(a + 16, zero, 16) && memcmp(a + 36, zero, 3);
+}
+
+static struct wfi_av *av_of(struct fid_av *fid)
+{
+    return container_of(fid, struct wfi_av, fid);
+}
+
+/* ---- table ---- */
+
+static void chain(struct wfi_av *av, uint32_t i)
+{
+    struct identity id = identity_of(av->addr[i]);
+    uint32_t *slot = &av->slots[identity_hash(&id) & (av->nslots - 1)];
+    av->older[i] = *slot;
+    *slot = i + 1;
+}
+
+static void unchain(struct wfi_av *av, uint32_t i)
+{
+    struct identity id = identity_of(av->addr[i]);
+    uint32_t *at = &av->slots[identity_hash(&id) & (av->nslots - 1)];
+    while (*at && *at != i + 1)
+        at = &av->older[*at - 1];
+    if (*at)
+        *at = av->older[i];
+}
+
+/* Make room for [n] more entries. */
+static bool reserve(struct wfi_av *av, size_t n)
+{
+    size_t need = av->count + n, room = av->room ? av->room : 64, nslots = av->nslots;
+    void *addr, *older;
+    uint32_t *slots;
+    if (need > AV_MOST)
+        return false;
+    while (room < need)
+        room *= 2;
+    if (room != av->room) {
+        if (!(addr = realloc(av->addr, room * sizeof *av->addr)))
+            return false;
+        av->addr = addr;
+        if (!(older = realloc(av->older, room * sizeof *av->older)))
+            return false;
+        av->older = older;
+        av->room = room;
+    }
+    if (nslots >= room)
+        return true;
+    if (!(slots = calloc(room, sizeof *slots)))
+        return false;
+    free(av->slots);
+    av->slots = slots;
+    av->nslots = room;
+    for (uint32_t i = 0; i < av->count; i++)
+        if (!is_removed(av->addr[i]))
+            chain(av, i);
+    return true;
+}
+
+/* Returns the lowest unused index. */
+static uint32_t index_take(struct wfi_av *av)
+{
+    if (!av->removed)
+        return (uint32_t)av->count++;
+    while (!is_removed(av->addr[av->lowest]))
+        av->lowest++;
+    av->removed--;
+    return (uint32_t)av->lowest++;
+}
+
+static fi_addr_t newest(struct wfi_av *av, const uint8_t a[WFI_ADDR_SIZE])
+{
+    struct identity id = identity_of(a);
+    uint32_t i = av->nslots ? av->slots[identity_hash(&id) & (av->nslots - 1)] : 0;
+    for (; i; i = av->older[i - 1]) {
+        struct identity other = identity_of(av->addr[i - 1]);
+        if (identity_equals(&id, &other))
+            return i - 1;
+    }
+    return FI_ADDR_NOTAVAIL;
+}
+
+bool wfi_av_get(struct wfi_av *av, fi_addr_t addr, uint8_t out[WFI_ADDR_SIZE])
+{
+    bool found;
+    wfi_lock(&av->lock);
+    found = addr < av->count && !is_removed(av->addr[addr]);
+    if (found)
+        memcpy(out, av->addr[addr], WFI_ADDR_SIZE);
+    wfi_unlock(&av->lock);
+    return found;
+}
+
+/* The result is kept with the sender: the version of the vector, and the entry + 1. */
+fi_addr_t wfi_av_of_sender(struct wfi_av *av, struct weft_sender *sender)
+{
+    uint8_t bytes[WFI_ADDR_SIZE];
+    size_t len = sizeof bytes;
+    uint64_t kept = (uintptr_t)weft_sender_arg(sender);
+    fi_addr_t addr;
+    if (kept >> 32 == __atomic_load_n(&av->version, __ATOMIC_RELAXED))
+        return (uint32_t)kept ? (uint32_t)kept - 1 : FI_ADDR_NOTAVAIL;
+    if (weft_sender_address(sender, bytes, &len) != WEFT_OK)
+        return FI_ADDR_NOTAVAIL;
+    wfi_lock(&av->lock);
+    addr = newest(av, bytes);
+    kept = (uint64_t)av->version << 32 | (uint32_t)(addr + 1);
+    wfi_unlock(&av->lock);
+    weft_sender_set_arg(sender, (void *)(uintptr_t)kept);
+    return addr;
+}
+
+/* The vector has changed. Never 0, which no sender keeps. */
+static void version_raise(struct wfi_av *av)
+{
+    __atomic_store_n(&av->version, av->version + 1 ? av->version + 1 : 1, __ATOMIC_RELAXED);
+}
+
+/* ---- insertion ---- */
+
+/* Insert one address. Returns 0 or a positive errno. */
+static int insert_one(struct wfi_av *av, const uint8_t a[WFI_ADDR_SIZE], fi_addr_t *out)
+{
+    uint32_t i;
+    *out = FI_ADDR_NOTAVAIL;
+    if (!is_valid(a)) {
+        WFI_WARN(AV, "fi_av_insert: the bytes are no address of this version of Weft: insert what "
+                     "fi_getname returned at the peer\n");
+        return FI_EINVAL;
+    }
+    i = index_take(av);
+    memcpy(av->addr[i], a, WFI_ADDR_SIZE);
+    chain(av, i);
+    *out = i;
+    return 0;
+}
+
+/* Report an insertion to the event queue. */
+static int insert_report(struct wfi_av *av, size_t count, const int *errors, size_t good,
+                         void *context)
+{
+    int rc = 0;
+    for (size_t i = 0; i < count && !rc; i++)
+        if (errors[i])
+            rc = wfi_eq_error(av->eq, &av->fid.fid, context, i, errors[i]);
+    return rc ? rc : wfi_eq_event(av->eq, FI_AV_COMPLETE, &av->fid.fid, context, good);
+}
+
+static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr_t *fi_addr,
+                     uint64_t flags, void *context)
+{
+    struct wfi_av *av = av_of(fid);
+    bool later = av->flags & FI_EVENT;
+    int *errors = flags & FI_SYNC_ERR ? context : NULL, *own = NULL, rc = 0;
+    size_t good = 0;
+    if (flags & ~(uint64_t)(FI_MORE | FI_SYNC_ERR) || (later && flags & FI_SYNC_ERR) ||
+        (flags & FI_SYNC_ERR && !context))
+        return -FI_EBADFLAGS;
+    if (later && !av->eq)
+        return -FI_ENOEQ;
+    if (count && !addr)
+        return -FI_EINVAL;
+    if (later && !(errors = own = calloc(count + 1, sizeof *own)))
+        return -FI_ENOMEM;
+    wfi_lock(&av->lock);
+    if (!reserve(av, count)) {
+        wfi_unlock(&av->lock);
+        free(own);
+        return -FI_ENOMEM;
+    }
+    for (size_t i = 0; i < count; i++) {
+        fi_addr_t at;
+        int err = insert_one(av, (const uint8_t *)addr + i * WFI_ADDR_SIZE, &at);
+        good += !err;
+        if (fi_addr)
+            fi_addr[i] = at;
+        if (errors)
+            errors[i] = err;
+    }
+    version_raise(av);
+    wfi_unlock(&av->lock);
+    if (later)
+        rc = insert_report(av, count, errors, good, context);
+    free(own);
+    return later ? rc : (int)good;
+}
+
+static int av_insertsvc(struct fid_av *fid, const char *node, const char *service,
+                        fi_addr_t *fi_addr, uint64_t flags, void *context)
+{
+    (void)fid, (void)flags, (void)context;
+    WFI_WARN(AV,
+             "fi_av_insertsvc of \"%s\", \"%s\": peers have no names: insert the address that "
+             "fi_getname returned at the peer\n",
+             node ? node : "", service ? service : "");
+    if (fi_addr)
+        *fi_addr = FI_ADDR_NOTAVAIL;
+    return -FI_ENOSYS;
+}
+
+static int av_insertsym(struct fid_av *fid, const char *node, size_t nodecnt, const char *service,
+                        size_t svccnt, fi_addr_t *fi_addr, uint64_t flags, void *context)
+{
+    for (size_t i = 1; fi_addr && i < nodecnt * svccnt; i++)
+        fi_addr[i] = FI_ADDR_NOTAVAIL;
+    return av_insertsvc(fid, node, service, fi_addr, flags, context);
+}
+
+static int av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint64_t flags)
+{
+    struct wfi_av *av = av_of(fid);
+    uint8_t bytes[WFI_ADDR_SIZE];
+    if (flags)
+        return -FI_EBADFLAGS;
+    for (size_t i = 0; i < count; i++) {
+        if (!wfi_av_get(av, fi_addr[i], bytes))
+            return -FI_EINVAL;
+        for (struct wfi_ep *ep = av->eps; ep; ep = ep->next_in_av)
+            wfi_peer_close(ep, fi_addr[i]);
+        wfi_lock(&av->lock);
+        unchain(av, (uint32_t)fi_addr[i]);
+        memset(av->addr[fi_addr[i]], 0, WFI_ADDR_SIZE);
+        if (!av->removed++ || fi_addr[i] < av->lowest)
+            av->lowest = fi_addr[i];
+        version_raise(av);
+        wfi_unlock(&av->lock);
+    }
+    return 0;
+}
+
+static int av_lookup(struct fid_av *fid, fi_addr_t fi_addr, void *addr, size_t *addrlen)
+{
+    uint8_t bytes[WFI_ADDR_SIZE];
+    if (!wfi_av_get(av_of(fid), fi_addr, bytes))
+        return -FI_EINVAL;
+    memcpy(addr, bytes, *addrlen < WFI_ADDR_SIZE ? *addrlen : WFI_ADDR_SIZE);
+    *addrlen = WFI_ADDR_SIZE;
+    return 0;
+}
+
+static const char *av_straddr(struct fid_av *fid, const void *addr, char *buf, size_t *len)
+{
+    static const char start[] = "weft://";
+    char text[sizeof start + 2 * WFI_ADDR_SIZE];
+    const uint8_t *a = addr;
+    (void)fid;
+    memcpy(text, start, sizeof start);
+    for (size_t i = 0; i < WFI_ADDR_SIZE; i++)
+        (void)snprintf(text + sizeof start - 1 + 2 * i, 3, "%02x", a[i]);
+    if (buf && *len)
+        (void)snprintf(buf, *len, "%s", text);
+    *len = sizeof text;
+    return buf;
+}
+
+static int av_close(struct fid *fid)
+{
+    struct wfi_av *av = container_of(fid, struct wfi_av, fid.fid);
+    if (atomic_load(&av->users)) {
+        WFI_WARN(AV, "fi_close: %u endpoints use the address vector: close them first\n",
+                 atomic_load(&av->users));
+        return -FI_EBUSY;
+    }
+    if (av->eq)
+        wfi_eq_unref(av->eq);
+    atomic_fetch_sub(&av->domain->users, 1);
+    wfi_lock_fini(&av->lock);
+    free(av->addr);
+    free(av->older);
+    free(av->slots);
+    free(av);
+    return 0;
+}
+
+static int av_bind(struct fid *fid, struct fid *bound, uint64_t flags)
+{
+    struct wfi_av *av = container_of(fid, struct wfi_av, fid.fid);
+    if (flags)
+        return -FI_EBADFLAGS;
+    if (bound->fclass != FI_CLASS_EQ || av->eq)
+        return -FI_EINVAL;
+    av->eq = wfi_eq_of(bound);
+    wfi_eq_ref(av->eq);
+    return 0;
+}
+
+static struct fi_ops av_fid_ops = {
+    .size = sizeof(struct fi_ops),
+    .close = av_close,
+    .bind = av_bind,
+    .control = wfi_no_control,
+    .ops_open = wfi_no_ops_open,
+};
+
+static struct fi_ops_av av_ops = {
+    .size = sizeof(struct fi_ops_av),
+    .insert = av_insert,
+    .insertsvc = av_insertsvc,
+    .insertsym = av_insertsym,
+    .remove = av_remove,
+    .lookup = av_lookup,
+    .straddr = av_straddr,
+};
+
+int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **out,
+                void *context)
+{
+    struct wfi_domain *d = wfi_domain_of(domain);
+    struct wfi_av *av;
+    if (!attr || attr->rx_ctx_bits)
+        return -FI_EINVAL;
+    if (attr->name || attr->flags & ~(uint64_t)(FI_EVENT | FI_SYMMETRIC)) {
+        WFI_WARN(AV, "fi_av_open: vectors that processes share, and flags other than FI_EVENT, "
+                     "are not supported\n");
+        return -FI_ENOSYS;
+    }
+    av = calloc(1, sizeof *av);
+    if (!av)
+        return -FI_ENOMEM;
+    wfi_lock_init(&av->lock, d->locked);
+    av->domain = d;
+    av->flags = attr->flags;
+    av->version = 1;
+    if (attr->type == FI_AV_UNSPEC)
+        attr->type = FI_AV_TABLE;
+    av->fid.fid.fclass = FI_CLASS_AV;
+    av->fid.fid.context = context;
+    av->fid.fid.ops = &av_fid_ops;
+    av->fid.ops = &av_ops;
+    atomic_fetch_add(&d->users, 1);
+    *out = &av->fid;
+    return 0;
+}

@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Internals of the libfabric provider "weft".
+ *
+ *   prov.c      fi_prov_ini, FI_WEFT_ variables, fabrics
+ *   info.c      fi_getinfo: what is granted of the hints;  info_attr.c  its attributes
+ *   domain.c    domains: a context of Weft each;  secret.c  the key for other nodes
+ *   av.c        address vectors
+ *   eq.c        event queues
+ *   cq.c        completion queues;  cq_wait.c  waiting for them
+ *   cntr.c      counters
+ *   ep.c        endpoints;  ep_bind.c  what is bound to them;  peers.c  fi_addr_t to peers
+ *   op.c        operations in flight, and how they complete
+ *   send.c transmit.c recv.c many.c peek.c msg.c tagged.c  messages
+ *   rma.c access.c remote.c atomic.c atomic_kind.c data.c  accesses to regions
+ *   mr.c        regions
+ *   status.c    Weft's statuses as fabric errnos;  none.c  calls that refuse;  fd.c descriptors
+ *
+ * The provider uses Weft's public headers alone (scripts/check, check_layers), and of libfabric the
+ * headers and the functions that libfabric exports for providers.
+ *
+ * Threads. FI_THREAD_DOMAIN and FI_THREAD_COMPLETION with manual progress: the program admits one
+ * thread at a time to all that belongs to an endpoint, so nothing is locked (wfi_domain.locked is
+ * false). Otherwise endpoints are WEFT_EP_LOCKED ones, and the provider's own locks guard what is
+ * not Weft's: those of a completion queue, an endpoint's free operations, an address vector.
+ *
+ * Locks, in the order in which they are taken: wfi_ep.opening; the mutex of Weft's endpoint, under
+ * which the done of operations runs; then one of wfi_cq.lock, wfi_ep.free_lock, wfi_av.lock,
+ * wfi_eq.lock, under which nothing else is locked and Weft is not called. */
+#ifndef WFI_BINDING_H
+#define WFI_BINDING_H
+
+#include <pthread.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+#include <rdma/providers/fi_log.h>
+#include <rdma/providers/fi_prov.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/types.h>
+#include <weft/event.h>
+#include <weft/mr.h>
+#include <weft/msg.h>
+#include <weft/weft.h>
+
+#define WFI_NAME "weft" /* of the provider, its one fabric and its one domain */
+
+/* The format of address bytes: 64 bytes as weft_ep_address returns them. */
+#define WFI_ADDR_FORMAT (FI_PROV_SPECIFIC | 0x5746u)
+#define WFI_ADDR_SIZE WEFT_ADDR_MAX
+
+/* Limits in answers of fi_getinfo. */
+#define WFI_NO_LIMIT ((size_t)1 << 62) /* there is none */
+#define WFI_TX_SIZE 1024               /* operations in flight, if the hints name no number */
+#define WFI_TX_MOST 1000000            /* below Weft's limit, 1,048,575 */
+#define WFI_RX_MOST 8000000            /* below Weft's limit, 2^24 */
+#define WFI_OBJECTS 65000              /* endpoints, regions: below Weft's limits */
+#define WFI_IOV WEFT_IOV_MAX
+
+/* Spaces of messages. Tagged ones are in Weft's space 0, which has the shortest calls. */
+enum { WFI_SPACE_TAGGED = 0, WFI_SPACE_MSG = 1 };
+
+/* Handlers of Weft's active messages. */
+enum { WFI_AM_DATA = 1 }; /* data of fi_writedata: rma.c */
+
+extern struct fi_provider wfi_provider;
+
+#define WFI_WARN(subsystem, ...) FI_WARN(&wfi_provider, FI_LOG_##subsystem, __VA_ARGS__)
+#define WFI_INFO(subsystem, ...) FI_INFO(&wfi_provider, FI_LOG_##subsystem, __VA_ARGS__)
+
+/* ---- locks ---- */
+
+/* A mutex that does nothing where the program serialises its calls. */
+struct wfi_lock {
+    pthread_mutex_t mutex;
+    bool on;
+};
+
+static inline void wfi_lock_init(struct wfi_lock *l, bool on)
+{
+    pthread_mutex_init(&l->mutex, NULL);
+    l->on = on;
+}
+
+static inline void wfi_lock_fini(struct wfi_lock *l)
+{
+    pthread_mutex_destroy(&l->mutex);
+}
+
+static inline void wfi_lock(struct wfi_lock *l)
+{
+    if (l->on)
+        pthread_mutex_lock(&l->mutex);
+}
+
+static inline void wfi_unlock(struct wfi_lock *l)
+{
+    if (l->on)
+        pthread_mutex_unlock(&l->mutex);
+}
+
+/* ---- fabric and domain ---- */
+
+struct wfi_fabric {
+    struct fid_fabric fid;
+    atomic_uint users; /* open domains and event queues */
+};
+
+struct wfi_eq;
+
+struct wfi_domain {
+    struct fid_domain fid;
+    struct wfi_fabric *fabric;
+    struct weft_ctx *ctx;
+    struct wfi_eq *eq;  /* gets FI_MR_COMPLETE; NULL: registration reports nothing */
+    uint64_t mr_flags;  /* FI_REG_MR if eq is bound with it */
+    uint32_t mr_mode;   /* FI_MR_ bits in force */
+    bool locked;        /* several threads may be inside at a time */
+    bool automatic;     /* a thread of Weft polls the endpoints */
+    bool reaches_nodes; /* there is a key for peers on other nodes */
+    size_t inject;      /* longest message that is copied, in bytes */
+    atomic_uint users;  /* open endpoints, queues, vectors, counters, regions */
+};
+
+/* Returns the domain of [fid]. */
+static inline struct wfi_domain *wfi_domain_of(struct fid_domain *fid)
+{
+    return container_of(fid, struct wfi_domain, fid);
+}
+
+int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **out,
+                    void *context);
+
+/* Give [ctx] the key by which peers on other nodes are authenticated, if the program or its
+ * launcher has given one. Sets *some. Returns 0 or a negative errno (logged). */
+int wfi_secret_set(struct weft_ctx *ctx, const struct fi_domain_attr *attr, bool *some);
+/* Is there a key that a domain without an authorization key would use? */
+bool wfi_secret_is_given(const struct fi_domain_attr *attr);
+
+/* ---- info ---- */
+
+int wfi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
+                const struct fi_info *hints, struct fi_info **out);
+
+/* All capabilities that are granted, and those that only an explicit request sets. */
+#define WFI_CAPS_PRIMARY (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV)
+#define WFI_CAPS_WAYS (FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
+#define WFI_CAPS_FREE (FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM)
+#define WFI_CAPS_ASKED (FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM)
+#define WFI_CAPS (WFI_CAPS_PRIMARY | WFI_CAPS_WAYS | WFI_CAPS_FREE | WFI_CAPS_ASKED)
+#define WFI_TX_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE)
+#define WFI_RX_CAPS                                                                                \
+    (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE |        \
+     FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM)
+
+/* Levels of completion. */
+#define WFI_LEVELS                                                                                 \
+    (FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE |       \
+     FI_MATCH_COMPLETE)
+/* The levels that messages have, and those that accesses to regions have. A put completes when its
+ * bytes are in place, and durable if the region was registered with FI_RMA_PMEM. */
+#define WFI_LEVELS_MSG (FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE)
+#define WFI_LEVELS_RMA (WFI_LEVELS & ~FI_MATCH_COMPLETE)
+
+/* Set the attributes of the answer [info] from [hints]. Each returns false (logged) if a hint
+ * cannot be met. */
+bool wfi_info_tx(const struct fi_info *hints, struct fi_info *info);
+bool wfi_info_rx(const struct fi_info *hints, struct fi_info *info);
+bool wfi_info_ep(const struct fi_info *hints, struct fi_info *info);
+bool wfi_info_domain(uint32_t version, const struct fi_info *hints, struct fi_info *info);
+
+/* Returns the bits of FI_WEFT_MR_MODE. */
+uint32_t wfi_prov_mr_mode(void);
+/* Returns the longest payload of an active message that a context of default settings sends. */
+size_t wfi_prov_am_max(void);
+/* Returns the longest message that a context of default settings copies, in bytes. */
+size_t wfi_prov_inject(void);
+
+/* ---- address vector ---- */
+
+struct wfi_ep;
+
+struct wfi_av {
+    struct fid_av fid;
+    struct wfi_domain *domain;
+    struct wfi_eq *eq; /* gets FI_AV_COMPLETE; NULL: insertion is synchronous */
+    uint64_t flags;    /* of fi_av_attr */
+    struct wfi_lock lock;
+    uint8_t (*addr)[WFI_ADDR_SIZE]; /* [room]; [count] used; a removed one is all 0 */
+    uint32_t *older;                /* [room] entry of the same address or hash slot, + 1 */
+    uint32_t *slots;                /* [nslots], a power of 2: newest entry of that hash, + 1 */
+    size_t count, room, nslots;
+    size_t removed, lowest; /* number of removed entries; none of them is below [lowest] */
+    uint32_t version;       /* grows with each change */
+    struct wfi_ep *eps;     /* bound endpoints, linked by next_in_av */
+    atomic_uint users;
+};
+
+int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **out,
+                void *context);
+/* Copy the address of entry [addr]. Returns false if there is no such entry. */
+bool wfi_av_get(struct wfi_av *av, fi_addr_t addr, uint8_t out[WFI_ADDR_SIZE]);
+/* Returns the entry that was inserted last for [sender]'s address, or FI_ADDR_NOTAVAIL. May be
+ * called in a done. */
+fi_addr_t wfi_av_of_sender(struct wfi_av *av, struct weft_sender *sender);
+
+/* ---- event queue ---- */
+
+int wfi_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **out,
+                void *context);
+struct wfi_eq *wfi_eq_of(struct fid *fid);
+void wfi_eq_ref(struct wfi_eq *eq);
+void wfi_eq_unref(struct wfi_eq *eq);
+/* Append a struct fi_eq_entry, or an error. Return 0 or -FI_ENOMEM (logged). */
+int wfi_eq_event(struct wfi_eq *eq, uint32_t event, struct fid *fid, void *context, uint64_t data);
+int wfi_eq_error(struct wfi_eq *eq, struct fid *fid, void *context, uint64_t data, int err);
+bool wfi_eq_is_empty(struct wfi_eq *eq);
+
+/* ---- completion queue ---- */
+
+/* The longest form of an entry. */
+struct wfi_entry {
+    struct fi_cq_tagged_entry e;
+    fi_addr_t source;
+};
+
+struct wfi_error {
+    struct fi_cq_err_entry e;
+    struct wfi_error *next;
+    uint8_t data[WFI_ADDR_SIZE];
+};
+
+struct wfi_cq {
+    struct fid_cq fid;
+    struct wfi_domain *domain;
+    struct wfi_lock lock;
+    struct wfi_entry *ring;  /* [mask + 1], a power of 2; grows */
+    size_t mask, head, tail; /* head: next to be read */
+    size_t entry_size;
+    void (*copy)(void *out, const struct wfi_entry *from, size_t count);
+    struct wfi_error *errors, *errors_last; /* oldest first */
+    struct wfi_error *shown;                /* the error whose err_data the program reads */
+    struct wfi_ep **eps;                    /* [neps] endpoints that report here */
+    size_t neps;
+    enum fi_wait_obj wait_obj;
+    enum fi_cq_wait_cond wait_cond;
+    int epoll_fd, event_fd; /* -1: none */
+    bool wakes;             /* other threads complete operations while one sleeps */
+    atomic_uint sleepers;   /* threads that wait; event_fd is written for them */
+    atomic_uint signals;    /* calls of fi_cq_signal that have ended no wait yet */
+    atomic_uint users;
+};
+
+int wfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **out,
+                void *context);
+static inline struct wfi_cq *wfi_cq_of(struct fid *fid)
+{
+    return container_of(fid, struct wfi_cq, fid.fid);
+}
+/* Double the ring. Called under the lock. Returns false if there is no memory. */
+bool wfi_cq_grow(struct wfi_cq *cq);
+/* An event for threads that sleep in fi_cq_sread or on the descriptor. */
+void wfi_cq_wake(struct wfi_cq *cq);
+/* Append an error. */
+void wfi_cq_fail(struct wfi_cq *cq, const struct fi_cq_err_entry *e, const void *data, size_t len);
+/* Poll the endpoints of [cq]. */
+void wfi_cq_progress(struct wfi_cq *cq);
+int wfi_cq_add_ep(struct wfi_cq *cq, struct wfi_ep *ep);
+void wfi_cq_remove_ep(struct wfi_cq *cq, struct wfi_ep *ep);
+int wfi_cq_wait_open(struct wfi_cq *cq);
+/* Let the descriptor of [cq] report the events of [ep], or no more. */
+int wfi_cq_wait_add(struct wfi_cq *cq, struct wfi_ep *ep);
+void wfi_cq_wait_remove(struct wfi_cq *cq, struct wfi_ep *ep);
+void wfi_cq_wait_close(struct wfi_cq *cq);
+/* Returns 0 if the program may sleep on the descriptor, -FI_EAGAIN if it must read first. */
+int wfi_cq_trywait(struct wfi_cq *cq);
+ssize_t wfi_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source,
+                         const void *cond, int timeout);
+ssize_t wfi_cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *cond, int timeout);
+int wfi_cq_signal(struct fid_cq *fid);
+ssize_t wfi_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source);
+
+/* Append an entry. */
+static inline void wfi_cq_push(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
+                               void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
+{
+    wfi_lock(&cq->lock);
+    if (WEFT_UNLIKELY(cq->tail - cq->head > cq->mask) && !wfi_cq_grow(cq)) {
+        wfi_unlock(&cq->lock);
+        return; /* logged */
+    }
+    cq->ring[cq->tail & cq->mask] =
+        (struct wfi_entry){{context, flags, len, buf, data, tag}, source};
+    cq->tail++;
+    wfi_unlock(&cq->lock);
+    if (WEFT_UNLIKELY(cq->wakes))
+        wfi_cq_wake(cq);
+}
+
+/* ---- counters ---- */
+
+struct wfi_cntr {
+    struct fid_cntr fid;
+    struct wfi_domain *domain;
+    struct weft_counter *counter;
+    struct wfi_lock lock;
+    struct wfi_ep **eps; /* [neps] endpoints that count here */
+    size_t neps;
+    atomic_uint users;
+};
+
+int wfi_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **out,
+                  void *context);
+int wfi_cntr_add_ep(struct wfi_cntr *cntr, struct wfi_ep *ep);
+void wfi_cntr_remove_ep(struct wfi_cntr *cntr, struct wfi_ep *ep);
+
+/* ---- operations ---- */
+
+#define WFI_SMALL 64 /* bytes that an operation keeps in itself */
+
+/* An operation in flight. */
+struct wfi_op {
+    struct weft_op op;
+    struct wfi_ep *ep;
+    struct wfi_op *next;   /* in wfi_ep.free */
+    void *context;         /* the program's */
+    uint64_t flags;        /* of its completion; 0: the op is free */
+    struct wfi_cq *cq;     /* gets errors, and the completion if [report] */
+    struct wfi_cntr *cntr; /* NULL: nothing counts it */
+    void *buf;             /* posted buffer, and its length */
+    size_t len;
+    bool report;
+    bool cancelling;           /* fi_cancel uses it: it is not free yet */
+    struct wfi_extra *extra;   /* what few operations have: op.h; NULL: nothing */
+    struct wfi_remote *remote; /* of an access: the region; in use until the access is complete */
+    void *bounce; /* the bytes of an injected access, if [small] has no room for them */
+    uint8_t small[WFI_SMALL];
+};
+
+#define WFI_OPS 64 /* operations in one allocation */
+
+struct wfi_slab {
+    struct wfi_slab *next;
+    struct wfi_op ops[WFI_OPS];
+};
+
+/* ---- endpoint ---- */
+
+struct wfi_remotes;
+struct wfi_many;
+struct wfi_claim;
+
+struct wfi_ep {
+    struct fid_ep fid;
+    struct wfi_domain *domain;
+    struct weft_ep *wep;
+    _Atomic(struct weft_peer **) peers; /* [npeers] by fi_addr; NULL: not open */
+    atomic_size_t npeers;
+    struct wfi_cq *tx_cq, *rx_cq;
+    bool tx_selective, rx_selective; /* only what asks for it is reported */
+    bool directed, source, source_err;
+    bool plain; /* sends have no default flags but FI_COMPLETION and FI_INJECT_COMPLETE */
+    bool enabled;
+    uint64_t tx_flags, rx_flags; /* default flags of operations */
+    uint64_t caps;
+    struct wfi_cntr *send_cntr, *recv_cntr, *read_cntr, *write_cntr;
+    struct wfi_op *free;
+    struct wfi_lock free_lock;
+    size_t inject; /* longest message that is copied, in bytes */
+    struct wfi_av *av;
+    size_t multi_least; /* FI_OPT_MIN_MULTI_RECV */
+    struct wfi_slab *slabs;
+    struct wfi_many *many;       /* posted multi-receive buffers; under free_lock */
+    struct wfi_claim *claims;    /* claimed messages; under free_lock */
+    struct wfi_remotes *remotes; /* remote.c */
+    struct wfi_lock opening;     /* opening of peers and remotes */
+    void **retired;              /* earlier arrays of peers, freed when the endpoint closes */
+    size_t nretired;
+    struct wfi_stx *stx;
+    struct wfi_ep *next_in_av;
+    atomic_uint users; /* bound regions */
+};
+
+static inline struct wfi_ep *wfi_ep_of(struct fid_ep *fid)
+{
+    return container_of(fid, struct wfi_ep, fid);
+}
+
+int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **out,
+                void *context);
+int wfi_stx_open(struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_stx **out,
+                 void *context);
+int wfi_ep_bind(struct fid *fid, struct fid *bound, uint64_t flags);
+void wfi_ep_unbind(struct wfi_ep *ep);
+int wfi_ep_enable(struct wfi_ep *ep);
+/* FI_SETOPSFLAG: the default flags of transmits or receives. */
+int wfi_ep_set_flags(struct wfi_ep *ep, uint64_t flags);
+/* The default flags are others now. */
+void wfi_ep_flags_changed(struct wfi_ep *ep);
+void wfi_stx_use(struct wfi_ep *ep, struct fid *fid);
+void wfi_stx_unuse(struct wfi_ep *ep);
+/* Poll [ep]. */
+static inline void wfi_ep_progress(struct wfi_ep *ep)
+{
+    (void)weft_ep_poll(ep->wep);
+}
+
+extern struct fi_ops_msg wfi_msg_ops;
+extern struct fi_ops_tagged wfi_tagged_ops;
+extern struct fi_ops_rma wfi_rma_ops;
+extern struct fi_ops_atomic wfi_atomic_ops;
+
+/* ---- peers ---- */
+
+/* Open the peer of [addr]. Returns 0 or a negative errno; sets *out. */
+int wfi_peer_open(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out);
+/* Close the peer of [addr], if it is open. */
+void wfi_peer_close(struct wfi_ep *ep, fi_addr_t addr);
+void wfi_peers_close(struct wfi_ep *ep);
+
+/* Find the peer of [addr]: one look-up, except for the first use. */
+static inline int wfi_peer(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
+{
+    /* "peers": the array is published before its length. */
+    if (addr < atomic_load_explicit(&ep->npeers, memory_order_acquire)) {
+        struct weft_peer **peers = atomic_load_explicit(&ep->peers, memory_order_relaxed);
+        if ((*out = __atomic_load_n(&peers[addr], __ATOMIC_ACQUIRE))) /* "peer" */
+            return 0;
+    }
+    return wfi_peer_open(ep, addr, out);
+}
+
+/* ---- status ---- */
+
+/* Returns the positive fabric errno of a negative [status]. */
+int wfi_errno(enum weft_status status);
+/* Returns what a call returns for [status]: 0, -FI_EAGAIN or a negative errno. */
+static inline ssize_t wfi_result(enum weft_status status)
+{
+    return WEFT_UNLIKELY(status != WEFT_OK)
+               ? (status == WEFT_AGAIN ? -FI_EAGAIN : -wfi_errno(status))
+               : 0;
+}
+const char *wfi_strerror(int prov_errno, char *buf, size_t len);
+
+/* Returns [fd], or a duplicate of it that is no standard stream; closes [fd] then. As wf_fd_high.
+ */
+int wfi_fd_high(int fd);
+
+/* ---- what objects do not have ---- */
+
+int wfi_no_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
+int wfi_no_control(struct fid *fid, int command, void *arg);
+int wfi_no_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Counters. Each is one of Weft's, so that regions can count in it, too. Reading a counter, and
+ * waiting for it, polls the endpoints that count in it. */
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "binding.h"
+
+static struct wfi_cntr *cntr_of(struct fid_cntr *fid)
+{
+    return container_of(fid, struct wfi_cntr, fid);
+}
+
+static void progress(struct wfi_cntr *c)
+{
+    for (size_t i = 0; i < c->neps; i++)
+        wfi_ep_progress(c->eps[i]);
+}
+
+static uint64_t cntr_read(struct fid_cntr *fid)
+{
+    struct wfi_cntr *c = cntr_of(fid);
+    progress(c);
+    return weft_counter_read(c->counter);
+}
+
+static uint64_t cntr_readerr(struct fid_cntr *fid)
+{
+    struct wfi_cntr *c = cntr_of(fid);
+    progress(c);
+    return weft_counter_read_errors(c->counter);
+}
+
+static int cntr_add(struct fid_cntr *fid, uint64_t value)
+{
+    return (int)wfi_result(weft_counter_add(cntr_of(fid)->counter, value));
+}
+
+static int cntr_adderr(struct fid_cntr *fid, uint64_t value)
+{
+    return (int)wfi_result(weft_counter_add_errors(cntr_of(fid)->counter, value));
+}
+
+static int cntr_set(struct fid_cntr *fid, uint64_t value)
+{
+    return (int)wfi_result(weft_counter_set(cntr_of(fid)->counter, value));
+}
+
+static int cntr_seterr(struct fid_cntr *fid, uint64_t value)
+{
+    return (int)wfi_result(weft_counter_set_errors(cntr_of(fid)->counter, value));
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+/* One endpoint: Weft waits. Several, or none: poll them and yield. */
+static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
+{
+    struct wfi_cntr *c = cntr_of(fid);
+    int64_t end = now_ns() + timeout * INT64_C(1000000);
+    uint64_t errors = weft_counter_read_errors(c->counter);
+    if (c->neps <= 1) {
+        enum weft_status s =
+            weft_counter_wait(c->counter, c->neps ? c->eps[0]->wep : NULL, threshold,
+                              timeout < 0 ? -1 : timeout * INT64_C(1000000));
+        return s == WEFT_OK ? 0 : -wfi_errno(s);
+    }
+    for (;;) {
+        if (weft_counter_read(c->counter) >= threshold)
+            return 0;
+        if (weft_counter_read_errors(c->counter) != errors)
+            return -FI_EAVAIL;
+        if (timeout >= 0 && now_ns() >= end)
+            return -FI_ETIMEDOUT;
+        progress(c);
+        sched_yield();
+    }
+}
+
+int wfi_cntr_add_ep(struct wfi_cntr *c, struct wfi_ep *ep)
+{
+    struct wfi_ep **eps;
+    for (size_t i = 0; i < c->neps; i++)
+        if (c->eps[i] == ep)
+            return 0;
+    eps = realloc(c->eps, (c->neps + 1) * sizeof *eps);
+    if (!eps)
+        return -FI_ENOMEM;
+    c->eps = eps;
+    c->eps[c->neps++] = ep;
+    return 0;
+}
+
+void wfi_cntr_remove_ep(struct wfi_cntr *c, struct wfi_ep *ep)
+{
+    for (size_t i = 0; i < c->neps; i++)
+        if (c->eps[i] == ep) {
+            c->eps[i] = c->eps[--c->neps];
+            return;
+        }
+}
+
+static int cntr_close(struct fid *fid)
+{
+    struct wfi_cntr *c = container_of(fid, struct wfi_cntr, fid.fid);
+    if (atomic_load(&c->users)) {
+        WFI_WARN(CNTR, "fi_close: %u endpoints or regions count in the counter: close them first\n",
+                 atomic_load(&c->users));
+        return -FI_EBUSY;
+    }
+    (void)weft_counter_close(c->counter);
+    atomic_fetch_sub(&c->domain->users, 1);
+    free(c->eps);
+    free(c);
+    return 0;
+}
+
+static struct fi_ops cntr_fid_ops = {
+    .size = sizeof(struct fi_ops),
+    .close = cntr_close,
+    .bind = wfi_no_bind,
+    .control = wfi_no_control,
+    .ops_open = wfi_no_ops_open,
+};
+
+static struct fi_ops_cntr cntr_ops = {
+    .size = sizeof(struct fi_ops_cntr),
+    .read = cntr_read,
+    .readerr = cntr_readerr,
+    .add = cntr_add,
+    .set = cntr_set,
+    .wait = cntr_wait,
+    .adderr = cntr_adderr,
+    .seterr = cntr_seterr,
+};
+
+int wfi_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **out,
+                  void *context)
+{
+    const struct fi_cntr_attr dflt = {0}, *a = attr ? attr : &dflt;
+    struct wfi_domain *d = wfi_domain_of(domain);
+    struct wfi_cntr *c;
+    enum weft_status s;
+    if (a->events != FI_CNTR_EVENTS_COMP)
+        return -FI_EINVAL;
+    if (a->flags)
+        return -FI_EBADFLAGS;
+    if (a->wait_obj != FI_WAIT_NONE && a->wait_obj != FI_WAIT_UNSPEC &&
+        a->wait_obj != FI_WAIT_YIELD) {
+        WFI_WARN(CNTR, "fi_cntr_open: wait objects are FI_WAIT_NONE, _UNSPEC and _YIELD\n");
+        return -FI_ENOSYS;
+    }
+    c = calloc(1, sizeof *c);
+    if (!c)
+        return -FI_ENOMEM;
+    s = weft_counter_open(&c->counter);
+    if (s != WEFT_OK) {
+        free(c);
+        return -wfi_errno(s);
+    }
+    c->domain = d;
+    c->fid.fid.fclass = FI_CLASS_CNTR;
+    c->fid.fid.context = context;
+    c->fid.fid.ops = &cntr_fid_ops;
+    c->fid.ops = &cntr_ops;
+    atomic_fetch_add(&d->users, 1);
+    *out = &c->fid;
+    return 0;
+}

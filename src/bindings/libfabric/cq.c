@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Completion queues: a ring of entries that grows, and a list of errors. cq_wait.c has the calls
+ * that wait. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "binding.h"
+
+#define CQ_LEAST 256
+
+/* ---- formats ---- */
+
+#define COPY(name, type)                                                                           \
+    static void name(void *out, const struct wfi_entry *from, size_t count)                        \
+    {                                                                                              \
+        type *to = out;                                                                            \
+        for (size_t i = 0; i < count; i++)                                                         \
+            memcpy(&to[i], &from[i].e, sizeof *to);                                                \
+    }
+
+/* Each form is the beginning of the next longer one. */
+COPY(copy_context, struct fi_cq_entry)
+COPY(copy_msg, struct fi_cq_msg_entry)
+COPY(copy_data, struct fi_cq_data_entry)
+COPY(copy_tagged, struct fi_cq_tagged_entry)
+
+static const struct {
+    size_t size;
+    void (*copy)(void *out, const struct wfi_entry *from, size_t count);
+} formats[] = {
+    [FI_CQ_FORMAT_UNSPEC] = {sizeof(struct fi_cq_tagged_entry), copy_tagged},
+    [FI_CQ_FORMAT_CONTEXT] = {sizeof(struct fi_cq_entry), copy_context},
+    [FI_CQ_FORMAT_MSG] = {sizeof(struct fi_cq_msg_entry), copy_msg},
+    [FI_CQ_FORMAT_DATA] = {sizeof(struct fi_cq_data_entry), copy_data},
+    [FI_CQ_FORMAT_TAGGED] = {sizeof(struct fi_cq_tagged_entry), copy_tagged},
+};
+
+/* ---- writing ---- */
+
+bool wfi_cq_grow(struct wfi_cq *cq)
+{
+    size_t room = cq->mask + 1, first = cq->head & cq->mask;
+    struct wfi_entry *ring = malloc(2 * room * sizeof *ring);
+    if (!ring) {
+        WFI_WARN(CQ, "no memory for a completion, which is lost: read the completion queue more "
+                     "often\n");
+        return false;
+    }
+    memcpy(ring, cq->ring + first, (room - first) * sizeof *ring);
+    memcpy(ring + room - first, cq->ring, first * sizeof *ring);
+    free(cq->ring);
+    cq->ring = ring;
+    cq->mask = 2 * room - 1;
+    cq->tail -= cq->head;
+    cq->head = 0;
+    return true;
+}
+
+void wfi_cq_fail(struct wfi_cq *cq, const struct fi_cq_err_entry *e, const void *data, size_t len)
+{
+    struct wfi_error *error = calloc(1, sizeof *error);
+    if (!error) {
+        WFI_WARN(CQ, "no memory for an error, which is lost: %s\n",
+                 weft_status_text((enum weft_status)e->prov_errno));
+        return;
+    }
+    error->e = *e;
+    error->e.err_data_size = len;
+    if (len)
+        memcpy(error->data, data, len);
+    wfi_lock(&cq->lock);
+    if (cq->errors)
+        cq->errors_last->next = error;
+    else
+        __atomic_store_n(&cq->errors, error, __ATOMIC_RELAXED);
+    cq->errors_last = error;
+    wfi_unlock(&cq->lock);
+    if (cq->wakes)
+        wfi_cq_wake(cq);
+}
+
+void wfi_cq_progress(struct wfi_cq *cq)
+{
+    for (size_t i = 0; i < cq->neps; i++)
+        wfi_ep_progress(cq->eps[i]);
+}
+
+/* ---- reading ---- */
+
+/* Take up to [count] entries. Returns their number, 0 if there are none, or -FI_EAVAIL. */
+static inline ssize_t take(struct wfi_cq *cq, void *buf, size_t count, fi_addr_t *source)
+{
+    size_t n, at, first;
+    wfi_lock(&cq->lock);
+    if (WEFT_UNLIKELY(cq->errors != NULL)) {
+        wfi_unlock(&cq->lock);
+        return -FI_EAVAIL;
+    }
+    n = cq->tail - cq->head;
+    if (n > count)
+        n = count;
+    at = cq->head & cq->mask;
+    first = cq->mask + 1 - at < n ? cq->mask + 1 - at : n;
+    cq->copy(buf, cq->ring + at, first);
+    if (WEFT_UNLIKELY(n > first))
+        cq->copy((char *)buf + first * cq->entry_size, cq->ring, n - first);
+    if (source)
+        for (size_t i = 0; i < n; i++)
+            source[i] = cq->ring[(cq->head + i) & cq->mask].source;
+    cq->head += n;
+    wfi_unlock(&cq->lock);
+    return (ssize_t)n;
+}
+
+static inline ssize_t read_from(struct wfi_cq *cq, void *buf, size_t count, fi_addr_t *source)
+{
+    ssize_t n;
+    if (cq->head == cq->tail && !cq->errors)
+        wfi_cq_progress(cq);
+    n = take(cq, buf, count, source);
+    return n ? n : -FI_EAGAIN;
+}
+
+static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count)
+{
+    struct wfi_cq *cq = wfi_cq_of(&fid->fid);
+    if (WEFT_UNLIKELY(!count))
+        wfi_cq_progress(cq);
+    return read_from(cq, buf, count, NULL);
+}
+
+ssize_t wfi_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)
+{
+    struct wfi_cq *cq = wfi_cq_of(&fid->fid);
+    if (WEFT_UNLIKELY(!count))
+        wfi_cq_progress(cq);
+    return read_from(cq, buf, count, source);
+}
+
+static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint64_t flags)
+{
+    struct wfi_cq *cq = wfi_cq_of(&fid->fid);
+    void *data = buf->err_data;
+    size_t room = buf->err_data_size;
+    struct wfi_error *error;
+    (void)flags;
+    if (!cq->errors)
+        wfi_cq_progress(cq);
+    wfi_lock(&cq->lock);
+    error = cq->errors;
+    if (!error) {
+        wfi_unlock(&cq->lock);
+        return -FI_EAGAIN;
+    }
+    cq->errors = error->next;
+    free(cq->shown);
+    cq->shown = error;
+    *buf = error->e;
+    /* Without a buffer for it, the data stay here until the next read of an error. */
+    buf->err_data = error->data;
+    if (room && data) {
+        buf->err_data = data;
+        buf->err_data_size = error->e.err_data_size < room ? error->e.err_data_size : room;
+        memcpy(data, error->data, buf->err_data_size);
+    }
+    wfi_unlock(&cq->lock);
+    return 1;
+}
+
+static const char *cq_strerror(struct fid_cq *fid, int prov_errno, const void *err_data, char *buf,
+                               size_t len)
+{
+    (void)fid, (void)err_data;
+    return wfi_strerror(prov_errno, buf, len);
+}
+
+/* ---- open and close ---- */
+
+int wfi_cq_add_ep(struct wfi_cq *cq, struct wfi_ep *ep)
+{
+    struct wfi_ep **eps;
+    for (size_t i = 0; i < cq->neps; i++)
+        if (cq->eps[i] == ep)
+            return 0;
+    eps = realloc(cq->eps, (cq->neps + 1) * sizeof *eps);
+    if (!eps)
+        return -FI_ENOMEM;
+    cq->eps = eps;
+    cq->eps[cq->neps++] = ep;
+    return wfi_cq_wait_add(cq, ep);
+}
+
+void wfi_cq_remove_ep(struct wfi_cq *cq, struct wfi_ep *ep)
+{
+    for (size_t i = 0; i < cq->neps; i++)
+        if (cq->eps[i] == ep) {
+            cq->eps[i] = cq->eps[--cq->neps];
+            wfi_cq_wait_remove(cq, ep);
+            return;
+        }
+}
+
+static int cq_close(struct fid *fid)
+{
+    struct wfi_cq *cq = wfi_cq_of(fid);
+    if (atomic_load(&cq->users)) {
+        WFI_WARN(CQ, "fi_close: %u endpoints report to the completion queue: close them first\n",
+                 atomic_load(&cq->users));
+        return -FI_EBUSY;
+    }
+    while (cq->errors) {
+        struct wfi_error *error = cq->errors;
+        cq->errors = error->next;
+        free(error);
+    }
+    wfi_cq_wait_close(cq);
+    atomic_fetch_sub(&cq->domain->users, 1);
+    wfi_lock_fini(&cq->lock);
+    free(cq->shown);
+    free(cq->eps);
+    free(cq->ring);
+    free(cq);
+    return 0;
+}
+
+static int cq_control(struct fid *fid, int command, void *arg)
+{
+    struct wfi_cq *cq = wfi_cq_of(fid);
+    switch (command) {
+    case FI_GETWAIT:
+        if (cq->wait_obj != FI_WAIT_FD)
+            return -FI_ENODATA;
+        *(int *)arg = cq->epoll_fd;
+        return 0;
+    case FI_GETWAITOBJ: *(enum fi_wait_obj *)arg = cq->wait_obj; return 0;
+    default: return -FI_ENOSYS;
+    }
+}
+
+static struct fi_ops cq_fid_ops = {
+    .size = sizeof(struct fi_ops),
+    .close = cq_close,
+    .bind = wfi_no_bind,
+    .control = cq_control,
+    .ops_open = wfi_no_ops_open,
+};
+
+static struct fi_ops_cq cq_ops = {
+    .size = sizeof(struct fi_ops_cq),
+    .read = cq_read,
+    .readfrom = wfi_cq_readfrom,
+    .readerr = cq_readerr,
+    .sread = wfi_cq_sread,
+    .sreadfrom = wfi_cq_sreadfrom,
+    .signal = wfi_cq_signal,
+    .strerror = cq_strerror,
+};
+
+/* Allocate the queue with a ring of [size] entries, rounded up to a power of 2. */
+static struct wfi_cq *cq_new(size_t size)
+{
+    struct wfi_cq *cq = calloc(1, sizeof *cq);
+    size_t room = CQ_LEAST;
+    while (room < size && room < (size_t)1 << 24)
+        room *= 2;
+    if (cq && !(cq->ring = malloc(room * sizeof *cq->ring))) {
+        free(cq);
+        return NULL;
+    }
+    if (cq)
+        cq->mask = room - 1;
+    return cq;
+}
+
+int wfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **out,
+                void *context)
+{
+    const struct fi_cq_attr dflt = {0}, *a = attr ? attr : &dflt;
+    struct wfi_domain *d = wfi_domain_of(domain);
+    struct wfi_cq *cq;
+    int rc;
+    if (a->format >= sizeof formats / sizeof *formats || a->wait_cond > FI_CQ_COND_THRESHOLD)
+        return -FI_EINVAL;
+    if (a->flags & ~(uint64_t)FI_AFFINITY)
+        return -FI_EBADFLAGS;
+    if (a->wait_obj != FI_WAIT_NONE && a->wait_obj != FI_WAIT_UNSPEC && a->wait_obj != FI_WAIT_FD &&
+        a->wait_obj != FI_WAIT_YIELD) {
+        WFI_WARN(CQ, "fi_cq_open: wait objects are FI_WAIT_NONE, _UNSPEC, _FD and _YIELD\n");
+        return -FI_ENOSYS;
+    }
+    cq = cq_new(a->size);
+    if (!cq)
+        return -FI_ENOMEM;
+    wfi_lock_init(&cq->lock, d->locked);
+    cq->domain = d;
+    cq->entry_size = formats[a->format].size;
+    cq->copy = formats[a->format].copy;
+    cq->wait_obj = a->wait_obj;
+    cq->wait_cond = a->wait_cond;
+    rc = wfi_cq_wait_open(cq);
+    if (rc) {
+        free(cq->ring);
+        free(cq);
+        return rc;
+    }
+    cq->fid.fid.fclass = FI_CLASS_CQ;
+    cq->fid.fid.context = context;
+    cq->fid.fid.ops = &cq_fid_ops;
+    cq->fid.ops = &cq_ops;
+    atomic_fetch_add(&d->users, 1);
+    *out = &cq->fid;
+    return 0;
+}

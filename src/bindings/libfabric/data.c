@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Data that accompany a write (FI_REMOTE_CQ_DATA): an active message that the writer sends when the
+ * write is complete. */
+#include "access.h"
+
+#define DATA_ARGS 4
+
+static uint64_t word(const uint32_t *args)
+{
+    return args[0] | (uint64_t)args[1] << 32;
+}
+
+static void on_data(const struct weft_am *am)
+{
+    struct wfi_ep *ep = am->arg;
+    fi_addr_t source = FI_ADDR_NOTAVAIL;
+    struct weft_peer *peer;
+    if (am->nargs != DATA_ARGS || am->len || am->is_reply || !ep->enabled || !ep->rx_cq ||
+        !(ep->caps & FI_REMOTE_WRITE) || !(ep->caps & FI_RMA))
+        return;
+    peer = ep->source ? weft_am_peer(am) : NULL;
+    if (peer)
+        source = (fi_addr_t)(uintptr_t)weft_peer_arg(peer) - 1;
+    wfi_cq_push(ep->rx_cq, NULL, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, word(am->args + 2),
+                NULL, word(am->args), 0, source);
+}
+
+int wfi_data_register(struct wfi_ep *ep)
+{
+    enum weft_status s = weft_am_register(ep->wep, WFI_AM_DATA, on_data, ep);
+    return s == WEFT_OK ? 0 : -wfi_errno(s);
+}
+
+enum weft_status wfi_data_send(struct weft_peer *peer, uint64_t data, uint64_t len)
+{
+    const uint32_t args[DATA_ARGS] = {(uint32_t)data, (uint32_t)(data >> 32), (uint32_t)len,
+                                      (uint32_t)(len >> 32)};
+    return weft_am_request(peer, WFI_AM_DATA, args, DATA_ARGS, NULL, 0, 0);
+}

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Endpoints. Each is one of Weft's, which is open from fi_endpoint on, so that fi_getname has its
+ * address. Until the endpoint is enabled its calls are those of ep_none.c, which refuse. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "access.h"
+#include "none.h"
+#include "op.h"
+#include "remote.h"
+
+struct wfi_stx {
+    struct fid_stx fid;
+    struct wfi_domain *domain;
+    atomic_uint users;
+};
+
+/* ---- names ---- */
+
+static int ep_getname(fid_t fid, void *addr, size_t *addrlen)
+{
+    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
+    uint8_t bytes[WFI_ADDR_SIZE];
+    size_t len = sizeof bytes, room = addr ? *addrlen : 0;
+    enum weft_status s = weft_ep_address(ep->wep, bytes, &len);
+    if (s != WEFT_OK)
+        return -wfi_errno(s);
+    if (room)
+        memcpy(addr, bytes, room < len ? room : len);
+    *addrlen = len;
+    return room < len ? -FI_ETOOSMALL : 0;
+}
+
+static int ep_setname(fid_t fid, void *addr, size_t addrlen)
+{
+    (void)fid, (void)addr, (void)addrlen;
+    return -FI_ENOSYS; /* Weft chooses the addresses of endpoints */
+}
+
+static int ep_getpeer(struct fid_ep *ep, void *addr, size_t *addrlen)
+{
+    (void)ep, (void)addr, (void)addrlen;
+    return -FI_EOPNOTSUPP; /* of connected endpoints */
+}
+
+static int ep_connect(struct fid_ep *ep, const void *addr, const void *param, size_t paramlen)
+{
+    (void)ep, (void)addr, (void)param, (void)paramlen;
+    return -FI_EOPNOTSUPP;
+}
+
+static int ep_listen(struct fid_pep *pep)
+{
+    (void)pep;
+    return -FI_EOPNOTSUPP;
+}
+
+static int ep_accept(struct fid_ep *ep, const void *param, size_t paramlen)
+{
+    (void)ep, (void)param, (void)paramlen;
+    return -FI_EOPNOTSUPP;
+}
+
+static int ep_reject(struct fid_pep *pep, fid_t handle, const void *param, size_t paramlen)
+{
+    (void)pep, (void)handle, (void)param, (void)paramlen;
+    return -FI_EOPNOTSUPP;
+}
+
+static int ep_shutdown(struct fid_ep *ep, uint64_t flags)
+{
+    (void)ep, (void)flags;
+    return -FI_EOPNOTSUPP;
+}
+
+static int ep_join(struct fid_ep *ep, const void *addr, uint64_t flags, struct fid_mc **mc,
+                   void *context)
+{
+    (void)ep, (void)addr, (void)flags, (void)mc, (void)context;
+    return -FI_EOPNOTSUPP;
+}
+
+static struct fi_ops_cm ep_cm_ops = {
+    .size = sizeof(struct fi_ops_cm),
+    .setname = ep_setname,
+    .getname = ep_getname,
+    .getpeer = ep_getpeer,
+    .connect = ep_connect,
+    .listen = ep_listen,
+    .accept = ep_accept,
+    .reject = ep_reject,
+    .shutdown = ep_shutdown,
+    .join = ep_join,
+};
+
+/* ---- options ---- */
+
+static int ep_getopt(fid_t fid, int level, int optname, void *optval, size_t *optlen)
+{
+    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
+    size_t value;
+    if (level != FI_OPT_ENDPOINT)
+        return -FI_ENOPROTOOPT;
+    switch (optname) {
+    case FI_OPT_MIN_MULTI_RECV: value = ep->multi_least; break;
+    case FI_OPT_CM_DATA_SIZE: value = 0; break;
+    default: return -FI_ENOPROTOOPT;
+    }
+    if (*optlen < sizeof value)
+        return -FI_ETOOSMALL;
+    memcpy(optval, &value, sizeof value);
+    *optlen = sizeof value;
+    return 0;
+}
+
+static int ep_setopt(fid_t fid, int level, int optname, const void *optval, size_t optlen)
+{
+    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
+    if (level != FI_OPT_ENDPOINT || optname != FI_OPT_MIN_MULTI_RECV)
+        return -FI_ENOPROTOOPT;
+    if (optlen != sizeof(size_t))
+        return -FI_EINVAL;
+    memcpy(&ep->multi_least, optval, optlen);
+    return 0;
+}
+
+static int ep_no_tx_ctx(struct fid_ep *sep, int index, struct fi_tx_attr *attr,
+                        struct fid_ep **tx_ep, void *context)
+{
+    (void)sep, (void)index, (void)attr, (void)tx_ep, (void)context;
+    return -FI_ENOSYS;
+}
+
+static int ep_no_rx_ctx(struct fid_ep *sep, int index, struct fi_rx_attr *attr,
+                        struct fid_ep **rx_ep, void *context)
+{
+    (void)sep, (void)index, (void)attr, (void)rx_ep, (void)context;
+    return -FI_ENOSYS;
+}
+
+static ssize_t ep_size_left(struct fid_ep *ep)
+{
+    return wfi_ep_of(ep)->enabled ? WFI_TX_SIZE : -FI_EOPBADSTATE;
+}
+
+static struct fi_ops_ep ep_ops = {
+    .size = sizeof(struct fi_ops_ep),
+    .cancel = wfi_op_cancel,
+    .getopt = ep_getopt,
+    .setopt = ep_setopt,
+    .tx_ctx = ep_no_tx_ctx,
+    .rx_ctx = ep_no_rx_ctx,
+    .rx_size_left = ep_size_left,
+    .tx_size_left = ep_size_left,
+};
+
+/* ---- shared transmit contexts ---- */
+
+static int stx_close(struct fid *fid)
+{
+    struct wfi_stx *stx = container_of(fid, struct wfi_stx, fid.fid);
+    if (atomic_load(&stx->users)) {
+        WFI_WARN(EP_CTRL,
+                 "fi_close: %u endpoints use the shared transmit context: close them "
+                 "first\n",
+                 atomic_load(&stx->users));
+        return -FI_EBUSY;
+    }
+    atomic_fetch_sub(&stx->domain->users, 1);
+    free(stx);
+    return 0;
+}
+
+static struct fi_ops stx_fid_ops = {
+    .size = sizeof(struct fi_ops),
+    .close = stx_close,
+    .bind = wfi_no_bind,
+    .control = wfi_no_control,
+    .ops_open = wfi_no_ops_open,
+};
+
+/* Endpoints share nothing by it: each sends by itself, which costs nothing. */
+int wfi_stx_open(struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_stx **out,
+                 void *context)
+{
+    struct wfi_stx *stx = calloc(1, sizeof *stx);
+    (void)attr;
+    if (!stx)
+        return -FI_ENOMEM;
+    stx->domain = wfi_domain_of(domain);
+    stx->fid.fid.fclass = FI_CLASS_STX_CTX;
+    stx->fid.fid.context = context;
+    stx->fid.fid.ops = &stx_fid_ops;
+    stx->fid.ops = &ep_ops;
+    atomic_fetch_add(&stx->domain->users, 1);
+    *out = &stx->fid;
+    return 0;
+}
+
+void wfi_stx_use(struct wfi_ep *ep, struct fid *fid)
+{
+    ep->stx = container_of(fid, struct wfi_stx, fid.fid);
+    atomic_fetch_add(&ep->stx->users, 1);
+}
+
+void wfi_stx_unuse(struct wfi_ep *ep)
+{
+    if (ep->stx)
+        atomic_fetch_sub(&ep->stx->users, 1);
+    ep->stx = NULL;
+}
+
+/* ---- open and close ---- */
+
+static void ep_free(struct wfi_ep *ep)
+{
+    while (ep->slabs) {
+        struct wfi_slab *slab = ep->slabs;
+        ep->slabs = slab->next;
+        for (size_t i = 0; i < WFI_OPS; i++)
+            if (slab->ops[i].flags && slab->ops[i].extra)
+                wfi_op_extra_free(&slab->ops[i]);
+        free(slab);
+    }
+    wfi_lock_fini(&ep->opening);
+    wfi_lock_fini(&ep->free_lock);
+    free(ep);
+}
+
+/* What is under way is cancelled, and not reported: the queues of the endpoint are unbound first.
+ */
+static int ep_close(struct fid *fid)
+{
+    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
+    enum weft_status s;
+    if (atomic_load(&ep->users)) {
+        WFI_WARN(EP_CTRL, "fi_close: %u regions are bound to the endpoint: close them first\n",
+                 atomic_load(&ep->users));
+        return -FI_EBUSY;
+    }
+    wfi_claims_close(ep);
+    wfi_peers_close(ep);
+    s = weft_ep_close(ep->wep);
+    if (s != WEFT_OK) {
+        WFI_WARN(EP_CTRL, "fi_close: %s\n", weft_status_text(s));
+        return -wfi_errno(s);
+    }
+    wfi_ep_unbind(ep);
+    wfi_many_close(ep);
+    wfi_remotes_free(ep);
+    atomic_fetch_sub(&ep->domain->users, 1);
+    ep_free(ep);
+    return 0;
+}
+
+static int ep_control(struct fid *fid, int command, void *arg)
+{
+    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
+    uint64_t *flags = arg;
+    switch (command) {
+    case FI_ENABLE: return wfi_ep_enable(ep);
+    case FI_GETOPSFLAG:
+        if (!(*flags & FI_TRANSMIT) == !(*flags & FI_RECV))
+            return -FI_EINVAL;
+        *flags = *flags & FI_TRANSMIT ? ep->tx_flags : ep->rx_flags;
+        return 0;
+    case FI_SETOPSFLAG: return wfi_ep_set_flags(ep, *flags);
+    default: return -FI_ENOSYS;
+    }
+}
+
+static struct fi_ops ep_fid_ops = {
+    .size = sizeof(struct fi_ops),
+    .close = ep_close,
+    .bind = wfi_ep_bind,
+    .control = ep_control,
+    .ops_open = wfi_no_ops_open,
+};
+
+static int weft_open(struct wfi_ep *ep)
+{
+    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+    enum weft_status s;
+    params.flags = ep->domain->locked ? WEFT_EP_LOCKED : 0;
+    params.arg = ep;
+    s = weft_ep_open(ep->domain->ctx, &params, &ep->wep);
+    if (s != WEFT_OK) {
+        WFI_WARN(EP_CTRL, "fi_endpoint: %s (WEFT_LOG=info gives details)\n", weft_status_text(s));
+        return -wfi_errno(s);
+    }
+    ep->inject = weft_msg_inject_max(ep->wep);
+    return wfi_data_register(ep);
+}
+
+static void set_attributes(struct wfi_ep *ep, const struct fi_info *info)
+{
+    ep->caps = info->caps;
+    ep->tx_flags = info->tx_attr ? info->tx_attr->op_flags : 0;
+    ep->rx_flags = info->rx_attr ? info->rx_attr->op_flags : 0;
+    ep->directed = info->caps & FI_DIRECTED_RECV;
+    ep->source = info->caps & (FI_SOURCE | FI_SOURCE_ERR);
+    ep->source_err = info->caps & FI_SOURCE_ERR;
+    ep->multi_least = 64;
+    wfi_ep_flags_changed(ep);
+}
+
+int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **out, void *context)
+{
+    struct wfi_domain *d = wfi_domain_of(domain);
+    struct wfi_ep *ep;
+    int rc;
+    if (!info || !info->ep_attr || info->ep_attr->type != FI_EP_RDM || info->caps & ~WFI_CAPS)
+        return -FI_EINVAL;
+    ep = calloc(1, sizeof *ep);
+    if (!ep)
+        return -FI_ENOMEM;
+    ep->domain = d;
+    wfi_lock_init(&ep->opening, d->locked);
+    wfi_lock_init(&ep->free_lock, d->locked);
+    set_attributes(ep, info);
+    rc = weft_open(ep);
+    if (rc) {
+        if (ep->wep)
+            (void)weft_ep_close(ep->wep);
+        ep_free(ep);
+        return rc;
+    }
+    ep->fid.fid.fclass = FI_CLASS_EP;
+    ep->fid.fid.context = context;
+    ep->fid.fid.ops = &ep_fid_ops;
+    ep->fid.ops = &ep_ops;
+    ep->fid.cm = &ep_cm_ops;
+    ep->fid.msg = &wfi_msg_none;
+    ep->fid.tagged = &wfi_tagged_none;
+    ep->fid.rma = &wfi_rma_none;
+    ep->fid.atomic = &wfi_atomic_none;
+    atomic_fetch_add(&d->users, 1);
+    *out = &ep->fid;
+    return 0;
+}

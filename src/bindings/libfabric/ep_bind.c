@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is bound to endpoints, and what has to be before they are enabled. */
+#include <string.h>
+
+#include "none.h"
+#include "op.h"
+
+static int bind_av(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
+{
+    struct wfi_av *av = container_of(fid, struct wfi_av, fid.fid);
+    if (flags)
+        return -FI_EBADFLAGS;
+    if (ep->av || av->domain != ep->domain)
+        return -FI_EINVAL;
+    ep->av = av;
+    ep->next_in_av = av->eps;
+    av->eps = ep;
+    atomic_fetch_add(&av->users, 1);
+    return 0;
+}
+
+static int bind_cq(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
+{
+    struct wfi_cq *cq = wfi_cq_of(fid);
+    int rc;
+    if (flags & ~(uint64_t)(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION))
+        return -FI_EBADFLAGS;
+    if (!(flags & (FI_TRANSMIT | FI_RECV)) || cq->domain != ep->domain ||
+        (flags & FI_TRANSMIT && ep->tx_cq) || (flags & FI_RECV && ep->rx_cq))
+        return -FI_EINVAL;
+    rc = wfi_cq_add_ep(cq, ep);
+    if (rc)
+        return rc;
+    if (flags & FI_TRANSMIT) {
+        ep->tx_cq = cq;
+        ep->tx_selective = flags & FI_SELECTIVE_COMPLETION;
+        atomic_fetch_add(&cq->users, 1);
+    }
+    if (flags & FI_RECV) {
+        ep->rx_cq = cq;
+        ep->rx_selective = flags & FI_SELECTIVE_COMPLETION;
+        atomic_fetch_add(&cq->users, 1);
+    }
+    return 0;
+}
+
+static int bind_cntr(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
+{
+    struct wfi_cntr *c = container_of(fid, struct wfi_cntr, fid.fid);
+    struct {
+        uint64_t flag;
+        struct wfi_cntr **cntr;
+    } ways[] = {
+        {FI_SEND, &ep->send_cntr},
+        {FI_RECV, &ep->recv_cntr},
+        {FI_READ, &ep->read_cntr},
+        {FI_WRITE, &ep->write_cntr},
+    };
+    int rc;
+    if (flags & (FI_REMOTE_READ | FI_REMOTE_WRITE)) {
+        WFI_WARN(EP_CTRL, "fi_ep_bind: the endpoint has no FI_RMA_EVENT: what peers read and write "
+                          "is not counted\n");
+        return -FI_ENOSYS;
+    }
+    if (flags & ~(uint64_t)(FI_SEND | FI_RECV | FI_READ | FI_WRITE))
+        return -FI_EBADFLAGS;
+    if (!flags || c->domain != ep->domain)
+        return -FI_EINVAL;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (flags & ways[i].flag && *ways[i].cntr)
+            return -FI_EINVAL;
+    rc = wfi_cntr_add_ep(c, ep);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (flags & ways[i].flag) {
+            *ways[i].cntr = c;
+            atomic_fetch_add(&c->users, 1);
+        }
+    return 0;
+}
+
+int wfi_ep_bind(struct fid *fid, struct fid *bound, uint64_t flags)
+{
+    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
+    if (ep->enabled)
+        return -FI_EOPBADSTATE;
+    switch (bound->fclass) {
+    case FI_CLASS_AV: return bind_av(ep, bound, flags);
+    case FI_CLASS_CQ: return bind_cq(ep, bound, flags);
+    case FI_CLASS_CNTR: return bind_cntr(ep, bound, flags);
+    case FI_CLASS_EQ: return 0; /* RDM endpoints have no events */
+    case FI_CLASS_STX_CTX:
+        if (ep->stx)
+            return -FI_EINVAL;
+        wfi_stx_use(ep, bound);
+        return 0;
+    default: return -FI_EINVAL;
+    }
+}
+
+static void unbind_cq(struct wfi_ep *ep, struct wfi_cq *cq)
+{
+    if (!cq)
+        return;
+    wfi_cq_remove_ep(cq, ep);
+    atomic_fetch_sub(&cq->users, 1);
+}
+
+static void unbind_cntr(struct wfi_ep *ep, struct wfi_cntr *c)
+{
+    if (!c)
+        return;
+    wfi_cntr_remove_ep(c, ep);
+    atomic_fetch_sub(&c->users, 1);
+}
+
+void wfi_ep_unbind(struct wfi_ep *ep)
+{
+    if (ep->av) {
+        struct wfi_ep **at = &ep->av->eps;
+        while (*at != ep)
+            at = &(*at)->next_in_av;
+        *at = ep->next_in_av;
+        atomic_fetch_sub(&ep->av->users, 1);
+    }
+    unbind_cq(ep, ep->tx_cq);
+    unbind_cq(ep, ep->rx_cq);
+    unbind_cntr(ep, ep->send_cntr);
+    unbind_cntr(ep, ep->recv_cntr);
+    unbind_cntr(ep, ep->read_cntr);
+    unbind_cntr(ep, ep->write_cntr);
+    wfi_stx_unuse(ep);
+}
+
+/* ---- enabling ---- */
+
+static bool sends(const struct wfi_ep *ep)
+{
+    return ep->caps & (FI_SEND | FI_READ | FI_WRITE);
+}
+
+static bool receives(const struct wfi_ep *ep)
+{
+    return ep->caps & FI_RECV && ep->caps & (FI_MSG | FI_TAGGED);
+}
+
+int wfi_ep_enable(struct wfi_ep *ep)
+{
+    if (ep->enabled)
+        return 0;
+    if (!ep->av) {
+        WFI_WARN(EP_CTRL, "fi_enable: bind an address vector first\n");
+        return -FI_ENOAV;
+    }
+    if ((sends(ep) && !ep->tx_cq && !ep->send_cntr && !ep->read_cntr && !ep->write_cntr) ||
+        (receives(ep) && !ep->rx_cq && !ep->recv_cntr)) {
+        WFI_WARN(EP_CTRL, "fi_enable: bind a completion queue or a counter for %s first\n",
+                 receives(ep) && !ep->rx_cq && !ep->recv_cntr ? "receives" : "sends");
+        return -FI_ENOCQ;
+    }
+    ep->enabled = true;
+    if (ep->caps & FI_MSG)
+        ep->fid.msg = &wfi_msg_ops;
+    if (ep->caps & FI_TAGGED)
+        ep->fid.tagged = &wfi_tagged_ops;
+    if (ep->caps & FI_RMA)
+        ep->fid.rma = &wfi_rma_ops;
+    if (ep->caps & FI_ATOMIC)
+        ep->fid.atomic = &wfi_atomic_ops;
+    return 0;
+}
+
+void wfi_ep_flags_changed(struct wfi_ep *ep)
+{
+    ep->plain = !(ep->tx_flags & ~(uint64_t)(FI_COMPLETION | FI_INJECT_COMPLETE));
+}
+
+int wfi_ep_set_flags(struct wfi_ep *ep, uint64_t flags)
+{
+    uint64_t way = flags & (FI_TRANSMIT | FI_RECV), rest = flags & ~way;
+    if (way == FI_TRANSMIT && !(rest & ~(uint64_t)(FI_COMPLETION | FI_INJECT | WFI_LEVELS_MSG)))
+        ep->tx_flags = rest;
+    else if (way == FI_RECV && !(rest & ~(uint64_t)(FI_COMPLETION | FI_MULTI_RECV)))
+        ep->rx_flags = rest;
+    else
+        return -FI_EINVAL;
+    wfi_ep_flags_changed(ep);
+    return 0;
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Event queues: lists of events, each a copy of the bytes that fi_eq_read returns. */
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "binding.h"
+
+struct event {
+    struct event *next;
+    uint32_t event;
+    size_t len;
+    unsigned char bytes[];
+};
+
+struct fault {
+    struct fault *next;
+    struct fi_eq_err_entry e;
+};
+
+struct wfi_eq {
+    struct fid_eq fid;
+    struct wfi_fabric *fabric;
+    pthread_mutex_t lock;
+    struct event *first, **last;
+    struct fault *faults, **faults_last;
+    enum fi_wait_obj wait_obj;
+    bool can_write;
+    int fd; /* an eventfd that is readable while there are events or errors */
+    atomic_uint users;
+};
+
+struct wfi_eq *wfi_eq_of(struct fid *fid)
+{
+    return container_of(fid, struct wfi_eq, fid.fid);
+}
+
+void wfi_eq_ref(struct wfi_eq *eq)
+{
+    atomic_fetch_add(&eq->users, 1);
+}
+
+void wfi_eq_unref(struct wfi_eq *eq)
+{
+    atomic_fetch_sub(&eq->users, 1);
+}
+
+/* Make the descriptor readable, or not readable, as the lists are. Under the lock. */
+static void eq_signal(struct wfi_eq *eq)
+{
+    uint64_t n = 1;
+    bool some = eq->first || eq->faults;
+    ssize_t done = some ? write(eq->fd, &n, sizeof n) : read(eq->fd, &n, sizeof n);
+    (void)done; /* it was so already */
+}
+
+bool wfi_eq_is_empty(struct wfi_eq *eq)
+{
+    bool empty;
+    pthread_mutex_lock(&eq->lock);
+    empty = !eq->first && !eq->faults;
+    pthread_mutex_unlock(&eq->lock);
+    return empty;
+}
+
+static int eq_append(struct wfi_eq *eq, uint32_t event, const void *bytes, size_t len)
+{
+    struct event *e = malloc(sizeof *e + len);
+    if (!e) {
+        WFI_WARN(EQ, "no memory for an event, which is lost\n");
+        return -FI_ENOMEM;
+    }
+    e->next = NULL;
+    e->event = event;
+    e->len = len;
+    memcpy(e->bytes, bytes, len);
+    pthread_mutex_lock(&eq->lock);
+    *eq->last = e;
+    eq->last = &e->next;
+    eq_signal(eq);
+    pthread_mutex_unlock(&eq->lock);
+    return 0;
+}
+
+int wfi_eq_event(struct wfi_eq *eq, uint32_t event, struct fid *fid, void *context, uint64_t data)
+{
+    struct fi_eq_entry entry = {fid, context, data};
+    return eq_append(eq, event, &entry, sizeof entry);
+}
+
+int wfi_eq_error(struct wfi_eq *eq, struct fid *fid, void *context, uint64_t data, int err)
+{
+    struct fault *f = calloc(1, sizeof *f);
+    if (!f) {
+        WFI_WARN(EQ, "no memory for an error, which is lost\n");
+        return -FI_ENOMEM;
+    }
+    f->e.fid = fid;
+    f->e.context = context;
+    f->e.data = data;
+    f->e.err = err;
+    f->e.prov_errno = err;
+    pthread_mutex_lock(&eq->lock);
+    *eq->faults_last = f;
+    eq->faults_last = &f->next;
+    eq_signal(eq);
+    pthread_mutex_unlock(&eq->lock);
+    return 0;
+}
+
+/* ---- calls ---- */
+
+static ssize_t eq_read(struct fid_eq *fid, uint32_t *event, void *buf, size_t len, uint64_t flags)
+{
+    struct wfi_eq *eq = wfi_eq_of(&fid->fid);
+    struct event *e;
+    ssize_t rc = -FI_EAGAIN;
+    if (flags & ~(uint64_t)FI_PEEK)
+        return -FI_EBADFLAGS;
+    pthread_mutex_lock(&eq->lock);
+    e = eq->first;
+    if (eq->faults) {
+        rc = -FI_EAVAIL;
+    } else if (e && len < e->len) {
+        rc = -FI_ETOOSMALL;
+    } else if (e) {
+        *event = e->event;
+        memcpy(buf, e->bytes, e->len);
+        rc = (ssize_t)e->len;
+        if (!(flags & FI_PEEK)) {
+            eq->first = e->next;
+            if (!eq->first)
+                eq->last = &eq->first;
+            free(e);
+            eq_signal(eq);
+        }
+    }
+    pthread_mutex_unlock(&eq->lock);
+    return rc;
+}
+
+static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf, uint64_t flags)
+{
+    struct wfi_eq *eq = wfi_eq_of(&fid->fid);
+    struct fault *f;
+    if (flags & ~(uint64_t)FI_PEEK)
+        return -FI_EBADFLAGS;
+    pthread_mutex_lock(&eq->lock);
+    f = eq->faults;
+    if (f) {
+        f->e.err_data_size = 0;
+        *buf = f->e;
+    }
+    if (f && !(flags & FI_PEEK)) {
+        eq->faults = f->next;
+        if (!eq->faults)
+            eq->faults_last = &eq->faults;
+        eq_signal(eq);
+    }
+    pthread_mutex_unlock(&eq->lock);
+    if (f && !(flags & FI_PEEK))
+        free(f);
+    return f ? (ssize_t)sizeof *buf : -FI_EAGAIN;
+}
+
+static ssize_t eq_write(struct fid_eq *fid, uint32_t event, const void *buf, size_t len,
+                        uint64_t flags)
+{
+    struct wfi_eq *eq = wfi_eq_of(&fid->fid);
+    int rc;
+    if (flags)
+        return -FI_EBADFLAGS;
+    if (!eq->can_write || !buf)
+        return -FI_EINVAL;
+    rc = eq_append(eq, event, buf, len);
+    return rc ? rc : (ssize_t)len;
+}
+
+static ssize_t eq_sread(struct fid_eq *fid, uint32_t *event, void *buf, size_t len, int timeout,
+                        uint64_t flags)
+{
+    struct wfi_eq *eq = wfi_eq_of(&fid->fid);
+    struct timespec now;
+    int64_t end_ms = 0, now_ms = 0;
+    ssize_t rc;
+    if (eq->wait_obj == FI_WAIT_NONE)
+        return -FI_EINVAL;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    end_ms = now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000 + timeout;
+    while ((rc = eq_read(fid, event, buf, len, flags)) == -FI_EAGAIN) {
+        struct pollfd p = {.fd = eq->fd, .events = POLLIN};
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        now_ms = now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+        if (timeout >= 0 && now_ms >= end_ms)
+            break;
+        (void)poll(&p, 1, timeout < 0 ? -1 : (int)(end_ms - now_ms));
+    }
+    return rc;
+}
+
+static const char *eq_strerror(struct fid_eq *fid, int prov_errno, const void *err_data, char *buf,
+                               size_t len)
+{
+    const char *text = fi_strerror(prov_errno);
+    (void)fid, (void)err_data;
+    if (!buf || !len)
+        return text;
+    strncpy(buf, text, len - 1);
+    buf[len - 1] = 0;
+    return buf;
+}
+
+static int eq_close(struct fid *fid)
+{
+    struct wfi_eq *eq = wfi_eq_of(fid);
+    if (atomic_load(&eq->users)) {
+        WFI_WARN(EQ,
+                 "fi_close: %u domains, address vectors or endpoints report to the event "
+                 "queue: close them first\n",
+                 atomic_load(&eq->users));
+        return -FI_EBUSY;
+    }
+    while (eq->first) {
+        struct event *e = eq->first;
+        eq->first = e->next;
+        free(e);
+    }
+    while (eq->faults) {
+        struct fault *f = eq->faults;
+        eq->faults = f->next;
+        free(f);
+    }
+    close(eq->fd);
+    pthread_mutex_destroy(&eq->lock);
+    atomic_fetch_sub(&eq->fabric->users, 1);
+    free(eq);
+    return 0;
+}
+
+static int eq_control(struct fid *fid, int command, void *arg)
+{
+    struct wfi_eq *eq = wfi_eq_of(fid);
+    switch (command) {
+    case FI_GETWAIT:
+        if (eq->wait_obj != FI_WAIT_FD)
+            return -FI_ENODATA;
+        *(int *)arg = eq->fd;
+        return 0;
+    case FI_GETWAITOBJ: *(enum fi_wait_obj *)arg = eq->wait_obj; return 0;
+    default: return -FI_ENOSYS;
+    }
+}
+
+static struct fi_ops eq_fid_ops = {
+    .size = sizeof(struct fi_ops),
+    .close = eq_close,
+    .bind = wfi_no_bind,
+    .control = eq_control,
+    .ops_open = wfi_no_ops_open,
+};
+
+static struct fi_ops_eq eq_ops = {
+    .size = sizeof(struct fi_ops_eq),
+    .read = eq_read,
+    .readerr = eq_readerr,
+    .write = eq_write,
+    .sread = eq_sread,
+    .strerror = eq_strerror,
+};
+
+static bool wait_obj_is_known(enum fi_wait_obj w)
+{
+    return w == FI_WAIT_NONE || w == FI_WAIT_UNSPEC || w == FI_WAIT_FD || w == FI_WAIT_YIELD;
+}
+
+int wfi_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **out,
+                void *context)
+{
+    const struct fi_eq_attr dflt = {.wait_obj = FI_WAIT_UNSPEC}, *a = attr ? attr : &dflt;
+    struct wfi_eq *eq;
+    if (!wait_obj_is_known(a->wait_obj))
+        return -FI_ENOSYS;
+    if (a->flags & ~(uint64_t)(FI_WRITE | FI_AFFINITY))
+        return -FI_EBADFLAGS;
+    eq = calloc(1, sizeof *eq);
+    if (!eq)
+        return -FI_ENOMEM;
+    eq->fd = wfi_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (eq->fd < 0) {
+        free(eq);
+        return -FI_EMFILE;
+    }
+    pthread_mutex_init(&eq->lock, NULL);
+    eq->last = &eq->first;
+    eq->faults_last = &eq->faults;
+    eq->wait_obj = a->wait_obj;
+    eq->can_write = a->flags & FI_WRITE;
+    eq->fabric = container_of(fabric, struct wfi_fabric, fid);
+    atomic_fetch_add(&eq->fabric->users, 1);
+    eq->fid.fid.fclass = FI_CLASS_EQ;
+    eq->fid.fid.context = context;
+    eq->fid.fid.ops = &eq_fid_ops;
+    eq->fid.ops = &eq_ops;
+    *out = &eq->fid;
+    return 0;
+}

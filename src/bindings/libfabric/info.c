@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fi_getinfo: one fabric, one domain, reliable datagram endpoints. Only what holds is granted: a
+ * hint that cannot be met gives -FI_ENODATA, and the log gives the reason. */
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "binding.h"
+
+/* ---- capabilities ---- */
+
+/* Add the ways that [caps] imply: messages without FI_SEND and FI_RECV go both ways, accesses
+ * without any of the four go in all. */
+static uint64_t caps_with_ways(uint64_t caps)
+{
+    const uint64_t msg = FI_SEND | FI_RECV;
+    const uint64_t rma = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+    if (caps & (FI_MSG | FI_TAGGED) && !(caps & msg))
+        caps |= msg;
+    if (caps & (FI_RMA | FI_ATOMIC) && !(caps & rma))
+        caps |= rma;
+    return caps;
+}
+
+static bool caps_grant(const struct fi_info *hints, uint64_t *caps)
+{
+    uint64_t asked = hints ? hints->caps : 0;
+    if (!asked)
+        asked = WFI_CAPS_PRIMARY | WFI_CAPS_FREE | FI_SOURCE;
+    if (asked & ~WFI_CAPS) {
+        WFI_INFO(CORE, "not granted: capabilities %#llx (fi_weft(7) lists those that are)\n",
+                 (unsigned long long)(asked & ~WFI_CAPS));
+        return false;
+    }
+    asked = caps_with_ways(asked) | FI_LOCAL_COMM | FI_REMOTE_COMM;
+    if (asked & FI_MSG && asked & FI_RECV)
+        asked |= FI_MULTI_RECV;
+    *caps = asked;
+    return true;
+}
+
+/* ---- addresses ---- */
+
+static bool set_address(void **to, size_t *to_len, const void *from, size_t len)
+{
+    *to = calloc(1, WFI_ADDR_SIZE);
+    if (!*to)
+        return false;
+    *to_len = WFI_ADDR_SIZE;
+    if (from)
+        memcpy(*to, from, len);
+    return true;
+}
+
+/* Is an address of the hints one of Weft's? Those in other formats are names, which need a node and
+ * a service to be looked up. */
+static bool is_address(const struct fi_info *hints, const void *addr, size_t len)
+{
+    if (len != WFI_ADDR_SIZE ||
+        (hints->addr_format != FI_FORMAT_UNSPEC && hints->addr_format != WFI_ADDR_FORMAT)) {
+        WFI_INFO(CORE,
+                 "not granted: an address of %zu bytes and format %u: endpoints have "
+                 "addresses of %d bytes, from fi_getname\n",
+                 len, hints->addr_format, WFI_ADDR_SIZE);
+        return false;
+    }
+    return addr != NULL;
+}
+
+static int set_addresses(const char *node, const char *service, uint64_t flags,
+                         const struct fi_info *hints, struct fi_info *info)
+{
+    const void *src = NULL, *dest = NULL;
+    if (node || service) {
+        WFI_INFO(CORE,
+                 "not granted: node \"%s\", service \"%s\": peers are known by the address "
+                 "that fi_getname returns\n",
+                 node ? node : "", service ? service : "");
+        return -FI_ENODATA;
+    }
+    if (hints && hints->addr_format != FI_FORMAT_UNSPEC && hints->addr_format != WFI_ADDR_FORMAT) {
+        WFI_INFO(CORE, "not granted: address format %u\n", hints->addr_format);
+        return -FI_ENODATA;
+    }
+    if (hints && hints->src_addr && !(flags & FI_SOURCE)) {
+        if (!is_address(hints, hints->src_addr, hints->src_addrlen))
+            return -FI_ENODATA;
+        src = hints->src_addr;
+    }
+    if (hints && hints->dest_addr) {
+        if (!is_address(hints, hints->dest_addr, hints->dest_addrlen))
+            return -FI_ENODATA;
+        dest = hints->dest_addr;
+    }
+    info->addr_format = WFI_ADDR_FORMAT;
+    /* The address of an endpoint is known when it is open: until then it is all 0. */
+    if (!set_address(&info->src_addr, &info->src_addrlen, src, WFI_ADDR_SIZE) ||
+        (dest && !set_address(&info->dest_addr, &info->dest_addrlen, dest, WFI_ADDR_SIZE)))
+        return -FI_ENOMEM;
+    return 0;
+}
+
+/* ---- fabric ---- */
+
+static bool fabric_matches(const struct fi_info *hints)
+{
+    const struct fi_fabric_attr *f = hints ? hints->fabric_attr : NULL;
+    return !f || !f->name || !strcmp(f->name, WFI_NAME);
+}
+
+static int set_attributes(uint32_t version, const struct fi_info *hints, struct fi_info *info)
+{
+    info->fabric_attr->name = strdup(WFI_NAME);
+    info->fabric_attr->prov_version = wfi_provider.version;
+    if (!info->fabric_attr->name)
+        return -FI_ENOMEM;
+    if (hints)
+        info->handle = hints->handle;
+    if (!fabric_matches(hints) || !caps_grant(hints, &info->caps) || !wfi_info_ep(hints, info) ||
+        !wfi_info_tx(hints, info) || !wfi_info_rx(hints, info) ||
+        !wfi_info_domain(version, hints, info))
+        return -FI_ENODATA;
+    return 0;
+}
+
+int wfi_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
+                const struct fi_info *hints, struct fi_info **out)
+{
+    struct fi_info *info = fi_allocinfo();
+    int rc;
+    if (!info)
+        return -FI_ENOMEM;
+    rc = set_attributes(version, hints, info);
+    if (!rc && flags & FI_PROV_ATTR_ONLY)
+        node = service = NULL;
+    if (!rc)
+        rc = set_addresses(node, service, flags, hints, info);
+    if (rc) {
+        fi_freeinfo(info);
+        return rc;
+    }
+    *out = info;
+    return 0;
+}

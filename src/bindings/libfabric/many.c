@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Receives of many messages into one buffer (FI_MULTI_RECV). Each message is reported by an entry
+ * whose buf is its place. A last entry, with FI_MULTI_RECV and without FI_RECV, returns the buffer
+ * to the program. */
+#include <stdlib.h>
+
+#include "op.h"
+
+struct wfi_many {
+    struct weft_msg_many many;
+    struct wfi_ep *ep;
+    struct wfi_many *next;
+    void *context;
+    bool report;
+};
+
+static void received(struct weft_msg_many *many, const struct weft_op *message, void *at)
+{
+    struct wfi_many *m = container_of(many, struct wfi_many, many);
+    size_t room = many->len - (size_t)((char *)at - (char *)many->buf);
+    wfi_recv_report(m->ep, m->context, FI_RECV | FI_MSG, at, room, message, m->ep->recv_cntr,
+                    m->report);
+}
+
+static void unlink_many(struct wfi_many *m)
+{
+    struct wfi_ep *ep = m->ep;
+    struct wfi_many **at = &ep->many;
+    wfi_lock(&ep->free_lock);
+    while (*at != m)
+        at = &(*at)->next;
+    *at = m->next;
+    wfi_unlock(&ep->free_lock);
+}
+
+static void many_done(struct weft_op *op)
+{
+    struct wfi_many *m = container_of(op, struct wfi_many, many.op);
+    struct wfi_ep *ep = m->ep;
+    unlink_many(m);
+    if (op->status == WEFT_OK) {
+        /* Always reported, also with selective completion: fi_msg(3). */
+        if (ep->rx_cq)
+            wfi_cq_push(ep->rx_cq, m->context, FI_MULTI_RECV, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
+    } else {
+        struct fi_cq_err_entry e = {.op_context = m->context,
+                                    .flags = FI_RECV | FI_MSG | FI_MULTI_RECV,
+                                    .buf = m->many.buf,
+                                    .err = wfi_errno((enum weft_status)op->status),
+                                    .prov_errno = op->status};
+        if (ep->recv_cntr)
+            (void)weft_counter_add_errors(ep->recv_cntr->counter, 1);
+        if (ep->rx_cq)
+            wfi_cq_fail(ep->rx_cq, &e, NULL, 0);
+    }
+    free(m);
+}
+
+ssize_t wfi_recv_many(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
+{
+    struct weft_msg_filter filter;
+    struct wfi_many *many;
+    enum weft_status s;
+    int rc;
+    if (flags & ~(uint64_t)(FI_MULTI_RECV | FI_COMPLETION | FI_MORE | FI_TRANSMIT_COMPLETE))
+        return -FI_EBADFLAGS;
+    if (m->count != 1 || !m->iov[0].iov_len)
+        return -FI_EINVAL;
+    rc = wfi_filter(ep, m, &filter);
+    if (rc)
+        return rc;
+    many = calloc(1, sizeof *many);
+    if (!many)
+        return -FI_ENOMEM;
+    many->ep = ep;
+    many->context = m->context;
+    many->report = wfi_reports(ep->rx_selective, flags);
+    many->many.op.done = many_done;
+    many->many.op.local = m->desc ? m->desc[0] : NULL;
+    many->many.received = received;
+    many->many.buf = m->iov[0].iov_base;
+    many->many.len = m->iov[0].iov_len;
+    many->many.least = ep->multi_least < many->many.len ? ep->multi_least : many->many.len;
+    if (!many->many.least)
+        many->many.least = 1;
+    wfi_lock(&ep->free_lock);
+    many->next = ep->many;
+    ep->many = many;
+    wfi_unlock(&ep->free_lock);
+    s = weft_msg_recv_many(ep->wep, &filter, &many->many);
+    if (s == WEFT_PENDING)
+        return 0;
+    if (s == WEFT_OK) {
+        many->many.op.status = WEFT_OK;
+        many_done(&many->many.op);
+        return 0;
+    }
+    unlink_many(many);
+    free(many);
+    return wfi_result(s);
+}
+
+ssize_t wfi_many_cancel(struct wfi_ep *ep, void *context)
+{
+    struct wfi_many *m;
+    enum weft_status s;
+    wfi_lock(&ep->free_lock);
+    for (m = ep->many; m && m->context != context; m = m->next)
+        ;
+    wfi_unlock(&ep->free_lock);
+    if (!m)
+        return -FI_ENOENT;
+    s = weft_msg_cancel(ep->wep, &m->many.op);
+    return s == WEFT_EBUSY ? 0 : wfi_result(s); /* EBUSY: it ends after the messages that arrive */
+}
+
+void wfi_many_close(struct wfi_ep *ep)
+{
+    while (ep->many) {
+        struct wfi_many *m = ep->many;
+        ep->many = m->next;
+        free(m);
+    }
+}

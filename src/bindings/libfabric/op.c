@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "op.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Allocate operations. Called under the lock. Returns one of them. */
+struct wfi_op *wfi_op_more(struct wfi_ep *ep)
+{
+    struct wfi_slab *slab = calloc(1, sizeof *slab);
+    if (!slab)
+        return NULL;
+    slab->next = ep->slabs;
+    ep->slabs = slab;
+    for (size_t i = 0; i < WFI_OPS; i++) {
+        slab->ops[i].ep = ep;
+        slab->ops[i].next = ep->free;
+        if (i)
+            ep->free = &slab->ops[i];
+    }
+    return &slab->ops[0];
+}
+
+void wfi_op_extra_free(struct wfi_op *o)
+{
+    free(o->extra->bounce);
+    free(o->extra);
+    o->extra = NULL;
+}
+
+void wfi_op_fail(struct wfi_op *o, enum weft_status status)
+{
+    struct fi_cq_err_entry e = {
+        .op_context = o->context,
+        .flags = o->flags,
+        .buf = o->buf,
+        .err = wfi_errno(status),
+        .prov_errno = status,
+    };
+    if (o->extra)
+        wfi_op_extra_free(o);
+    if (o->cntr)
+        (void)weft_counter_add_errors(o->cntr->counter, 1);
+    if (o->cq)
+        wfi_cq_fail(o->cq, &e, NULL, 0);
+    wfi_op_free(o);
+}
+
+/* Find the operation with [context], and keep it from being used again. */
+static struct wfi_op *hold(struct wfi_ep *ep, const void *context)
+{
+    struct wfi_op *found = NULL;
+    wfi_lock(&ep->free_lock);
+    for (struct wfi_slab *s = ep->slabs; s && !found; s = s->next)
+        for (size_t i = 0; i < WFI_OPS && !found; i++)
+            if (s->ops[i].flags & (FI_SEND | FI_RECV) && s->ops[i].context == context &&
+                !s->ops[i].cancelling)
+                found = &s->ops[i];
+    if (found)
+        found->cancelling = true;
+    wfi_unlock(&ep->free_lock);
+    return found;
+}
+
+static void unhold(struct wfi_op *o)
+{
+    struct wfi_ep *ep = o->ep;
+    wfi_lock(&ep->free_lock);
+    o->cancelling = false;
+    if (!o->flags) {
+        o->next = ep->free;
+        ep->free = o;
+    }
+    wfi_unlock(&ep->free_lock);
+}
+
+ssize_t wfi_op_cancel(fid_t fid, void *context)
+{
+    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
+    struct wfi_op *o = hold(ep, context);
+    enum weft_status s;
+    if (!o)
+        return wfi_many_cancel(ep, context);
+    s = weft_msg_cancel(ep->wep, &o->op);
+    unhold(o);
+    /* EBUSY: a message is arriving, the receive completes by itself. */
+    return s == WEFT_EBUSY ? 0 : wfi_result(s);
+}

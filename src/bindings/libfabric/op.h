@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Operations in flight: from the endpoint's list of free ones to the completion queue. */
+#ifndef WFI_OP_H
+#define WFI_OP_H
+
+#include "binding.h"
+
+/* What few operations have. */
+struct wfi_extra {
+    void *bounce; /* memory of the provider's, in place of the program's buffers: */
+    struct iovec iov[WFI_IOV];
+    unsigned count;
+    struct weft_deferred later; /* FI_TRANSMIT_COMPLETE */
+    fi_addr_t addr;
+};
+
+struct wfi_op *wfi_op_more(struct wfi_ep *ep);
+
+/* Take a free operation; NULL if there is no memory. */
+static inline struct wfi_op *wfi_op_take(struct wfi_ep *ep)
+{
+    struct wfi_op *o;
+    wfi_lock(&ep->free_lock);
+    o = ep->free;
+    if (WEFT_UNLIKELY(!o))
+        o = wfi_op_more(ep);
+    else
+        ep->free = o->next;
+    wfi_unlock(&ep->free_lock);
+    return o;
+}
+
+static inline void wfi_op_free(struct wfi_op *o)
+{
+    struct wfi_ep *ep = o->ep;
+    wfi_lock(&ep->free_lock);
+    o->flags = 0;
+    if (!WEFT_UNLIKELY(o->cancelling)) {
+        o->next = ep->free;
+        ep->free = o;
+    }
+    wfi_unlock(&ep->free_lock);
+}
+
+/* Report that [o] has failed with [status], or that a receive was truncated; free it. */
+void wfi_op_fail(struct wfi_op *o, enum weft_status status);
+/* Free what few operations have. */
+void wfi_op_extra_free(struct wfi_op *o);
+
+static inline void wfi_op_count(struct wfi_cntr *cntr)
+{
+    if (cntr)
+        (void)weft_counter_add(cntr->counter, 1);
+}
+
+/* Report that a send or an access has completed. The done of such operations; also called for those
+ * that complete within the call that starts them. */
+static inline void wfi_op_done(struct weft_op *op)
+{
+    struct wfi_op *o = container_of(op, struct wfi_op, op);
+    if (WEFT_UNLIKELY(op->status != WEFT_OK)) {
+        wfi_op_fail(o, (enum weft_status)op->status);
+        return;
+    }
+    if (WEFT_UNLIKELY(o->extra != NULL))
+        wfi_op_extra_free(o);
+    wfi_op_count(o->cntr);
+    if (o->report)
+        wfi_cq_push(o->cq, o->context, o->flags, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
+    wfi_op_free(o);
+}
+
+/* Prepare [o] to be started. */
+static inline void wfi_op_begin(struct wfi_op *o, void *context, uint64_t flags, struct wfi_cq *cq,
+                                struct wfi_cntr *cntr, bool report, void **desc, size_t count)
+{
+    o->context = context;
+    o->flags = flags;
+    o->cq = cq;
+    o->cntr = cntr;
+    o->report = report;
+    o->extra = NULL;
+    /* Weft reads these only if the domain has FI_MR_LOCAL. */
+    o->op.local = desc && count == 1 ? desc[0] : NULL;
+    o->op.locals = count > 1 ? (struct weft_mr *const *)(void *)desc : NULL;
+}
+
+/* Cancel the operation with [context]. */
+ssize_t wfi_op_cancel(fid_t fid, void *context);
+
+/* ---- messages ---- */
+
+/* Does an operation with [flags] report its completion? */
+static inline bool wfi_reports(bool selective, uint64_t flags)
+{
+    return !selective || flags & FI_COMPLETION;
+}
+
+struct wfi_message {
+    const struct iovec *iov;
+    void **desc;
+    size_t count;
+    fi_addr_t addr;
+    uint64_t tag, ignore, data;
+    void *context;
+    unsigned space;
+};
+
+/* Start a send or receive of several buffers, or with flags. Return 0 or a negative errno. */
+ssize_t wfi_send(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags);
+/* Let [o], a send to [addr], be reported when the message has left this process: o->op.done is to
+ * be called when Weft has completed it. Returns 0 or -FI_ENOMEM. */
+ssize_t wfi_transmit_begin(struct wfi_op *o, fi_addr_t addr);
+ssize_t wfi_recv(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags);
+ssize_t wfi_recv_many(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags);
+ssize_t wfi_recv_peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags);
+/* Set the filter of a receive. Returns 0 or a negative errno. */
+int wfi_filter(struct wfi_ep *ep, const struct wfi_message *m, struct weft_msg_filter *filter);
+/* The done of receives. */
+void wfi_recv_done(struct weft_op *op);
+/* Report a message that was received, or an error. [cntr] counts it, if it is not NULL. */
+void wfi_recv_report(struct wfi_ep *ep, void *context, uint64_t flags, void *buf, size_t room,
+                     const struct weft_op *message, struct wfi_cntr *cntr, bool report);
+void wfi_many_close(struct wfi_ep *ep);
+ssize_t wfi_many_cancel(struct wfi_ep *ep, void *context);
+void wfi_claims_close(struct wfi_ep *ep);
+
+#endif

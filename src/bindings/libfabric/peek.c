@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* FI_PEEK, FI_CLAIM and FI_DISCARD of fi_trecvmsg. A claimed message is found again by the context
+ * of the peek. */
+#include <stdlib.h>
+
+#include "op.h"
+
+struct wfi_claim {
+    struct wfi_claim *next;
+    struct weft_msg *msg;
+    void *context;
+    struct weft_msg_info info;
+};
+
+#define PEEK_FLAGS                                                                                 \
+    (FI_PEEK | FI_CLAIM | FI_DISCARD | FI_COMPLETION | FI_MORE | FI_TRANSMIT_COMPLETE)
+
+/* Report a message that was found, or dropped. */
+static void report_found(struct wfi_ep *ep, const struct wfi_message *m,
+                         const struct weft_msg_info *info, uint64_t flags)
+{
+    struct weft_op found = {.status = WEFT_OK,
+                            .len = info->len,
+                            .tag = info->tag,
+                            .sender = info->sender,
+                            .data = info->data,
+                            .has_data = info->has_data};
+    wfi_recv_report(ep, m->context, FI_RECV | FI_TAGGED, NULL, 0, &found, NULL,
+                    wfi_reports(ep->rx_selective, flags));
+}
+
+static void report_none(struct wfi_ep *ep, const struct wfi_message *m)
+{
+    const struct fi_cq_err_entry e = {.op_context = m->context,
+                                      .flags = FI_RECV | FI_TAGGED,
+                                      .tag = m->tag,
+                                      .err = FI_ENOMSG,
+                                      .prov_errno = WEFT_AGAIN};
+    wfi_cq_fail(ep->rx_cq, &e, NULL, 0);
+}
+
+static ssize_t peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
+{
+    struct weft_msg_filter filter;
+    struct weft_msg_info info;
+    struct weft_msg *msg = NULL;
+    struct wfi_claim *claim = NULL;
+    bool keep = flags & FI_CLAIM, take = flags & (FI_CLAIM | FI_DISCARD);
+    enum weft_status s;
+    int rc = wfi_filter(ep, m, &filter);
+    if (rc)
+        return rc;
+    if (keep && !(claim = malloc(sizeof *claim)))
+        return -FI_ENOMEM;
+    wfi_ep_progress(ep);
+    s = weft_msg_find(ep->wep, &filter, &info, take ? &msg : NULL);
+    if (s != WEFT_OK) {
+        free(claim);
+        if (s == WEFT_AGAIN)
+            report_none(ep, m);
+        return s == WEFT_AGAIN ? 0 : wfi_result(s);
+    }
+    if (keep) {
+        *claim = (struct wfi_claim){NULL, msg, m->context, info};
+        wfi_lock(&ep->free_lock);
+        claim->next = ep->claims;
+        ep->claims = claim;
+        wfi_unlock(&ep->free_lock);
+    }
+    report_found(ep, m, &info, flags);
+    if (take && !keep)
+        s = weft_msg_drop(ep->wep, msg);
+    return wfi_result(s);
+}
+
+/* Take the claim of [context] from the list. */
+static struct wfi_claim *claim_take(struct wfi_ep *ep, const void *context)
+{
+    struct wfi_claim **at = &ep->claims, *claim;
+    wfi_lock(&ep->free_lock);
+    while (*at && (*at)->context != context)
+        at = &(*at)->next;
+    claim = *at;
+    if (claim)
+        *at = claim->next;
+    wfi_unlock(&ep->free_lock);
+    return claim;
+}
+
+/* Weft receives a claimed message into one buffer: several get it from memory of the provider's. */
+static void *bounce(struct wfi_op *o, const struct wfi_message *m)
+{
+    struct wfi_extra *x;
+    if (m->count <= 1)
+        return m->count ? m->iov[0].iov_base : NULL;
+    x = calloc(1, sizeof *x);
+    if (!x || !(x->bounce = malloc(o->len + 1))) {
+        free(x);
+        return NULL;
+    }
+    for (x->count = 0; x->count < m->count; x->count++)
+        x->iov[x->count] = m->iov[x->count];
+    o->extra = x;
+    return x->bounce;
+}
+
+static ssize_t claim_receive(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags,
+                             struct weft_msg *msg)
+{
+    struct wfi_op *o = wfi_op_take(ep);
+    enum weft_status s;
+    void *buf;
+    if (!o)
+        return -FI_ENOMEM;
+    wfi_op_begin(o, m->context, FI_RECV | FI_TAGGED, ep->rx_cq, ep->recv_cntr,
+                 wfi_reports(ep->rx_selective, flags), m->desc, 1);
+    o->op.done = wfi_recv_done;
+    o->buf = m->count ? m->iov[0].iov_base : NULL;
+    o->len = 0;
+    for (size_t i = 0; i < m->count; i++)
+        o->len += m->iov[i].iov_len;
+    buf = bounce(o, m);
+    s = m->count > 1 && !buf ? WEFT_ENOMEM : weft_msg_take(ep->wep, msg, buf, o->len, &o->op);
+    if (s == WEFT_PENDING)
+        return 0;
+    if (s == WEFT_OK || s == WEFT_ETRUNC || s == WEFT_ECANCELED) {
+        o->op.status = s;
+        wfi_recv_done(&o->op);
+        return 0;
+    }
+    if (o->extra)
+        wfi_op_extra_free(o);
+    wfi_op_free(o);
+    return wfi_result(s);
+}
+
+ssize_t wfi_recv_peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
+{
+    struct wfi_claim *claim;
+    ssize_t rc;
+    if (flags & ~(uint64_t)PEEK_FLAGS || !(flags & (FI_PEEK | FI_CLAIM)))
+        return -FI_EBADFLAGS;
+    if (m->count > WFI_IOV)
+        return -FI_EINVAL;
+    if (flags & FI_PEEK)
+        return peek(ep, m, flags);
+    claim = claim_take(ep, m->context);
+    if (!claim) {
+        WFI_WARN(EP_DATA, "FI_CLAIM with a context by which no peek has claimed a message\n");
+        return -FI_EINVAL;
+    }
+    if (flags & FI_DISCARD) {
+        report_found(ep, m, &claim->info, flags);
+        rc = wfi_result(weft_msg_drop(ep->wep, claim->msg));
+    } else {
+        rc = claim_receive(ep, m, flags, claim->msg);
+    }
+    free(claim);
+    return rc;
+}
+
+void wfi_claims_close(struct wfi_ep *ep)
+{
+    while (ep->claims) {
+        struct wfi_claim *claim = ep->claims;
+        ep->claims = claim->next;
+        if (weft_msg_drop(ep->wep, claim->msg) != WEFT_OK)
+            WFI_WARN(EP_CTRL, "a claimed message could not be dropped\n");
+        free(claim);
+    }
+}

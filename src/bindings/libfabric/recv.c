@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Receives. */
+#include <string.h>
+
+#include "op.h"
+
+#define RECV_FLAGS (FI_COMPLETION | FI_MORE | FI_TRANSMIT_COMPLETE)
+
+/* Report that the source of a message is not in the address vector. */
+static void report_unknown(struct wfi_ep *ep, struct fi_cq_err_entry *e,
+                           const struct weft_op *message)
+{
+    uint8_t bytes[WFI_ADDR_SIZE];
+    size_t len = sizeof bytes;
+    e->err = FI_EADDRNOTAVAIL;
+    e->prov_errno = WEFT_OK;
+    if (weft_sender_address(message->sender, bytes, &len) != WEFT_OK)
+        len = 0;
+    wfi_cq_fail(ep->rx_cq, e, bytes, len);
+}
+
+__attribute__((noinline)) static void recv_fail(struct wfi_ep *ep, struct fi_cq_err_entry *e,
+                                                size_t room, const struct weft_op *message,
+                                                struct wfi_cntr *cntr)
+{
+    e->err = wfi_errno((enum weft_status)message->status);
+    e->prov_errno = message->status;
+    if (message->status == WEFT_ETRUNC) {
+        e->olen = message->len - room;
+        e->len = room;
+    } else {
+        /* No message: what Weft has left in these fields is not one's. */
+        e->data = 0;
+        e->len = 0;
+        e->flags &= ~(uint64_t)FI_REMOTE_CQ_DATA;
+    }
+    if (cntr)
+        (void)weft_counter_add_errors(cntr->counter, 1);
+    if (ep->rx_cq)
+        wfi_cq_fail(ep->rx_cq, e, NULL, 0);
+}
+
+void wfi_recv_report(struct wfi_ep *ep, void *context, uint64_t flags, void *buf, size_t room,
+                     const struct weft_op *message, struct wfi_cntr *cntr, bool report)
+{
+    fi_addr_t source = FI_ADDR_NOTAVAIL;
+    flags |= message->has_data ? FI_REMOTE_CQ_DATA : 0;
+    if (WEFT_UNLIKELY(message->status != WEFT_OK)) {
+        struct fi_cq_err_entry e = {.op_context = context,
+                                    .flags = flags,
+                                    .len = message->len,
+                                    .buf = buf,
+                                    .data = message->data,
+                                    .tag = message->tag};
+        recv_fail(ep, &e, room, message, cntr);
+        return;
+    }
+    if (ep->source)
+        source = wfi_av_of_sender(ep->av, message->sender);
+    wfi_op_count(cntr);
+    if (WEFT_UNLIKELY(ep->source_err && source == FI_ADDR_NOTAVAIL)) {
+        struct fi_cq_err_entry e = {.op_context = context,
+                                    .flags = flags,
+                                    .len = message->len,
+                                    .buf = buf,
+                                    .data = message->data,
+                                    .tag = message->tag};
+        report_unknown(ep, &e, message);
+    } else if (report) {
+        wfi_cq_push(ep->rx_cq, context, flags, message->len, buf, message->data, message->tag,
+                    source);
+    }
+}
+
+/* Copy what came into the provider's memory to the program's buffers. */
+static void scatter(const struct wfi_op *o)
+{
+    const char *from = o->extra->bounce;
+    size_t left = o->op.len < o->len ? o->op.len : o->len;
+    for (unsigned i = 0; i < o->extra->count && left; i++) {
+        size_t n = o->extra->iov[i].iov_len < left ? o->extra->iov[i].iov_len : left;
+        memcpy(o->extra->iov[i].iov_base, from, n);
+        from += n;
+        left -= n;
+    }
+}
+
+void wfi_recv_done(struct weft_op *op)
+{
+    struct wfi_op *o = container_of(op, struct wfi_op, op);
+    if (WEFT_UNLIKELY(o->extra != NULL)) {
+        if (op->status == WEFT_OK || op->status == WEFT_ETRUNC)
+            scatter(o);
+        wfi_op_extra_free(o);
+    }
+    wfi_recv_report(o->ep, o->context, o->flags, o->buf, o->len, op, o->cntr, o->report);
+    wfi_op_free(o);
+}
+
+int wfi_filter(struct wfi_ep *ep, const struct wfi_message *m, struct weft_msg_filter *filter)
+{
+    *filter = (struct weft_msg_filter){NULL, m->tag, ~m->ignore, m->space, 0};
+    if (!ep->directed || m->addr == FI_ADDR_UNSPEC)
+        return 0;
+    return wfi_peer(ep, m->addr, &filter->source);
+}
+
+ssize_t wfi_recv(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
+{
+    struct weft_msg_filter filter;
+    struct wfi_op *o;
+    enum weft_status s;
+    int rc;
+    if (flags & FI_MULTI_RECV && m->space == WFI_SPACE_MSG)
+        return wfi_recv_many(ep, m, flags);
+    if (flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) && m->space == WFI_SPACE_TAGGED)
+        return wfi_recv_peek(ep, m, flags);
+    if (flags & ~(uint64_t)RECV_FLAGS)
+        return -FI_EBADFLAGS;
+    if (m->count > WFI_IOV)
+        return -FI_EINVAL;
+    rc = wfi_filter(ep, m, &filter);
+    if (rc)
+        return rc;
+    o = wfi_op_take(ep);
+    if (!o)
+        return -FI_ENOMEM;
+    wfi_op_begin(o, m->context, FI_RECV | (m->space == WFI_SPACE_TAGGED ? FI_TAGGED : FI_MSG),
+                 ep->rx_cq, ep->recv_cntr, wfi_reports(ep->rx_selective, flags), m->desc, m->count);
+    o->op.done = wfi_recv_done;
+    o->buf = m->count ? m->iov[0].iov_base : NULL;
+    o->len = 0;
+    for (size_t i = 0; i < m->count; i++)
+        o->len += m->iov[i].iov_len;
+    s = weft_msg_post_recv(ep->wep, &filter, m->iov, (unsigned)m->count, &o->op);
+    if (s == WEFT_PENDING)
+        return 0;
+    if (s == WEFT_OK || s == WEFT_ETRUNC || s == WEFT_ECANCELED) {
+        o->op.status = s;
+        wfi_recv_done(&o->op);
+        return 0;
+    }
+    wfi_op_free(o);
+    return wfi_result(s);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fi_cq(3): which operations are reported, by which entries, and from whom. cq_wait_test.c waits.
+ */
+#include "sides.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LONG (2u << 20)
+
+static uint8_t *out, *in;
+
+static void begin(const struct how *how)
+{
+    open_both(how);
+    out = calloc(1, LONG);
+    in = calloc(1, LONG);
+    assert_true(out && in);
+}
+
+static void end(void)
+{
+    close_both();
+    free(out);
+    free(in);
+}
+
+static const struct how plain = {.counters = true};
+
+#define DATUM UINT64_C(0x9876543210abcdef)
+
+/* ---- what is reported ---- */
+
+static void selective_test(void **state)
+{
+    const struct how how = {.bind_flags = FI_SELECTIVE_COMPLETION, .counters = true};
+    struct iovec iov;
+    struct fi_msg_tagged m = {.msg_iov = &iov, .iov_count = 1};
+    (void)state;
+    begin(&how);
+    iov = (struct iovec){in, 8};
+    RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in));
+    RETRY(fi_tsend(a.ep, out, 8, NULL, a.other, 1, out));
+    counted(&b, 1, 1);
+    nothing(&a);
+    nothing(&b);
+    m.addr = FI_ADDR_UNSPEC;
+    m.tag = 1;
+    m.context = in;
+    RETRY(fi_trecvmsg(b.ep, &m, FI_COMPLETION));
+    m.addr = a.other;
+    m.context = out;
+    RETRY(fi_tsendmsg(a.ep, &m, FI_COMPLETION));
+    assert_ptr_equal(take(&b).op_context, in);
+    assert_ptr_equal(take(&a).op_context, out);
+    /* An error is reported all the same. */
+    RETRY(fi_trecv(b.ep, in, 4, NULL, FI_ADDR_UNSPEC, 1, 0, in));
+    RETRY(fi_tinject(a.ep, out, 8, a.other, 1));
+    assert_int_equal(take_error(&b).err, FI_ETRUNC);
+    end();
+}
+
+static void default_flags_test(void **state)
+{
+    const struct how how = {.bind_flags = FI_SELECTIVE_COMPLETION,
+                            .tx_flags = FI_COMPLETION | FI_TRANSMIT_COMPLETE,
+                            .rx_flags = FI_COMPLETION};
+    struct iovec iov;
+    struct fi_msg m = {.msg_iov = &iov, .iov_count = 1};
+    uint64_t flags = FI_TRANSMIT;
+    (void)state;
+    begin(&how);
+    assert_int_equal(fi_control(&a.ep->fid, FI_GETOPSFLAG, &flags), 0);
+    assert_int_equal(flags, FI_COMPLETION | FI_TRANSMIT_COMPLETE);
+    RETRY(fi_recv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, in));
+    RETRY(fi_send(a.ep, out, 8, NULL, a.other, out));
+    assert_ptr_equal(take(&a).op_context, out);
+    assert_ptr_equal(take(&b).op_context, in);
+    /* Flags of a call take their place. */
+    iov = (struct iovec){out, 8};
+    m.addr = a.other;
+    RETRY(fi_sendmsg(a.ep, &m, 0));
+    nothing(&a);
+    flags = FI_TRANSMIT;
+    assert_int_equal(fi_control(&a.ep->fid, FI_SETOPSFLAG, &flags), 0);
+    RETRY(fi_send(a.ep, out, 8, NULL, a.other, out));
+    nothing(&a);
+    end();
+}
+
+static void formats_test(void **state)
+{
+    static const size_t sizes[] = {0, sizeof(struct fi_cq_entry), sizeof(struct fi_cq_msg_entry),
+                                   sizeof(struct fi_cq_data_entry),
+                                   sizeof(struct fi_cq_tagged_entry)};
+    (void)state;
+    for (int f = FI_CQ_FORMAT_CONTEXT; f <= FI_CQ_FORMAT_TAGGED; f++) {
+        const struct how how = {.format = (enum fi_cq_format)f};
+        struct fi_cq_tagged_entry e[3];
+        uint64_t deadline = now_ms() + WAIT_MS;
+        ssize_t n = 0, all = 0;
+        begin(&how);
+        for (int i = 0; i < 3; i++) {
+            RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in + i));
+            RETRY(fi_tinjectdata(a.ep, "12345", 5, DATUM, a.other, 1));
+        }
+        memset(e, 0xee, sizeof e);
+        while (all < 3 && now_ms() < deadline) {
+            n = fi_cq_read(b.cq, (char *)e + (size_t)all * sizes[f], (size_t)(3 - all));
+            all += n > 0 ? n : 0;
+            turn();
+        }
+        assert_int_equal(all, 3);
+        for (size_t i = 0; i < 3; i++) {
+            struct fi_cq_tagged_entry x;
+            memset(&x, 0, sizeof x);
+            memcpy(&x, (char *)e + i * sizes[f], sizes[f]);
+            assert_ptr_equal(x.op_context, in + i);
+            if (f >= FI_CQ_FORMAT_MSG)
+                assert_true(x.len == 5 && x.flags & FI_RECV);
+            if (f >= FI_CQ_FORMAT_DATA)
+                assert_true(x.data == DATUM);
+            if (f == FI_CQ_FORMAT_TAGGED)
+                assert_int_equal(x.tag, 1);
+        }
+        assert_int_equal(((uint8_t *)e)[3 * sizes[f] - (f == FI_CQ_FORMAT_TAGGED)],
+                         f == FI_CQ_FORMAT_TAGGED ? 0 : 0xee);
+        end();
+    }
+}
+
+/* A queue holds more than its size. */
+static void overrun_test(void **state)
+{
+    enum { N = 3000 };
+    (void)state;
+    begin(&plain);
+    for (uintptr_t i = 0; i < N; i++) {
+        RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, (void *)i));
+        RETRY(fi_tinject(a.ep, "x", 1, a.other, 1));
+        turn();
+        turn();
+    }
+    for (uintptr_t i = 0; i < N; i++)
+        assert_ptr_equal(take(&b).op_context, (void *)i);
+    end();
+}
+
+/* ---- sources ---- */
+
+static void strangers_test(void **state)
+{
+    const struct how how = {.caps = FI_MSG | FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR,
+                            .strangers = true};
+    struct fi_cq_err_entry e;
+    uint8_t name[64];
+    size_t len = sizeof name;
+    fi_addr_t addr, again, source = 0;
+    (void)state;
+    begin(&how);
+    assert_int_equal(fi_getname(&b.ep->fid, name, &len), 0);
+    assert_int_equal(fi_av_insert(a.av, name, 1, &a.other, 0, NULL), 1);
+    RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in));
+    RETRY(fi_tinjectdata(a.ep, "hello", 5, DATUM, a.other, 1));
+    e = take_error(&b);
+    assert_int_equal(e.err, FI_EADDRNOTAVAIL);
+    assert_true(e.len == 5 && e.data == DATUM && e.tag == 1 && e.op_context == in);
+    assert_memory_equal(in, "hello", 5);
+    assert_int_equal(e.err_data_size, 64);
+    /* What err_data has can be inserted, and is then the source. */
+    assert_int_equal(fi_av_insert(b.av, e.err_data, 1, &addr, 0, NULL), 1);
+    RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in));
+    RETRY(fi_tinject(a.ep, "hello", 5, a.other, 1));
+    take_from(&b, &source);
+    assert_true(source == addr);
+    /* The entry that was inserted last. */
+    len = sizeof name;
+    assert_int_equal(fi_getname(&a.ep->fid, name, &len), 0);
+    assert_int_equal(fi_av_insert(b.av, name, 1, &again, 0, NULL), 1);
+    assert_true(again != addr);
+    RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in));
+    RETRY(fi_tinject(a.ep, "hello", 5, a.other, 1));
+    take_from(&b, &source);
+    assert_true(source == again);
+    assert_int_equal(fi_av_remove(b.av, &again, 1, 0), 0);
+    RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in));
+    RETRY(fi_tinject(a.ep, "hello", 5, a.other, 1));
+    take_from(&b, &source);
+    assert_true(source == addr);
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(selective_test), cmocka_unit_test(default_flags_test),
+        cmocka_unit_test(formats_test),   cmocka_unit_test(overrun_test),
+        cmocka_unit_test(strangers_test),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A peer that is killed: what is under way, receives that name it included, ends with an error in
+ * time, and nothing returns -FI_EAGAIN for ever. The peer is a child that opens its side by itself.
+ */
+#include "sides.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NAME 64
+
+static const struct how plain = {0};
+
+/* In the child: exchange names by the pipes, receive one message, then do nothing. */
+static void child_run(int from, int to)
+{
+    uint8_t name[NAME], mine[NAME];
+    size_t len = NAME;
+    char got[8];
+    side_open(&b, &plain);
+    if (fi_getname(&b.ep->fid, mine, &len) || write(to, mine, NAME) != NAME ||
+        read(from, name, NAME) != NAME || fi_av_insert(b.av, name, 1, &b.other, 0, NULL) != 1)
+        _exit(1);
+    if (fi_trecv(b.ep, got, 8, NULL, FI_ADDR_UNSPEC, 1, 0, got))
+        _exit(1);
+    take(&b);
+    RETRY(fi_tinject(b.ep, got, 8, b.other, 1));
+    for (int i = 0; i < 100000; i++)
+        (void)fi_cq_read(b.cq, NULL, 0);
+    if (write(to, name, 1) != 1)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+static void killed_test(void **state)
+{
+    static char buf[1 << 20];
+    struct fi_cq_err_entry e;
+    uint8_t name[NAME], mine[NAME];
+    size_t len = NAME;
+    uint64_t start, limit = strcmp(getenv("WEFT_TRANSPORTS"), "tcp") ? 1000 : 12000;
+    ssize_t rc;
+    int down[2], up[2];
+    pid_t child;
+    (void)state;
+    assert_true(!pipe(down) && !pipe(up));
+    child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        child_run(down[0], up[1]);
+        _exit(0);
+    }
+    side_open(&a, &plain);
+    assert_int_equal(read(up[0], name, NAME), NAME);
+    assert_int_equal(fi_getname(&a.ep->fid, mine, &len), 0);
+    assert_int_equal(write(down[1], mine, NAME), NAME);
+    assert_int_equal(fi_av_insert(a.av, name, 1, &a.other, 0, NULL), 1);
+    RETRY(fi_trecv(a.ep, buf, 8, NULL, a.other, 1, 0, &a));
+    RETRY(fi_tinject(a.ep, "question", 8, a.other, 1));
+    assert_ptr_equal(take(&a).op_context, &a);
+    assert_int_equal(read(up[0], name, 1), 1);
+    /* A receive that names it, a read of its memory, and a send that nobody will take. */
+    RETRY(fi_trecv(a.ep, buf, 8, NULL, a.other, 2, 0, &b));
+    RETRY(fi_read(a.ep, buf, 8, NULL, a.other, 0, 1, &child));
+    RETRY(fi_tsend(a.ep, buf, sizeof buf, NULL, a.other, 3, &e));
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    start = now_ms();
+    for (int i = 0; i < 3; i++) {
+        e = take_error(&a);
+        assert_true(e.err == FI_ECONNRESET || e.err == FI_ESHUTDOWN);
+        assert_true(e.op_context == &b || e.op_context == &child || e.op_context == &e);
+    }
+    assert_in_range(now_ms() - start, 0, limit + 500);
+    /* From here on calls fail. */
+    while ((rc = fi_tinject(a.ep, "x", 1, a.other, 1)) == -FI_EAGAIN || !rc) {
+        turn();
+        assert_in_range(now_ms() - start, 0, limit + 5000);
+    }
+    assert_true(rc == -FI_ECONNRESET || rc == -FI_ESHUTDOWN);
+    /* A receive from anybody goes on. */
+    RETRY(fi_trecv(a.ep, buf, 8, NULL, FI_ADDR_UNSPEC, 9, 0, &a));
+    len = NAME;
+    assert_int_equal(fi_av_insert(a.av, mine, 1, &a.self, 0, NULL), 1);
+    RETRY(fi_tinject(a.ep, "self", 4, a.self, 9));
+    assert_ptr_equal(take(&a).op_context, &a);
+    side_close(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_test),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fi_getinfo(3): what is granted and what is refused. It opens nothing, so one process suffices. */
+#include "sides.h"
+
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct fi_info *hints, *info;
+
+static int setup(void **state)
+{
+    (void)state;
+    hints = fi_allocinfo();
+    hints->fabric_attr->prov_name = strdup("weft");
+    info = NULL;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    fi_freeinfo(info);
+    fi_freeinfo(hints);
+    return 0;
+}
+
+static int ask_as(uint32_t version)
+{
+    fi_freeinfo(info);
+    info = NULL;
+    return fi_getinfo(version, NULL, NULL, 0, hints, &info);
+}
+
+static void granted(void)
+{
+    assert_int_equal(ask_as(API), 0);
+    assert_string_equal(info->fabric_attr->prov_name, "weft");
+    assert_null(info->next);
+}
+
+static void refused(void)
+{
+    assert_int_equal(ask_as(API), -FI_ENODATA);
+}
+
+static void answer_test(void **state)
+{
+    (void)state;
+    granted();
+    assert_int_equal(info->ep_attr->type, FI_EP_RDM);
+    assert_string_equal(info->fabric_attr->name, "weft");
+    assert_string_equal(info->domain_attr->name, "weft");
+    assert_non_null(info->src_addr);
+    assert_int_equal(info->src_addrlen, 64);
+    assert_null(info->dest_addr);
+    assert_int_equal(info->mode, 0);
+    assert_int_equal(info->domain_attr->cq_data_size, 8);
+    assert_true(info->ep_attr->mem_tag_format >> 63);
+    assert_true(info->caps & FI_MSG && info->caps & FI_RMA && info->caps & FI_TAGGED &&
+                info->caps & FI_ATOMIC && info->caps & FI_DIRECTED_RECV);
+    assert_int_equal(info->domain_attr->threading, FI_THREAD_SAFE);
+    assert_int_equal(info->domain_attr->data_progress, FI_PROGRESS_MANUAL);
+    assert_true(info->tx_attr->inject_size >= 512 && info->tx_attr->inject_size < 1u << 20);
+    /* Every limit is a number. */
+    assert_true(info->ep_attr->max_msg_size <= (size_t)1 << 62);
+    assert_true(info->tx_attr->size && info->tx_attr->size < SIZE_MAX / 2);
+    assert_true(info->rx_attr->size && info->rx_attr->size < SIZE_MAX / 2);
+}
+
+static void caps_test(void **state)
+{
+    static const uint64_t unknown[] = {FI_MULTICAST, FI_COLLECTIVE,   FI_TRIGGER,   FI_FENCE,
+                                       FI_HMEM,      FI_NAMED_RX_CTX, FI_RMA_EVENT, FI_VARIABLE_MSG,
+                                       1ull << 43,   1ull << 44,      1ull << 60};
+    (void)state;
+    hints->caps = FI_TAGGED;
+    granted();
+    /* No primary one that was not asked for. */
+    assert_false(info->caps & (FI_MSG | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV | FI_SOURCE_ERR));
+    assert_int_equal(info->caps & (FI_SEND | FI_RECV), FI_SEND | FI_RECV);
+    hints->caps = FI_RMA;
+    granted();
+    assert_true(info->caps & FI_READ && info->caps & FI_REMOTE_WRITE);
+    assert_false(info->tx_attr->caps & (FI_REMOTE_READ | FI_REMOTE_WRITE));
+    assert_false(info->rx_attr->caps & (FI_READ | FI_WRITE));
+    hints->caps = FI_RMA | FI_READ;
+    granted();
+    assert_false(info->caps & (FI_WRITE | FI_REMOTE_READ));
+    for (unsigned i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        hints->caps = FI_MSG | unknown[i];
+        refused();
+    }
+}
+
+static void endpoints_test(void **state)
+{
+    (void)state;
+    hints->ep_attr->type = FI_EP_MSG;
+    refused();
+    hints->ep_attr->type = FI_EP_DGRAM;
+    refused();
+    hints->ep_attr->type = FI_EP_RDM;
+    granted();
+    hints->ep_attr->rx_ctx_cnt = 2;
+    refused();
+    hints->ep_attr->rx_ctx_cnt = 1;
+    hints->ep_attr->tx_ctx_cnt = FI_SHARED_CONTEXT;
+    granted();
+    hints->ep_attr->protocol = FI_PROTO_UDP;
+    refused();
+}
+
+static void levels_test(void **state)
+{
+    (void)state;
+    hints->caps = FI_RMA | FI_ATOMIC;
+    hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+    granted();
+    assert_int_equal(info->tx_attr->op_flags, FI_DELIVERY_COMPLETE);
+    hints->tx_attr->op_flags = FI_COMMIT_COMPLETE;
+    granted();
+    hints->caps = FI_RMA | FI_MSG;
+    refused();
+    hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+    refused(); /* it does not hold for messages */
+    hints->tx_attr->op_flags = FI_MATCH_COMPLETE;
+    refused();
+    hints->tx_attr->op_flags = FI_INJECT_COMPLETE | FI_COMPLETION;
+    granted();
+    hints->tx_attr->op_flags = FI_TRANSMIT_COMPLETE;
+    granted();
+}
+
+static void order_test(void **state)
+{
+    static const uint64_t others[] = {FI_ORDER_RAW, FI_ORDER_WAW,     FI_ORDER_SAW,
+                                      FI_ORDER_RAS, FI_ORDER_RMA_WAW, FI_ORDER_ATOMIC_RAW};
+    (void)state;
+    hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS;
+    granted();
+    assert_int_equal(info->tx_attr->msg_order & FI_ORDER_SAS, FI_ORDER_SAS);
+    for (unsigned i = 0; i < sizeof others / sizeof *others; i++) {
+        hints->tx_attr->msg_order = FI_ORDER_SAS | others[i];
+        refused();
+    }
+    hints->tx_attr->msg_order = 0;
+    hints->tx_attr->comp_order = FI_ORDER_STRICT;
+    refused();
+}
+
+static void modes_test(void **state)
+{
+    const int all = FI_MR_LOCAL | FI_MR_RAW | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY |
+                    FI_MR_MMU_NOTIFY | FI_MR_RMA_EVENT | FI_MR_ENDPOINT | FI_MR_HMEM;
+    int *mode = &hints->domain_attr->mr_mode;
+    (void)state;
+    granted();
+    assert_int_equal(info->domain_attr->mr_mode, 0);
+    *mode = FI_MR_BASIC;
+    granted();
+    assert_int_equal(info->domain_attr->mr_mode, FI_MR_BASIC);
+    *mode = FI_MR_SCALABLE;
+    granted();
+    assert_int_equal(info->domain_attr->mr_mode, FI_MR_SCALABLE);
+    *mode = all;
+    granted();
+    assert_int_equal(info->domain_attr->mr_mode, FI_MR_ALLOCATED);
+    *mode = FI_MR_BASIC | FI_MR_VIRT_ADDR;
+    refused();
+    *mode = FI_MR_UNSPEC;
+    assert_int_equal(ask_as(FI_VERSION(1, 4)), 0);
+    assert_int_equal(info->domain_attr->mr_mode, FI_MR_SCALABLE);
+    *mode = FI_MR_VIRT_ADDR;
+    assert_int_equal(ask_as(FI_VERSION(1, 4)), -FI_ENODATA);
+}
+
+static void limits_test(void **state)
+{
+    (void)state;
+    hints->tx_attr->inject_size = 1u << 20;
+    refused();
+    hints->tx_attr->inject_size = 1;
+    granted();
+    assert_true(info->tx_attr->inject_size >= 512);
+    hints->tx_attr->iov_limit = 65;
+    refused();
+    hints->tx_attr->iov_limit = 1;
+    granted();
+    hints->domain_attr->mr_key_size = 9;
+    refused();
+    hints->domain_attr->mr_key_size = 4;
+    hints->domain_attr->cq_data_size = 4;
+    granted();
+    assert_int_equal(info->domain_attr->cq_data_size, 8);
+    hints->domain_attr->cq_data_size = 9;
+    refused();
+    hints->domain_attr->cq_data_size = 0;
+    hints->domain_attr->max_ep_rx_ctx = 2;
+    refused();
+    hints->domain_attr->max_ep_rx_ctx = 0;
+    hints->ep_attr->max_msg_size = SIZE_MAX;
+    refused();
+}
+
+static void names_test(void **state)
+{
+    (void)state;
+    hints->domain_attr->name = strdup("weft");
+    hints->fabric_attr->name = strdup("weft");
+    granted();
+    free(hints->domain_attr->name);
+    hints->domain_attr->name = strdup("eth0");
+    refused();
+    free(hints->domain_attr->name);
+    hints->domain_attr->name = NULL;
+    free(hints->fabric_attr->name);
+    hints->fabric_attr->name = strdup("other");
+    refused();
+}
+
+static void threads_test(void **state)
+{
+    (void)state;
+    for (int t = FI_THREAD_SAFE; t <= FI_THREAD_ENDPOINT; t++) {
+        hints->domain_attr->threading = (enum fi_threading)t;
+        granted();
+        assert_int_equal(info->domain_attr->threading, t);
+    }
+    hints->domain_attr->data_progress = FI_PROGRESS_AUTO;
+    granted();
+    assert_int_equal(info->domain_attr->data_progress, FI_PROGRESS_AUTO);
+}
+
+static void addresses_test(void **state)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET};
+    (void)state;
+    /* An answer's format and address may be in later hints. */
+    granted();
+    hints->addr_format = info->addr_format;
+    hints->dest_addr = malloc(64);
+    memset(hints->dest_addr, 9, 64);
+    hints->dest_addrlen = 64;
+    granted();
+    assert_int_equal(info->dest_addrlen, 64);
+    assert_memory_equal(info->dest_addr, hints->dest_addr, 64);
+    /* Names are not granted: the provider could not resolve them. */
+    hints->addr_format = FI_SOCKADDR_IN;
+    refused();
+    hints->addr_format = FI_FORMAT_UNSPEC;
+    granted();
+    hints->src_addr = malloc(sizeof in);
+    memcpy(hints->src_addr, &in, sizeof in);
+    hints->src_addrlen = sizeof in;
+    refused();
+    fi_freeinfo(info);
+    info = NULL;
+    assert_int_equal(fi_getinfo(API, NULL, NULL, FI_SOURCE, hints, &info), 0);
+    free(hints->src_addr);
+    hints->src_addr = NULL;
+    fi_freeinfo(info);
+    info = NULL;
+    assert_int_equal(fi_getinfo(API, "127.0.0.1", "9999", 0, hints, &info), -FI_ENODATA);
+    assert_int_equal(fi_getinfo(API, "127.0.0.1", "9999", FI_PROV_ATTR_ONLY, hints, &info), 0);
+}
+
+static void quick_test(void **state)
+{
+    uint64_t begin = now_ms();
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        granted();
+    assert_in_range(now_ms() - begin, 0, 500 * 10); /* 5 ms each on a quiet machine */
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(answer_test),  TEST(caps_test),      TEST(endpoints_test), TEST(levels_test),
+        TEST(order_test),   TEST(modes_test),     TEST(limits_test),    TEST(names_test),
+        TEST(threads_test), TEST(addresses_test), TEST(quick_test),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The objects: fi_fabric(3), fi_domain(3), fi_av(3), fi_eq(3), fi_endpoint(3). */
+#include "sides.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct how plain = {0};
+
+/* Open the fabric and domain of [s] alone. */
+static void domain_open(struct side *s)
+{
+    struct fi_info *h = hints_new(&plain);
+    memset(s, 0, sizeof *s);
+    assert_int_equal(fi_getinfo(API, NULL, NULL, 0, h, &s->info), 0);
+    fi_freeinfo(h);
+    assert_int_equal(fi_fabric(s->info->fabric_attr, &s->fabric, NULL), 0);
+    assert_int_equal(fi_domain(s->fabric, s->info, &s->domain, NULL), 0);
+}
+
+/* ---- address vectors ---- */
+
+static void vector_test(void **state)
+{
+    uint8_t name[64], got[80], three[192] = {0};
+    size_t len = sizeof name;
+    fi_addr_t addr[3];
+    int errors[3];
+    char text[300];
+    (void)state;
+    open_both(&plain);
+    assert_int_equal(a.self, 0);
+    assert_int_equal(a.other, 1);
+    assert_int_equal(fi_getname(&b.ep->fid, name, &len), 0);
+    memset(got, 0xee, sizeof got);
+    len = sizeof got;
+    assert_int_equal(fi_av_lookup(a.av, a.other, got, &len), 0);
+    assert_int_equal(len, 64);
+    assert_memory_equal(got, name, 64);
+    assert_int_equal(got[64], 0xee);
+    len = 10;
+    assert_int_equal(fi_av_lookup(a.av, a.other, got, &len), 0);
+    assert_int_equal(len, 64);
+    assert_int_equal(fi_av_lookup(a.av, 99, got, &len), -FI_EINVAL);
+    /* Zeroes and another version of addresses are refused, the rest is inserted. */
+    memcpy(three + 64, name, 64);
+    memcpy(three + 128, name, 64);
+    three[128] ^= 0x40;
+    assert_int_equal(fi_av_insert(a.av, three, 3, addr, FI_SYNC_ERR, errors), 1);
+    assert_true(errors[0] > 0 && errors[1] == 0 && errors[2] > 0);
+    assert_true(addr[0] == FI_ADDR_NOTAVAIL && addr[1] == 2 && addr[2] == FI_ADDR_NOTAVAIL);
+    assert_int_equal(fi_av_insert(a.av, three, 1, addr, 0, NULL), 0);
+    assert_true(addr[0] == FI_ADDR_NOTAVAIL);
+    len = sizeof text;
+    assert_non_null(fi_av_straddr(a.av, name, text, &len));
+    assert_int_equal(len, strlen(text) + 1);
+    len = 5;
+    assert_non_null(fi_av_straddr(a.av, name, text, &len));
+    assert_true(len > 100 && strlen(text) == 4);
+    close_both();
+}
+
+static void remove_test(void **state)
+{
+    uint8_t name[64];
+    size_t len = sizeof name;
+    fi_addr_t addr, more;
+    (void)state;
+    open_both(&plain);
+    RETRY(fi_tinject(a.ep, "1", 1, a.other, 1));
+    assert_int_equal(fi_getname(&b.ep->fid, name, &len), 0);
+    assert_int_equal(fi_av_remove(a.av, &a.other, 1, 0), 0);
+    assert_int_equal(fi_tinject(a.ep, "2", 1, a.other, 1), -FI_EINVAL);
+    assert_int_equal(fi_av_remove(a.av, &a.other, 1, 0), -FI_EINVAL);
+    /* The lowest unused index, then the next one. */
+    assert_int_equal(fi_av_insert(a.av, name, 1, &addr, 0, NULL), 1);
+    assert_int_equal(fi_av_insert(a.av, name, 1, &more, 0, NULL), 1);
+    assert_true(addr == a.other && more == 2);
+    RETRY(fi_tinject(a.ep, "3", 1, more, 1));
+    for (int i = 0; i < 2; i++) {
+        char in;
+        RETRY(fi_trecv(b.ep, &in, 1, NULL, FI_ADDR_UNSPEC, 1, 0, NULL));
+        take(&b);
+        assert_int_equal(in, i ? '3' : '1');
+    }
+    close_both();
+}
+
+/* Many entries, each found again. */
+static void large_vector_test(void **state)
+{
+    enum { N = 100000 };
+    uint8_t name[64], got[64];
+    size_t len = sizeof name;
+    uint64_t begin;
+    fi_addr_t addr;
+    (void)state;
+    open_both(&plain);
+    assert_int_equal(fi_getname(&b.ep->fid, name, &len), 0);
+    begin = now_ms();
+    for (uint32_t i = 0; i < N; i++) {
+        memcpy(name + 4, &i, 4); /* of another endpoint */
+        assert_int_equal(fi_av_insert(a.av, name, 1, &addr, 0, NULL), 1);
+        assert_int_equal(addr, i + 2);
+    }
+    assert_true(now_ms() - begin < 5000);
+    for (uint32_t i = 0; i < N; i += 997) {
+        assert_int_equal(fi_av_lookup(a.av, i + 2, got, &len), 0);
+        assert_memory_equal(got + 4, &i, 4);
+    }
+    RETRY(fi_tinject(a.ep, "1", 1, a.other, 1));
+    close_both();
+}
+
+static void later_test(void **state)
+{
+    struct fi_av_attr attr = {.type = FI_AV_MAP, .flags = FI_EVENT};
+    struct fi_eq_attr eq_attr = {.wait_obj = FI_WAIT_FD};
+    struct fi_eq_entry entry;
+    struct fi_eq_err_entry err = {0};
+    uint8_t names[128] = {0};
+    size_t len = 64;
+    struct fid_eq *eq;
+    struct fid_av *av;
+    fi_addr_t addr[2];
+    uint32_t event;
+    (void)state;
+    open_both(&plain);
+    assert_int_equal(fi_getname(&b.ep->fid, names, &len), 0);
+    assert_int_equal(fi_eq_open(a.fabric, &eq_attr, &eq, NULL), 0);
+    assert_int_equal(fi_av_open(a.domain, &attr, &av, NULL), 0);
+    assert_int_equal(fi_av_insert(av, names, 2, addr, 0, &addr), -FI_ENOEQ);
+    assert_int_equal(fi_av_bind(av, &eq->fid, 0), 0);
+    assert_int_equal(fi_close(&eq->fid), -FI_EBUSY);
+    assert_int_equal(fi_av_insert(av, names, 2, addr, 0, &addr), 0);
+    assert_int_equal(fi_eq_read(eq, &event, &entry, sizeof entry, 0), -FI_EAVAIL);
+    assert_int_equal(fi_eq_readerr(eq, &err, 0), sizeof err);
+    assert_true(err.data == 1 && err.err > 0 && err.context == &addr && err.fid == &av->fid);
+    assert_int_equal(fi_eq_sread(eq, &event, &entry, sizeof entry, 1000, 0), sizeof entry);
+    assert_int_equal(event, FI_AV_COMPLETE);
+    assert_true(entry.data == 1 && entry.context == &addr && entry.fid == &av->fid);
+    assert_int_equal(fi_close(&av->fid), 0);
+    assert_int_equal(fi_close(&eq->fid), 0);
+    close_both();
+}
+
+/* ---- event queues ---- */
+
+static void queue_test(void **state)
+{
+    struct fi_eq_attr attr = {.size = 3, .flags = FI_WRITE, .wait_obj = FI_WAIT_FD};
+    struct fi_eq_entry in = {0}, out;
+    struct pollfd p = {.events = POLLIN};
+    struct fid_eq *eq;
+    uint32_t event = 0;
+    uint64_t start;
+    int fd = -1;
+    (void)state;
+    domain_open(&a);
+    assert_int_equal(fi_eq_open(a.fabric, &attr, &eq, &a), 0);
+    assert_int_equal(fi_control(&eq->fid, FI_GETWAIT, &fd), 0);
+    p.fd = fd;
+    assert_int_equal(poll(&p, 1, 0), 0);
+    assert_int_equal(fi_eq_read(eq, &event, &out, sizeof out, 0), -FI_EAGAIN);
+    for (uint64_t i = 0; i < 5; i++) {
+        in.data = i;
+        assert_int_equal(fi_eq_write(eq, FI_NOTIFY, &in, sizeof in, 0), sizeof in);
+    }
+    assert_int_equal(poll(&p, 1, 0), 1);
+    assert_int_equal(fi_eq_read(eq, &event, &out, 4, 0), -FI_ETOOSMALL);
+    /* Peeking takes nothing. */
+    assert_int_equal(fi_eq_read(eq, &event, &out, sizeof out, FI_PEEK), sizeof out);
+    for (uint64_t i = 0; i < 5; i++) {
+        struct fid *fids[] = {&eq->fid};
+        assert_int_equal(fi_trywait(a.fabric, fids, 1), -FI_EAGAIN);
+        assert_int_equal(fi_eq_sread(eq, &event, &out, sizeof out, -1, 0), sizeof out);
+        assert_true(out.data == i && event == FI_NOTIFY);
+    }
+    assert_int_equal(poll(&p, 1, 0), 0);
+    start = now_ms();
+    assert_int_equal(fi_eq_sread(eq, &event, &out, sizeof out, 50, 0), -FI_EAGAIN);
+    assert_in_range(now_ms() - start, 49, 5000);
+    assert_int_equal(fi_close(&a.fabric->fid), -FI_EBUSY);
+    assert_int_equal(fi_close(&eq->fid), 0);
+    side_close(&a);
+}
+
+/* ---- endpoints ---- */
+
+static void enable_test(void **state)
+{
+    struct fi_av_attr av = {.type = FI_AV_TABLE};
+    struct fi_cq_attr cq = {0};
+    struct fi_cntr_attr cntr = {0};
+    struct fid_cntr *counter;
+    uint8_t name[64] = {0};
+    size_t len = 10;
+    char x;
+    (void)state;
+    domain_open(&a);
+    assert_int_equal(fi_endpoint(a.domain, a.info, &a.ep, NULL), 0);
+    /* The name is there, whole or in part. */
+    assert_int_equal(fi_getname(&a.ep->fid, name, &len), -FI_ETOOSMALL);
+    assert_int_equal(len, 64);
+    assert_int_equal(fi_getname(&a.ep->fid, name, &len), 0);
+    assert_true(name[0] && len == 64);
+    /* Posted before the endpoint is enabled. */
+    assert_int_equal(fi_trecv(a.ep, &x, 1, NULL, FI_ADDR_UNSPEC, 0, 0, NULL), -FI_EOPBADSTATE);
+    assert_int_equal(fi_inject(a.ep, &x, 1, 0), -FI_EOPBADSTATE);
+    assert_int_equal(fi_read(a.ep, &x, 1, NULL, 0, 0, 0, NULL), -FI_EOPBADSTATE);
+    assert_int_equal(fi_enable(a.ep), -FI_ENOAV);
+    assert_int_equal(fi_av_open(a.domain, &av, &a.av, NULL), 0);
+    assert_int_equal(fi_cq_open(a.domain, &cq, &a.cq, NULL), 0);
+    assert_int_equal(fi_cntr_open(a.domain, &cntr, &counter, NULL), 0);
+    assert_int_equal(fi_ep_bind(a.ep, &a.av->fid, FI_RECV), -FI_EBADFLAGS);
+    assert_int_equal(fi_ep_bind(a.ep, &a.av->fid, 0), 0);
+    assert_int_equal(fi_ep_bind(a.ep, &a.av->fid, 0), -FI_EINVAL);
+    assert_int_equal(fi_enable(a.ep), -FI_ENOCQ);
+    assert_int_equal(fi_ep_bind(a.ep, &a.cq->fid, 0), -FI_EINVAL);
+    assert_int_equal(fi_ep_bind(a.ep, &a.cq->fid, FI_PEEK), -FI_EBADFLAGS);
+    assert_int_equal(fi_ep_bind(a.ep, &a.cq->fid, FI_TRANSMIT), 0);
+    assert_int_equal(fi_ep_bind(a.ep, &a.cq->fid, FI_TRANSMIT), -FI_EINVAL);
+    assert_int_equal(fi_enable(a.ep), -FI_ENOCQ);
+    assert_int_equal(fi_ep_bind(a.ep, &counter->fid, FI_REMOTE_WRITE), -FI_ENOSYS);
+    assert_int_equal(fi_ep_bind(a.ep, &counter->fid, FI_RECV), 0);
+    assert_int_equal(fi_enable(a.ep), 0);
+    assert_int_equal(fi_ep_bind(a.ep, &a.cq->fid, FI_RECV), -FI_EOPBADSTATE);
+    /* What is in use cannot be closed. */
+    assert_int_equal(fi_close(&a.cq->fid), -FI_EBUSY);
+    assert_int_equal(fi_close(&a.av->fid), -FI_EBUSY);
+    assert_int_equal(fi_close(&counter->fid), -FI_EBUSY);
+    assert_int_equal(fi_close(&a.domain->fid), -FI_EBUSY);
+    assert_int_equal(fi_close(&a.fabric->fid), -FI_EBUSY);
+    assert_int_equal(fi_close(&a.ep->fid), 0);
+    a.ep = NULL;
+    assert_int_equal(fi_close(&counter->fid), 0);
+    side_close(&a);
+}
+
+/* Calls of capabilities that the endpoint does not have. */
+static void lacking_test(void **state)
+{
+    const struct how tagged = {.caps = FI_TAGGED};
+    char x;
+    (void)state;
+    open_both(&tagged);
+    assert_int_equal(fi_send(a.ep, &x, 1, NULL, a.other, NULL), -FI_EOPNOTSUPP);
+    assert_int_equal(fi_write(a.ep, &x, 1, NULL, a.other, 0, 0, NULL), -FI_EOPNOTSUPP);
+    assert_int_equal(fi_atomicvalid(a.ep, FI_UINT64, FI_SUM, NULL), -FI_EOPNOTSUPP);
+    RETRY(fi_tinject(a.ep, &x, 1, a.other, 0));
+    close_both();
+}
+
+static void options_test(void **state)
+{
+    size_t value = 5, len = sizeof value;
+    int small = 0;
+    (void)state;
+    open_both(&plain);
+    assert_int_equal(fi_getopt(&a.ep->fid, FI_OPT_ENDPOINT, 12345, &value, &len), -FI_ENOPROTOOPT);
+    assert_int_equal(fi_setopt(&a.ep->fid, FI_OPT_ENDPOINT, 12345, &value, len), -FI_ENOPROTOOPT);
+    assert_int_equal(fi_setopt(&a.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &small, 4),
+                     -FI_EINVAL);
+    len = 2;
+    assert_int_equal(fi_getopt(&a.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, &len),
+                     -FI_ETOOSMALL);
+    close_both();
+}
+
+/* Closing with receives, sends and accesses under way. */
+static void close_busy_test(void **state)
+{
+    static char buf[1 << 20];
+    struct iovec iov = {buf, sizeof buf};
+    struct fi_msg m = {.msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        open_both(&plain);
+        for (int n = 0; n < 100; n++)
+            RETRY(fi_trecv(b.ep, buf, 8, NULL, b.other, 77, 0, buf));
+        RETRY(fi_recvmsg(b.ep, &m, FI_MULTI_RECV));
+        for (int n = 0; n < 10; n++) {
+            RETRY(fi_tsend(a.ep, buf, sizeof buf, NULL, a.other, 1, buf));
+            RETRY(fi_read(a.ep, buf, 64, NULL, a.other, 0, 5, buf));
+        }
+        if (i == 1)
+            turn();
+        if (i == 2) {
+            side_close(&b);
+            side_close(&a);
+        }
+        close_both();
+    }
+}
+
+/* ---- shared transmit contexts ---- */
+
+static void stx_test(void **state)
+{
+    struct fid_stx *stx;
+    (void)state;
+    domain_open(&a);
+    assert_int_equal(fi_stx_context(a.domain, NULL, &stx, NULL), 0);
+    assert_int_equal(fi_endpoint(a.domain, a.info, &a.ep, NULL), 0);
+    assert_int_equal(fi_ep_bind(a.ep, &stx->fid, 0), 0);
+    assert_int_equal(fi_close(&stx->fid), -FI_EBUSY);
+    assert_int_equal(fi_close(&a.ep->fid), 0);
+    a.ep = NULL;
+    assert_int_equal(fi_close(&stx->fid), 0);
+    side_close(&a);
+}
+
+static void absent_test(void **state)
+{
+    struct fi_cq_attr cq = {.wait_obj = FI_WAIT_MUTEX_COND};
+    struct fi_poll_attr poll_attr = {0};
+    struct fi_wait_attr wait_attr = {.wait_obj = FI_WAIT_UNSPEC};
+    struct fid_poll *set;
+    struct fid_wait *wait;
+    struct fid_cq *queue;
+    struct fid_pep *pep;
+    struct fid_ep *ep;
+    (void)state;
+    domain_open(&a);
+    assert_int_equal(fi_cq_open(a.domain, &cq, &queue, NULL), -FI_ENOSYS);
+    assert_int_equal(fi_poll_open(a.domain, &poll_attr, &set), -FI_ENOSYS);
+    assert_int_equal(fi_wait_open(a.fabric, &wait_attr, &wait), -FI_ENOSYS);
+    assert_int_equal(fi_passive_ep(a.fabric, a.info, &pep, NULL), -FI_ENOSYS);
+    assert_int_equal(fi_scalable_ep(a.domain, a.info, &ep, NULL), -FI_ENOSYS);
+    side_close(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(vector_test),       cmocka_unit_test(remove_test),
+        cmocka_unit_test(large_vector_test), cmocka_unit_test(later_test),
+        cmocka_unit_test(queue_test),        cmocka_unit_test(enable_test),
+        cmocka_unit_test(lacking_test),      cmocka_unit_test(options_test),
+        cmocka_unit_test(close_busy_test),   cmocka_unit_test(stx_test),
+        cmocka_unit_test(absent_test),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

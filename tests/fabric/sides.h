@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Two endpoints, each with a domain of its own, for tests of the provider: one thread drives both.
+ * WEFT_TRANSPORTS says how they reach each other. All waits have a limit. */
+#ifndef SIDES_H
+#define SIDES_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+
+#include <cmocka.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+
+#define API FI_VERSION(1, 17)
+#define WAIT_MS 10000
+
+struct side {
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct fid_av *av;
+    struct fid_cq *cq;        /* of transmits and receives */
+    struct fid_cntr *cntr[4]; /* of sends, receives, reads, writes; NULL: none */
+    struct fid_ep *ep;
+    fi_addr_t self, other;
+};
+
+/* How sides are opened. Zeroes: all capabilities, tagged format, everything reported. */
+struct how {
+    uint64_t caps;
+    uint64_t bind_flags;         /* FI_SELECTIVE_COMPLETION */
+    uint64_t tx_flags, rx_flags; /* default flags of operations */
+    enum fi_threading threading;
+    enum fi_progress progress;
+    enum fi_av_type av_type;
+    enum fi_cq_format format;
+    enum fi_wait_obj wait_obj;
+    enum fi_cq_wait_cond wait_cond;
+    int mr_mode;
+    bool counters;
+    bool strangers; /* neither knows the other's address */
+};
+
+extern struct side a, b; /* of the running test */
+
+struct fi_info *hints_new(const struct how *how);
+void side_open(struct side *s, const struct how *how);
+void side_close(struct side *s);
+/* Open a and b, which know each other. */
+void open_both(const struct how *how);
+void close_both(void);
+
+/* Poll both sides once, without taking entries. */
+void turn(void);
+/* Take one entry of [s]; fails the test if there is none in time, or an error. */
+struct fi_cq_tagged_entry take(struct side *s);
+struct fi_cq_tagged_entry take_from(struct side *s, fi_addr_t *source);
+/* Take one error of [s]. */
+struct fi_cq_err_entry take_error(struct side *s);
+/* Fails the test if [s] gets an entry while both are polled for a while. */
+void nothing(struct side *s);
+/* Wait until counter [i] of [s] is [n]. */
+void counted(struct side *s, int i, uint64_t n);
+/* Call [call] until it does not return -FI_EAGAIN. */
+#define RETRY(call)                                                                                \
+    do {                                                                                           \
+        ssize_t rc_;                                                                               \
+        uint64_t end_ = now_ms() + WAIT_MS;                                                        \
+        while ((rc_ = (call)) == -FI_EAGAIN && now_ms() < end_)                                    \
+            turn();                                                                                \
+        assert_int_equal(rc_, 0);                                                                  \
+    } while (0)
+uint64_t now_ms(void);
+void fill(void *buf, size_t len, unsigned seed);
+void check(const void *buf, size_t len, unsigned seed);
+
+#endif

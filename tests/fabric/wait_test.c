@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Waiting, threads and progress: fi_cq_sread, the descriptor of a queue, fi_cq_signal,
+ * fi_cntr_wait, FI_PROGRESS_AUTO, FI_THREAD_SAFE. */
+#include "sides.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+static char out[8] = "weft", in[8];
+static atomic_bool stop;
+
+/* b runs in a thread of its own: it answers each message. */
+static void *echo(void *arg)
+{
+    struct fi_cq_tagged_entry e;
+    (void)arg;
+    while (!atomic_load(&stop)) {
+        char got[8];
+        if (fi_trecv(b.ep, got, sizeof got, NULL, FI_ADDR_UNSPEC, 1, 0, got))
+            return "fi_trecv failed";
+        for (;;) {
+            ssize_t n = fi_cq_sread(b.cq, &e, 1, NULL, 20);
+            if (atomic_load(&stop))
+                return NULL;
+            if (n == 1)
+                break;
+            if (n != -FI_EAGAIN)
+                return "fi_cq_sread failed";
+        }
+        while (fi_tinject(b.ep, got, e.len, b.other, 2) == -FI_EAGAIN)
+            (void)fi_cq_read(b.cq, NULL, 0);
+    }
+    return NULL;
+}
+
+static void echoes(const struct how *how, int count)
+{
+    struct fi_cq_tagged_entry e;
+    pthread_t thread;
+    void *failed = NULL;
+    open_both(how);
+    atomic_store(&stop, false);
+    assert_int_equal(pthread_create(&thread, NULL, echo, NULL), 0);
+    for (int i = 0; i < count; i++) {
+        ssize_t n;
+        assert_int_equal(fi_trecv(a.ep, in, sizeof in, NULL, FI_ADDR_UNSPEC, 2, 0, in), 0);
+        while ((n = fi_tinject(a.ep, out, sizeof out, a.other, 1)) == -FI_EAGAIN)
+            (void)fi_cq_read(a.cq, NULL, 0);
+        assert_int_equal(n, 0);
+        assert_int_equal(fi_cq_sread(a.cq, &e, 1, NULL, WAIT_MS), 1);
+        assert_ptr_equal(e.op_context, in);
+        assert_memory_equal(in, out, sizeof in);
+    }
+    atomic_store(&stop, true);
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    close_both();
+}
+
+static void sread_test(void **state)
+{
+    static const enum fi_wait_obj objects[] = {FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_YIELD};
+    static const enum fi_threading threads[] = {FI_THREAD_DOMAIN, FI_THREAD_SAFE};
+    (void)state;
+    for (unsigned w = 0; w < 3; w++)
+        for (unsigned t = 0; t < 2; t++) {
+            const struct how how = {.wait_obj = objects[w], .threading = threads[t]};
+            echoes(&how, 200);
+        }
+}
+
+static void timeout_test(void **state)
+{
+    const struct how how = {.wait_obj = FI_WAIT_UNSPEC};
+    const struct how none = {0};
+    struct fi_cq_tagged_entry e;
+    uint64_t start;
+    (void)state;
+    open_both(&how);
+    start = now_ms();
+    assert_int_equal(fi_cq_sread(a.cq, &e, 1, NULL, 60), -FI_EAGAIN);
+    assert_in_range(now_ms() - start, 59, 5000);
+    assert_int_equal(fi_cq_sread(a.cq, &e, 1, NULL, 0), -FI_EAGAIN);
+    close_both();
+    open_both(&none);
+    assert_int_equal(fi_cq_sread(a.cq, &e, 1, NULL, 0), -FI_EINVAL);
+    assert_int_equal(fi_cq_signal(a.cq), -FI_EINVAL);
+    close_both();
+}
+
+static void *wait_long(void *arg)
+{
+    struct fi_cq_tagged_entry e;
+    (void)arg;
+    return (void *)(intptr_t)fi_cq_sread(a.cq, &e, 1, NULL, WAIT_MS);
+}
+
+static void signal_test(void **state)
+{
+    static const enum fi_wait_obj objects[] = {FI_WAIT_UNSPEC, FI_WAIT_FD, FI_WAIT_YIELD};
+    struct fi_cq_tagged_entry e;
+    (void)state;
+    for (unsigned w = 0; w < 3; w++) {
+        const struct how how = {.wait_obj = objects[w]};
+        pthread_t thread;
+        void *result;
+        uint64_t start = now_ms();
+        open_both(&how);
+        assert_int_equal(pthread_create(&thread, NULL, wait_long, NULL), 0);
+        assert_int_equal(fi_cq_signal(a.cq), 0); /* the wait may begin later */
+        pthread_join(thread, &result);
+        assert_int_equal((intptr_t)result, -FI_EAGAIN);
+        assert_in_range(now_ms() - start, 0, WAIT_MS - 1);
+        /* One signal ends one wait. */
+        assert_int_equal(fi_cq_sread(a.cq, &e, 1, NULL, 1), -FI_EAGAIN);
+        close_both();
+    }
+}
+
+static void threshold_test(void **state)
+{
+    const struct how how = {.wait_obj = FI_WAIT_UNSPEC, .wait_cond = FI_CQ_COND_THRESHOLD};
+    struct fi_cq_tagged_entry e[4];
+    size_t three = 3;
+    ssize_t n;
+    (void)state;
+    open_both(&how);
+    for (int i = 0; i < 3; i++) {
+        RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in));
+        RETRY(fi_tinject(a.ep, out, 8, a.other, 1));
+        turn();
+    }
+    while ((n = fi_cq_sread(b.cq, e, 4, &three, 5)) == -FI_EAGAIN)
+        turn();
+    assert_in_range(n, 1, 3);
+    close_both();
+}
+
+/* A program that sleeps on the descriptor itself: fi_trywait, then poll. */
+static void descriptor_test(void **state)
+{
+    static const enum fi_progress ways[] = {FI_PROGRESS_MANUAL, FI_PROGRESS_AUTO};
+    (void)state;
+    for (unsigned w = 0; w < 2; w++) {
+        const struct how how = {.wait_obj = FI_WAIT_FD, .progress = ways[w]};
+        struct fi_cq_tagged_entry e;
+        struct pollfd p = {.events = POLLIN};
+        struct fid *fids[1];
+        open_both(&how);
+        fids[0] = &b.cq->fid;
+        assert_int_equal(fi_control(&b.cq->fid, FI_GETWAIT, &p.fd), 0);
+        for (int i = 0; i < 50; i++) {
+            uint64_t deadline = now_ms() + WAIT_MS;
+            ssize_t n;
+            RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in));
+            while ((n = fi_cq_read(b.cq, &e, 1)) == -FI_EAGAIN &&
+                   fi_trywait(b.fabric, fids, 1) == -FI_EAGAIN)
+                assert_true(now_ms() < deadline);
+            assert_int_equal(n, -FI_EAGAIN);
+            RETRY(fi_tinject(a.ep, out, 8, a.other, 1));
+            do { /* the sender's side may need polls; the receiver sleeps */
+                (void)fi_cq_read(a.cq, NULL, 0);
+                if (poll(&p, 1, 20) == 1)
+                    n = fi_cq_read(b.cq, &e, 1);
+                if (n == -FI_EAGAIN)
+                    (void)fi_trywait(b.fabric, fids, 1);
+                assert_true(now_ms() < deadline);
+            } while (n == -FI_EAGAIN);
+            assert_int_equal(n, 1);
+        }
+        close_both();
+    }
+}
+
+/* With automatic progress the target answers although its program does nothing. */
+static void automatic_test(void **state)
+{
+    const struct how how = {
+        .progress = FI_PROGRESS_AUTO, .wait_obj = FI_WAIT_UNSPEC, .counters = true};
+    struct fi_cq_tagged_entry e;
+    uint64_t word = 41, one = 1, old = 0;
+    struct fid_mr *mr;
+    (void)state;
+    open_both(&how);
+    assert_int_equal(
+        fi_mr_reg(b.domain, &word, 8, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 3, 0, &mr, NULL), 0);
+    assert_int_equal(
+        fi_fetch_atomic(a.ep, &one, 1, NULL, &old, NULL, a.other, 0, 3, FI_UINT64, FI_SUM, &old),
+        0);
+    assert_int_equal(fi_cq_sread(a.cq, &e, 1, NULL, WAIT_MS), 1);
+    assert_true(old == 41 && __atomic_load_n(&word, __ATOMIC_ACQUIRE) == 42);
+    /* A counter that another thread's progress raises. */
+    assert_int_equal(fi_write(a.ep, &one, 8, NULL, a.other, 0, 3, &old), 0);
+    assert_int_equal(fi_cntr_wait(a.cntr[3], 1, WAIT_MS), 0);
+    assert_int_equal(fi_cq_sread(a.cq, &e, 1, NULL, WAIT_MS), 1);
+    assert_int_equal(fi_close(&mr->fid), 0);
+    close_both();
+    echoes(&how, 200);
+}
+
+static void counter_wait_test(void **state)
+{
+    const struct how how = {.counters = true};
+    uint64_t start;
+    (void)state;
+    open_both(&how);
+    RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in));
+    start = now_ms();
+    assert_int_equal(fi_cntr_wait(b.cntr[1], 1, 50), -FI_ETIMEDOUT);
+    assert_in_range(now_ms() - start, 49, 5000);
+    RETRY(fi_tinject(a.ep, out, 8, a.other, 1));
+    turn();
+    while (fi_cntr_wait(b.cntr[1], 1, 10) == -FI_ETIMEDOUT && now_ms() < start + WAIT_MS)
+        turn();
+    assert_int_equal(fi_cntr_read(b.cntr[1]), 1);
+    assert_int_equal(fi_cntr_add(b.cntr[1], 5), 0);
+    assert_int_equal(fi_cntr_wait(b.cntr[1], 6, 0), 0);
+    assert_int_equal(fi_cntr_set(b.cntr[1], 2), 0);
+    assert_int_equal(fi_cntr_read(b.cntr[1]), 2);
+    assert_int_equal(fi_cntr_adderr(b.cntr[1], 1), 0);
+    assert_int_equal(fi_cntr_readerr(b.cntr[1]), 1);
+    assert_int_equal(fi_cntr_seterr(b.cntr[1], 9), 0);
+    assert_int_equal(fi_cntr_readerr(b.cntr[1]), 9);
+    close_both();
+}
+
+/* ---- several threads at one endpoint ---- */
+
+enum { THREADS = 4, EACH = 500 };
+static atomic_uint taken, seen[THREADS * EACH];
+
+static void *send_some(void *arg)
+{
+    uintptr_t first = (uintptr_t)arg * EACH;
+    uint64_t deadline = now_ms() + WAIT_MS;
+    for (uint32_t i = 0; i < EACH; i++) {
+        uint32_t value = (uint32_t)first + i;
+        ssize_t rc;
+        while ((rc = fi_tinject(a.ep, &value, sizeof value, a.other, 1)) == -FI_EAGAIN)
+            (void)fi_cq_read(a.cq, NULL, 0);
+        if (rc)
+            return "fi_tinject failed";
+    }
+    while (atomic_load(&taken) < THREADS * EACH && now_ms() < deadline)
+        (void)fi_cq_read(a.cq, NULL, 0); /* what was sent may need it */
+    return NULL;
+}
+
+static void *receive_some(void *arg)
+{
+    static uint32_t room[THREADS][16];
+    uint32_t *mine = room[(uintptr_t)arg];
+    uint64_t deadline = now_ms() + WAIT_MS;
+    for (int i = 0; i < 16; i++)
+        if (fi_trecv(b.ep, &mine[i], 4, NULL, FI_ADDR_UNSPEC, 1, 0, &mine[i]))
+            return "fi_trecv failed";
+    while (atomic_load(&taken) < THREADS * EACH && now_ms() < deadline) {
+        struct fi_cq_tagged_entry e;
+        ssize_t n = fi_cq_read(b.cq, &e, 1);
+        if (n == -FI_EAGAIN)
+            continue;
+        if (n != 1)
+            return "fi_cq_read failed";
+        atomic_fetch_add(&seen[*(uint32_t *)e.op_context], 1);
+        atomic_fetch_add(&taken, 1);
+        if (fi_trecv(b.ep, e.op_context, 4, NULL, FI_ADDR_UNSPEC, 1, 0, e.op_context))
+            return "fi_trecv failed";
+    }
+    return NULL;
+}
+
+static void threads_test(void **state)
+{
+    static const enum fi_progress ways[] = {FI_PROGRESS_MANUAL, FI_PROGRESS_AUTO};
+    (void)state;
+    for (unsigned w = 0; w < 2; w++) {
+        const struct how how = {.threading = FI_THREAD_SAFE, .progress = ways[w]};
+        pthread_t threads[2 * THREADS];
+        open_both(&how);
+        atomic_store(&taken, 0);
+        memset((void *)seen, 0, sizeof seen);
+        for (uintptr_t i = 0; i < THREADS; i++) {
+            assert_int_equal(pthread_create(&threads[i], NULL, send_some, (void *)i), 0);
+            assert_int_equal(pthread_create(&threads[THREADS + i], NULL, receive_some, (void *)i),
+                             0);
+        }
+        for (int i = 0; i < 2 * THREADS; i++) {
+            void *failed;
+            pthread_join(threads[i], &failed);
+            assert_null(failed);
+        }
+        for (unsigned i = 0; i < THREADS * EACH; i++)
+            assert_int_equal(atomic_load(&seen[i]), 1);
+        close_both();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sread_test),        cmocka_unit_test(timeout_test),
+        cmocka_unit_test(signal_test),       cmocka_unit_test(threshold_test),
+        cmocka_unit_test(descriptor_test),   cmocka_unit_test(automatic_test),
+        cmocka_unit_test(counter_wait_test), cmocka_unit_test(threads_test),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
