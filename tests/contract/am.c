@@ -249,6 +249,7 @@ void test_am_full(void **state)
     struct seen *s = calloc(1, sizeof *s);
     uint32_t id = IDS - 1;
     unsigned n, second, again = 0;
+    pair_polls_alone(p);
     p->test = s;
     pair_register(p, ASK, seen_one);
     n = fill_up(p, 0, 8, 0);
@@ -372,6 +373,7 @@ void test_am_unread_replies(void **state)
     struct pair *p = *state;
     struct seen *s = calloc(1, sizeof *s);
     unsigned n = 0;
+    pair_polls_alone(p);
     p->test = s;
     pair_register(p, ASK, places_ask);
     pair_register(p, ANSWER, short_answer);

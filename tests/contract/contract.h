@@ -36,6 +36,7 @@ struct pair {
     int fails;                      /* calls of am_failed */
     struct weft_am_failure failure; /* of the last */
     uint32_t failed_args[WEFT_AM_FAILED_ARGS];
+    uint32_t progress; /* of the contexts, as weft_ctx_params.progress */
     void *test; /* the running test's own */
 };
 
@@ -70,6 +71,8 @@ int pair_setup(void **state);
 int pair_teardown(void **state);
 /* Both ends anew, with contexts whose regions are like that. */
 void pair_reopen(struct pair *p, const struct weft_mr_domain *domain, unsigned ep_flags);
+/* Both ends anew, without the thread of WEFT_PROGRESS=thread: the test is about its own polls. */
+void pair_polls_alone(struct pair *p);
 int pair_poll(struct pair *p);
 /* Poll until nothing has happened for long enough to see also what comes late. */
 void pair_quiet(struct pair *p);

@@ -124,6 +124,7 @@ void test_defer_in_handler(void **state)
     static struct defer t;
     struct pair *p = *state;
     const unsigned flags[] = {0, WEFT_EP_LOCKED, WEFT_EP_NOWAIT};
+    pair_polls_alone(p);
     for (unsigned round = 0; round < 3; round++) {
         if (round)
             pair_reopen(p, NULL, flags[round]);
@@ -261,6 +262,7 @@ void test_defer_context(void **state)
     struct pair *p = *state;
     struct weft_op op = {0};
     const unsigned flags[] = {0, WEFT_EP_LOCKED};
+    pair_polls_alone(p);
     for (unsigned round = 0; round < 2; round++) {
         if (round)
             pair_reopen(p, NULL, flags[round]);
@@ -319,6 +321,7 @@ void test_defer_forked(void **state)
     struct pair *p = *state;
     int status = -1;
     pid_t pid;
+    pair_polls_alone(p);
     if (TEST_FORKS_ARE_BARE)
         return;
     begin(&t, p);
@@ -347,6 +350,7 @@ void test_defer_forks(void **state)
 {
     static struct defer t;
     struct pair *p = *state;
+    pair_polls_alone(p);
     if (TEST_FORKS_ARE_BARE)
         return;
     for (unsigned round = 0; round < 2; round++) {
@@ -397,6 +401,7 @@ void test_defer_wakes(void **state)
     static struct defer t;
     struct pair *p = *state;
     pthread_t thread;
+    pair_polls_alone(p);
     void *done;
     begin(&t, p);
     arm(p);
@@ -477,6 +482,7 @@ void test_defer_beside_calls(void **state)
     struct pair *p = *state;
     pthread_t thread;
     void *done;
+    p->progress = WEFT_PROGRESS_POLL;
     pair_reopen(p, NULL, WEFT_EP_LOCKED);
     pair_register(p, REPLY, on_answer);
     two_begin(&two, p, &thread);

@@ -71,13 +71,15 @@ int other(const struct pair *p, int i)
     return p->setup->eps == 1 ? i : !i;
 }
 
-static struct weft_ctx *ctx_open(const struct setup *s, const struct weft_mr_domain *domain)
+static struct weft_ctx *ctx_open(const struct pair *p, const struct weft_mr_domain *domain)
 {
+    const struct setup *s = p->setup;
     static const unsigned char key[WEFT_KEY_SIZE] = "the contract suite's key";
     struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
     struct weft_ctx *ctx = NULL;
     params.flags = s->network ? WEFT_CTX_NETWORK : 0;
     params.mr = domain;
+    params.progress = p->progress;
     OK(weft_ctx_open(&params, &ctx));
     if (s->network)
         OK(weft_ctx_set_key(ctx, key, sizeof key));
@@ -94,7 +96,7 @@ static void pair_open(struct pair *p, const struct weft_mr_domain *domain, unsig
     params.flags = ep_flags;
     for (int i = 0; i < 2; i++) {
         if (i < s->contexts)
-            p->ctx[i] = ctx_open(s, domain);
+            p->ctx[i] = ctx_open(p, domain);
         else
             p->ctx[i] = p->ctx[0];
         if (i < s->eps)
@@ -199,6 +201,12 @@ void pair_reopen(struct pair *p, const struct weft_mr_domain *domain, unsigned e
 {
     pair_close(p);
     pair_open(p, domain, ep_flags);
+}
+
+void pair_polls_alone(struct pair *p)
+{
+    p->progress = WEFT_PROGRESS_POLL;
+    pair_reopen(p, NULL, 0);
 }
 
 int pair_teardown(void **state)

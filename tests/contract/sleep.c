@@ -93,6 +93,7 @@ void test_sleep_arm(void **state)
 {
     struct pair *p = *state;
     int seen[2] = {0};
+    pair_polls_alone(p);
     warm_up(p, seen);
     for (int round = 1; round <= 200; round++) {
         int to = p->setup->eps == 1 ? 0 : round & 1;
@@ -115,6 +116,7 @@ void test_sleep_reply(void **state)
 {
     struct pair *p = *state;
     int seen[2] = {0};
+    pair_polls_alone(p);
     warm_up(p, seen);
     if (p->setup->eps == 1)
         return; /* nobody else could answer while it sleeps */
@@ -155,6 +157,7 @@ void test_sleep_room(void **state)
     struct pair *p = *state;
     int seen[2] = {0};
     static const char data[500];
+    pair_polls_alone(p);
     warm_up(p, seen);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         enum weft_status status;
@@ -241,6 +244,7 @@ void test_sleep_closed(void **state)
 {
     struct pair *p = *state;
     int seen[2] = {0};
+    pair_polls_alone(p);
     warm_up(p, seen);
     if (p->setup->eps == 1)
         return;
