@@ -37,7 +37,7 @@ struct pair {
     struct weft_am_failure failure; /* of the last */
     uint32_t failed_args[WEFT_AM_FAILED_ARGS];
     uint32_t progress; /* of the contexts, as weft_ctx_params.progress */
-    void *test; /* the running test's own */
+    void *test;        /* the running test's own */
 };
 
 /* Conditions in handlers: noted, checked by the test's thread afterwards; an

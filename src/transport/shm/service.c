@@ -23,7 +23,8 @@
 /* Write the name of a context's service socket to [name]. It contains only the first half of the
  * context's token, because every user of the node can read the name in /proc/net/unix. The second
  * half must remain unknown: it proves to the TCP transport that a process was given the context's
- * address (net/connect/accept.c). If an endpoint has a name, any program may ask for the address. */
+ * address (net/connect/accept.c). If an endpoint has a name, any program may ask for the address.
+ */
 void wf_shm_socket_name(const uint64_t token[2], char name[static 64])
 {
     name[0] = 0; /* abstract: unix(7) */
