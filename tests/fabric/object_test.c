@@ -294,6 +294,31 @@ static void close_busy_test(void **state)
     }
 }
 
+/* What a closed endpoint had under way is not reported, and its queue serves another endpoint. */
+static void close_quiet_test(void **state)
+{
+    static char buf[1 << 20];
+    const struct how how = {.wait_obj = FI_WAIT_FD};
+    struct fi_cq_tagged_entry e;
+    struct fid_ep *more;
+    (void)state;
+    open_both(&how);
+    assert_int_equal(fi_endpoint(b.domain, b.info, &more, NULL), 0);
+    assert_int_equal(fi_ep_bind(more, &b.av->fid, 0), 0);
+    assert_int_equal(fi_ep_bind(more, &b.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+    assert_int_equal(fi_enable(more), 0);
+    RETRY(fi_trecv(more, buf, 8, NULL, FI_ADDR_UNSPEC, 1, 0, buf));
+    RETRY(fi_trecv(more, buf, 8, NULL, b.other, 1, 0, buf));
+    RETRY(fi_tsend(more, buf, sizeof buf, NULL, b.other, 1, buf));
+    RETRY(fi_read(more, buf, 8, NULL, b.other, 0, 5, buf));
+    assert_int_equal(fi_close(&more->fid), 0);
+    assert_int_equal(fi_cq_read(b.cq, &e, 1), -FI_EAGAIN);
+    RETRY(fi_trecv(b.ep, buf, 8, NULL, FI_ADDR_UNSPEC, 2, 0, buf));
+    RETRY(fi_tinject(a.ep, "x", 1, a.other, 2));
+    assert_ptr_equal(take(&b).op_context, buf);
+    close_both();
+}
+
 /* ---- shared transmit contexts ---- */
 
 static void stx_test(void **state)
@@ -338,8 +363,8 @@ int main(void)
         cmocka_unit_test(large_vector_test), cmocka_unit_test(later_test),
         cmocka_unit_test(queue_test),        cmocka_unit_test(enable_test),
         cmocka_unit_test(lacking_test),      cmocka_unit_test(options_test),
-        cmocka_unit_test(close_busy_test),   cmocka_unit_test(stx_test),
-        cmocka_unit_test(absent_test),
+        cmocka_unit_test(close_busy_test),   cmocka_unit_test(close_quiet_test),
+        cmocka_unit_test(stx_test),          cmocka_unit_test(absent_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,7 +163,8 @@ static void tell(const struct pair *p, const void *mine, void *theirs, size_t le
 static void fabric_open(struct pair *p, const char *provider)
 {
     struct fi_info *hints = fi_allocinfo();
-    const char *node = strcmp(provider, "shm") ? control_own(p) : NULL;
+    bool named = strcmp(provider, "shm") && strcmp(provider, "weft");
+    const char *node = named ? control_own(p) : NULL; /* of endpoints by an IP address */
     struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_CONTEXT, .size = 4 * WINDOW};
     struct fi_av_attr av = {.type = FI_AV_TABLE};
     hints->ep_attr->type = FI_EP_RDM;

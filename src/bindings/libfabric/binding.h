@@ -7,7 +7,7 @@
  *   av.c        address vectors
  *   eq.c        event queues
  *   cq.c        completion queues;  cq_wait.c  waiting for them
- *   cntr.c      counters
+ *   cntr.c      counters;  eps.c  the endpoints that a queue or counter polls
  *   ep.c        endpoints;  ep_bind.c  what is bound to them;  peers.c  fi_addr_t to peers
  *   op.c        operations in flight, and how they complete
  *   send.c transmit.c recv.c many.c peek.c msg.c tagged.c  messages
@@ -23,9 +23,9 @@
  * false). Otherwise endpoints are WEFT_EP_LOCKED ones, and the provider's own locks guard what is
  * not Weft's: those of a completion queue, an endpoint's free operations, an address vector.
  *
- * Locks, in the order in which they are taken: wfi_ep.opening; the mutex of Weft's endpoint, under
- * which the done of operations runs; then one of wfi_cq.lock, wfi_ep.free_lock, wfi_av.lock,
- * wfi_eq.lock, under which nothing else is locked and Weft is not called. */
+ * Locks, in the order in which they are taken: wfi_eps.lock; wfi_ep.opening; the mutex of Weft's
+ * endpoint, under which the done of operations runs; then one of wfi_cq.lock, wfi_ep.free_lock,
+ * wfi_av.lock, wfi_eq.lock, under which nothing else is locked and Weft is not called. */
 #ifndef WFI_BINDING_H
 #define WFI_BINDING_H
 
@@ -74,6 +74,8 @@ extern struct fi_provider wfi_provider;
 #define WFI_WARN(subsystem, ...) FI_WARN(&wfi_provider, FI_LOG_##subsystem, __VA_ARGS__)
 #define WFI_INFO(subsystem, ...) FI_INFO(&wfi_provider, FI_LOG_##subsystem, __VA_ARGS__)
 
+struct wfi_ep;
+
 /* ---- locks ---- */
 
 /* A mutex that does nothing where the program serialises its calls. */
@@ -104,6 +106,25 @@ static inline void wfi_unlock(struct wfi_lock *l)
     if (l->on)
         pthread_mutex_unlock(&l->mutex);
 }
+
+/* The endpoints that an object polls. A poll holds the lock shared, opening and closing an endpoint
+ * hold it alone. */
+struct wfi_eps {
+    pthread_rwlock_t lock;
+    bool on;
+    struct wfi_ep **all; /* [n] */
+    size_t n;
+};
+
+void wfi_eps_init(struct wfi_eps *eps, bool on);
+void wfi_eps_fini(struct wfi_eps *eps);
+/* Add [ep], if it is not there. Returns 0 or -FI_ENOMEM. */
+int wfi_eps_add(struct wfi_eps *eps, struct wfi_ep *ep);
+void wfi_eps_remove(struct wfi_eps *eps, struct wfi_ep *ep);
+/* Poll all of them. */
+void wfi_eps_poll(struct wfi_eps *eps);
+/* Arm all of them. Returns false if one has events. */
+bool wfi_eps_arm(struct wfi_eps *eps);
 
 /* ---- fabric and domain ---- */
 
@@ -246,8 +267,7 @@ struct wfi_cq {
     void (*copy)(void *out, const struct wfi_entry *from, size_t count);
     struct wfi_error *errors, *errors_last; /* oldest first */
     struct wfi_error *shown;                /* the error whose err_data the program reads */
-    struct wfi_ep **eps;                    /* [neps] endpoints that report here */
-    size_t neps;
+    struct wfi_eps eps;                     /* endpoints that report here */
     enum fi_wait_obj wait_obj;
     enum fi_cq_wait_cond wait_cond;
     int epoll_fd, event_fd; /* -1: none */
@@ -309,16 +329,12 @@ struct wfi_cntr {
     struct fid_cntr fid;
     struct wfi_domain *domain;
     struct weft_counter *counter;
-    struct wfi_lock lock;
-    struct wfi_ep **eps; /* [neps] endpoints that count here */
-    size_t neps;
+    struct wfi_eps eps; /* endpoints that count here */
     atomic_uint users;
 };
 
 int wfi_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **out,
                   void *context);
-int wfi_cntr_add_ep(struct wfi_cntr *cntr, struct wfi_ep *ep);
-void wfi_cntr_remove_ep(struct wfi_cntr *cntr, struct wfi_ep *ep);
 
 /* ---- operations ---- */
 
@@ -367,6 +383,7 @@ struct wfi_ep {
     bool directed, source, source_err;
     bool plain; /* sends have no default flags but FI_COMPLETION and FI_INJECT_COMPLETE */
     bool enabled;
+    bool closing;                /* what ends now is not reported: fi_endpoint(3), "fi_close" */
     uint64_t tx_flags, rx_flags; /* default flags of operations */
     uint64_t caps;
     struct wfi_cntr *send_cntr, *recv_cntr, *read_cntr, *write_cntr;
@@ -397,6 +414,8 @@ int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
 int wfi_stx_open(struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_stx **out,
                  void *context);
 int wfi_ep_bind(struct fid *fid, struct fid *bound, uint64_t flags);
+/* Take [ep] from the lists of what polls it and of its address vector; may be called again. */
+void wfi_ep_unlink(struct wfi_ep *ep);
 void wfi_ep_unbind(struct wfi_ep *ep);
 int wfi_ep_enable(struct wfi_ep *ep);
 /* FI_SETOPSFLAG: the default flags of transmits or receives. */

@@ -12,23 +12,17 @@ static struct wfi_cntr *cntr_of(struct fid_cntr *fid)
     return container_of(fid, struct wfi_cntr, fid);
 }
 
-static void progress(struct wfi_cntr *c)
-{
-    for (size_t i = 0; i < c->neps; i++)
-        wfi_ep_progress(c->eps[i]);
-}
-
 static uint64_t cntr_read(struct fid_cntr *fid)
 {
     struct wfi_cntr *c = cntr_of(fid);
-    progress(c);
+    wfi_eps_poll(&c->eps);
     return weft_counter_read(c->counter);
 }
 
 static uint64_t cntr_readerr(struct fid_cntr *fid)
 {
     struct wfi_cntr *c = cntr_of(fid);
-    progress(c);
+    wfi_eps_poll(&c->eps);
     return weft_counter_read_errors(c->counter);
 }
 
@@ -65,9 +59,9 @@ static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
     struct wfi_cntr *c = cntr_of(fid);
     int64_t end = now_ns() + timeout * INT64_C(1000000);
     uint64_t errors = weft_counter_read_errors(c->counter);
-    if (c->neps <= 1) {
+    if (c->eps.n <= 1) {
         enum weft_status s =
-            weft_counter_wait(c->counter, c->neps ? c->eps[0]->wep : NULL, threshold,
+            weft_counter_wait(c->counter, c->eps.n ? c->eps.all[0]->wep : NULL, threshold,
                               timeout < 0 ? -1 : timeout * INT64_C(1000000));
         return s == WEFT_OK ? 0 : -wfi_errno(s);
     }
@@ -78,32 +72,9 @@ static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
             return -FI_EAVAIL;
         if (timeout >= 0 && now_ns() >= end)
             return -FI_ETIMEDOUT;
-        progress(c);
+        wfi_eps_poll(&c->eps);
         sched_yield();
     }
-}
-
-int wfi_cntr_add_ep(struct wfi_cntr *c, struct wfi_ep *ep)
-{
-    struct wfi_ep **eps;
-    for (size_t i = 0; i < c->neps; i++)
-        if (c->eps[i] == ep)
-            return 0;
-    eps = realloc(c->eps, (c->neps + 1) * sizeof *eps);
-    if (!eps)
-        return -FI_ENOMEM;
-    c->eps = eps;
-    c->eps[c->neps++] = ep;
-    return 0;
-}
-
-void wfi_cntr_remove_ep(struct wfi_cntr *c, struct wfi_ep *ep)
-{
-    for (size_t i = 0; i < c->neps; i++)
-        if (c->eps[i] == ep) {
-            c->eps[i] = c->eps[--c->neps];
-            return;
-        }
 }
 
 static int cntr_close(struct fid *fid)
@@ -116,7 +87,7 @@ static int cntr_close(struct fid *fid)
     }
     (void)weft_counter_close(c->counter);
     atomic_fetch_sub(&c->domain->users, 1);
-    free(c->eps);
+    wfi_eps_fini(&c->eps);
     free(c);
     return 0;
 }
@@ -164,6 +135,7 @@ int wfi_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct f
         free(c);
         return -wfi_errno(s);
     }
+    wfi_eps_init(&c->eps, d->locked);
     c->domain = d;
     c->fid.fid.fclass = FI_CLASS_CNTR;
     c->fid.fid.context = context;

@@ -82,8 +82,7 @@ void wfi_cq_fail(struct wfi_cq *cq, const struct fi_cq_err_entry *e, const void 
 
 void wfi_cq_progress(struct wfi_cq *cq)
 {
-    for (size_t i = 0; i < cq->neps; i++)
-        wfi_ep_progress(cq->eps[i]);
+    wfi_eps_poll(&cq->eps);
 }
 
 /* ---- reading ---- */
@@ -179,26 +178,14 @@ static const char *cq_strerror(struct fid_cq *fid, int prov_errno, const void *e
 
 int wfi_cq_add_ep(struct wfi_cq *cq, struct wfi_ep *ep)
 {
-    struct wfi_ep **eps;
-    for (size_t i = 0; i < cq->neps; i++)
-        if (cq->eps[i] == ep)
-            return 0;
-    eps = realloc(cq->eps, (cq->neps + 1) * sizeof *eps);
-    if (!eps)
-        return -FI_ENOMEM;
-    cq->eps = eps;
-    cq->eps[cq->neps++] = ep;
-    return wfi_cq_wait_add(cq, ep);
+    int rc = wfi_eps_add(&cq->eps, ep);
+    return rc ? rc : wfi_cq_wait_add(cq, ep);
 }
 
 void wfi_cq_remove_ep(struct wfi_cq *cq, struct wfi_ep *ep)
 {
-    for (size_t i = 0; i < cq->neps; i++)
-        if (cq->eps[i] == ep) {
-            cq->eps[i] = cq->eps[--cq->neps];
-            wfi_cq_wait_remove(cq, ep);
-            return;
-        }
+    wfi_eps_remove(&cq->eps, ep);
+    wfi_cq_wait_remove(cq, ep);
 }
 
 static int cq_close(struct fid *fid)
@@ -218,7 +205,7 @@ static int cq_close(struct fid *fid)
     atomic_fetch_sub(&cq->domain->users, 1);
     wfi_lock_fini(&cq->lock);
     free(cq->shown);
-    free(cq->eps);
+    wfi_eps_fini(&cq->eps);
     free(cq->ring);
     free(cq);
     return 0;
@@ -293,6 +280,7 @@ int wfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_c
     if (!cq)
         return -FI_ENOMEM;
     wfi_lock_init(&cq->lock, d->locked);
+    wfi_eps_init(&cq->eps, d->locked);
     cq->domain = d;
     cq->entry_size = formats[a->format].size;
     cq->copy = formats[a->format].copy;

@@ -94,15 +94,6 @@ static size_t ready(struct wfi_cq *cq)
     return n;
 }
 
-/* Arm the endpoints of [cq]. Returns false if one has events. */
-static bool arm(struct wfi_cq *cq)
-{
-    for (size_t i = 0; i < cq->neps; i++)
-        if (weft_ep_arm(cq->eps[i]->wep) == WEFT_AGAIN)
-            return false;
-    return true;
-}
-
 int wfi_cq_trywait(struct wfi_cq *cq)
 {
     if (!sleeps(cq))
@@ -115,7 +106,9 @@ int wfi_cq_trywait(struct wfi_cq *cq)
     if (!atomic_load(&cq->sleepers))
         atomic_fetch_add(&cq->sleepers, 1);
     atomic_thread_fence(memory_order_seq_cst);
-    return ready(cq) || atomic_load(&cq->signals) || !arm(cq) || ready(cq) ? -FI_EAGAIN : 0;
+    return ready(cq) || atomic_load(&cq->signals) || !wfi_eps_arm(&cq->eps) || ready(cq)
+               ? -FI_EAGAIN
+               : 0;
 }
 
 static int64_t now_ns(void)
@@ -140,7 +133,7 @@ static void cq_sleep(struct wfi_cq *cq, int64_t end, size_t least)
     struct pollfd p = {.fd = cq->epoll_fd, .events = POLLIN};
     int64_t left_ms = -1;
     atomic_fetch_add(&cq->sleepers, 1);
-    if (ready(cq) < least && !atomic_load(&cq->signals) && arm(cq)) {
+    if (ready(cq) < least && !atomic_load(&cq->signals) && wfi_eps_arm(&cq->eps)) {
         if (end >= 0)
             left_ms = (end - now_ns() + 999999) / 1000000;
         if (ready(cq) < least && (end < 0 || left_ms > 0))

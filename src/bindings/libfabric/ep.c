@@ -238,8 +238,10 @@ static int ep_close(struct fid *fid)
                  atomic_load(&ep->users));
         return -FI_EBUSY;
     }
+    ep->closing = true;
     wfi_claims_close(ep);
     wfi_peers_close(ep);
+    wfi_ep_unlink(ep);
     s = weft_ep_close(ep->wep);
     if (s != WEFT_OK) {
         WFI_WARN(EP_CTRL, "fi_close: %s\n", weft_status_text(s));

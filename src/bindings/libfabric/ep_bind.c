@@ -69,7 +69,7 @@ static int bind_cntr(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (flags & ways[i].flag && *ways[i].cntr)
             return -FI_EINVAL;
-    rc = wfi_cntr_add_ep(c, ep);
+    rc = wfi_eps_add(&c->eps, ep);
     if (rc)
         return rc;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
@@ -99,37 +99,48 @@ int wfi_ep_bind(struct fid *fid, struct fid *bound, uint64_t flags)
     }
 }
 
-static void unbind_cq(struct wfi_ep *ep, struct wfi_cq *cq)
+/* What is bound to [ep] other than completion queues. */
+enum { CNTRS = 4 };
+
+static void cntrs_of(const struct wfi_ep *ep, struct wfi_cntr *out[CNTRS])
 {
-    if (!cq)
-        return;
-    wfi_cq_remove_ep(cq, ep);
-    atomic_fetch_sub(&cq->users, 1);
+    out[0] = ep->send_cntr;
+    out[1] = ep->recv_cntr;
+    out[2] = ep->read_cntr;
+    out[3] = ep->write_cntr;
 }
 
-static void unbind_cntr(struct wfi_ep *ep, struct wfi_cntr *c)
+void wfi_ep_unlink(struct wfi_ep *ep)
 {
-    if (!c)
-        return;
-    wfi_cntr_remove_ep(c, ep);
-    atomic_fetch_sub(&c->users, 1);
+    struct wfi_cntr *cntrs[CNTRS];
+    struct wfi_ep **at = ep->av ? &ep->av->eps : NULL;
+    while (at && *at && *at != ep)
+        at = &(*at)->next_in_av;
+    if (at && *at)
+        *at = ep->next_in_av;
+    if (ep->tx_cq)
+        wfi_cq_remove_ep(ep->tx_cq, ep);
+    if (ep->rx_cq && ep->rx_cq != ep->tx_cq)
+        wfi_cq_remove_ep(ep->rx_cq, ep);
+    cntrs_of(ep, cntrs);
+    for (int i = 0; i < CNTRS; i++)
+        if (cntrs[i])
+            wfi_eps_remove(&cntrs[i]->eps, ep);
 }
 
 void wfi_ep_unbind(struct wfi_ep *ep)
 {
-    if (ep->av) {
-        struct wfi_ep **at = &ep->av->eps;
-        while (*at != ep)
-            at = &(*at)->next_in_av;
-        *at = ep->next_in_av;
+    struct wfi_cntr *cntrs[CNTRS];
+    if (ep->av)
         atomic_fetch_sub(&ep->av->users, 1);
-    }
-    unbind_cq(ep, ep->tx_cq);
-    unbind_cq(ep, ep->rx_cq);
-    unbind_cntr(ep, ep->send_cntr);
-    unbind_cntr(ep, ep->recv_cntr);
-    unbind_cntr(ep, ep->read_cntr);
-    unbind_cntr(ep, ep->write_cntr);
+    if (ep->tx_cq)
+        atomic_fetch_sub(&ep->tx_cq->users, 1);
+    if (ep->rx_cq)
+        atomic_fetch_sub(&ep->rx_cq->users, 1);
+    cntrs_of(ep, cntrs);
+    for (int i = 0; i < CNTRS; i++)
+        if (cntrs[i])
+            atomic_fetch_sub(&cntrs[i]->users, 1);
     wfi_stx_unuse(ep);
 }
 

@@ -48,9 +48,9 @@ static void many_done(struct weft_op *op)
                                     .buf = m->many.buf,
                                     .err = wfi_errno((enum weft_status)op->status),
                                     .prov_errno = op->status};
-        if (ep->recv_cntr)
+        if (ep->recv_cntr && !ep->closing)
             (void)weft_counter_add_errors(ep->recv_cntr->counter, 1);
-        if (ep->rx_cq)
+        if (ep->rx_cq && !ep->closing)
             wfi_cq_fail(ep->rx_cq, &e, NULL, 0);
     }
     free(m);

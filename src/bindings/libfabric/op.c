@@ -39,9 +39,9 @@ void wfi_op_fail(struct wfi_op *o, enum weft_status status)
     };
     if (o->extra)
         wfi_op_extra_free(o);
-    if (o->cntr)
+    if (o->cntr && !o->ep->closing)
         (void)weft_counter_add_errors(o->cntr->counter, 1);
-    if (o->cq)
+    if (o->cq && !o->ep->closing)
         wfi_cq_fail(o->cq, &e, NULL, 0);
     wfi_op_free(o);
 }

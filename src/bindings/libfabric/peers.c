@@ -108,4 +108,8 @@ void wfi_peers_close(struct wfi_ep *ep)
         free(ep->retired[i]);
     free(ep->retired);
     free(peers);
+    ep->retired = NULL;
+    ep->nretired = 0;
+    atomic_store(&ep->npeers, 0);
+    atomic_store(&ep->peers, NULL);
 }

@@ -34,6 +34,8 @@ __attribute__((noinline)) static void recv_fail(struct wfi_ep *ep, struct fi_cq_
         e->len = 0;
         e->flags &= ~(uint64_t)FI_REMOTE_CQ_DATA;
     }
+    if (ep->closing)
+        return;
     if (cntr)
         (void)weft_counter_add_errors(cntr->counter, 1);
     if (ep->rx_cq)
