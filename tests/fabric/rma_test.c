@@ -246,6 +246,51 @@ static void registration_test(void **state)
     end();
 }
 
+/* The modes of old programs: with FI_MR_BASIC the provider chooses keys, and peers give addresses.
+ */
+static void old_modes_test(void **state)
+{
+    static const int modes[] = {FI_MR_BASIC, FI_MR_SCALABLE};
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        const struct how how = {.mr_mode = modes[i]};
+        begin(&how);
+        assert_int_equal(b.info->domain_attr->mr_mode, modes[i]);
+        region(LONG, RIGHTS, 77);
+        if (modes[i] == FI_MR_SCALABLE)
+            assert_int_equal(fi_mr_key(mr), 77);
+        write_read(100, i);
+        write_read(300000, i);
+        /* An address of the other mode is out of range. */
+        RETRY(
+            fi_read(a.ep, local, 8, NULL, a.other, i ? (uintptr_t)target : 0, fi_mr_key(mr), NULL));
+        assert_int_equal(take_error(&a).err, FI_EOVERFLOW);
+        end();
+    }
+}
+
+/* A region whose key is exchanged as bytes. */
+static void raw_key_test(void **state)
+{
+    uint8_t raw[128];
+    size_t size = 1;
+    uint64_t base, key, got = 0;
+    (void)state;
+    begin(&plain);
+    region(4096, RIGHTS, 5);
+    fill(target, 4096, 3);
+    assert_int_equal(fi_mr_raw_attr(mr, &base, raw, &size, 0), -FI_ETOOSMALL);
+    assert_in_range(size, 8, sizeof raw);
+    assert_int_equal(fi_mr_raw_attr(mr, &base, raw, &size, 0), 0);
+    assert_int_equal(fi_mr_map_raw(a.domain, base, raw, size, &key, 0), 0);
+    RETRY(fi_read(a.ep, &got, 8, NULL, a.other, at(16), key, NULL));
+    take(&a);
+    assert_memory_equal(&got, target + 16, 8);
+    assert_int_equal(fi_mr_unmap_key(a.domain, key), 0);
+    assert_int_equal(fi_mr_unmap_key(a.domain, key), -FI_EINVAL);
+    end();
+}
+
 /* More regions than the endpoint keeps open. */
 static void many_regions_test(void **state)
 {
@@ -407,6 +452,7 @@ int main(void)
         cmocka_unit_test(lengths_test),       cmocka_unit_test(pieces_test),
         cmocka_unit_test(inject_test),        cmocka_unit_test(data_test),
         cmocka_unit_test(refusals_test),      cmocka_unit_test(registration_test),
+        cmocka_unit_test(old_modes_test),     cmocka_unit_test(raw_key_test),
         cmocka_unit_test(many_regions_test),  cmocka_unit_test(fetch_test),
         cmocka_unit_test(atomic_pieces_test), cmocka_unit_test(valid_test),
         cmocka_unit_test(all_atomics_test),

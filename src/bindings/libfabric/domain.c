@@ -113,7 +113,8 @@ static int ctx_open(struct wfi_domain *d, const struct fi_info *info)
     struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
     enum weft_status s;
     int rc;
-    mr.mode = d->mr_mode;
+    /* Weft needs no descriptors, and those of injected messages would be the provider's. */
+    mr.mode = d->mr_mode & ~(uint32_t)FI_MR_LOCAL;
     mr.key_size = (uint32_t)(a->mr_key_size && a->mr_key_size < 8 ? a->mr_key_size : 8);
     params.mr = &mr;
     params.progress = d->automatic ? WEFT_PROGRESS_THREAD : WEFT_PROGRESS_POLL;
