@@ -178,6 +178,8 @@ struct fi_provider wfi_provider = {
     .cleanup = cleanup,
 };
 
+struct fi_provider *fi_prov_ini(void); /* fi_prov.h has no prototype */
+
 /* libfabric calls this when it has loaded the file. Opens nothing and starts no thread. */
 FI_EXT_INI
 {
