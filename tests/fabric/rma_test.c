@@ -246,6 +246,18 @@ static void registration_test(void **state)
     assert_memory_equal(target + 100, local, 10);
     assert_memory_equal(target + 300, local + 10, 10);
     assert_int_equal(fi_close(&other->fid), 0);
+    /* The domain's key is that of endpoints without one; another key refuses them. */
+    attr.auth_key = b.info->domain_attr->auth_key;
+    attr.auth_key_size = b.info->domain_attr->auth_key_size;
+    assert_int_equal(fi_mr_regattr(b.domain, &attr, 0, &other), 0);
+    RETRY(fi_write(a.ep, local, 20, NULL, a.other, 0, fi_mr_key(other), NULL));
+    take(&a);
+    assert_int_equal(fi_close(&other->fid), 0);
+    attr.auth_key_size--;
+    assert_int_equal(fi_mr_regattr(b.domain, &attr, 0, &other), 0);
+    RETRY(fi_write(a.ep, local, 20, NULL, a.other, 0, fi_mr_key(other), NULL));
+    assert_int_not_equal(take_error(&a).err, 0);
+    assert_int_equal(fi_close(&other->fid), 0);
     end();
 }
 

@@ -139,15 +139,17 @@ struct wfi_domain {
     struct fid_domain fid;
     struct wfi_fabric *fabric;
     struct weft_ctx *ctx;
-    struct wfi_eq *eq;   /* gets FI_MR_COMPLETE; NULL: registration reports nothing */
-    uint64_t mr_flags;   /* FI_REG_MR if eq is bound with it */
-    uint32_t mr_mode;    /* FI_MR_ bits in force */
-    bool locked;         /* several threads may be inside at a time */
-    bool automatic;      /* a thread of Weft polls the endpoints */
-    bool reaches_nodes;  /* there is a key for peers on other nodes */
-    size_t inject;       /* longest message that is copied, in bytes */
-    atomic_uint waiters; /* threads and descriptors that wait for completions */
-    atomic_uint users;   /* open endpoints, queues, vectors, counters, regions */
+    struct wfi_eq *eq; /* gets FI_MR_COMPLETE; NULL: registration reports nothing */
+    uint64_t mr_flags; /* FI_REG_MR if eq is bound with it */
+    uint32_t mr_mode;  /* FI_MR_ bits in force */
+    bool locked;       /* several threads may be inside at a time */
+    bool automatic;    /* a thread of Weft polls the endpoints */
+    uint8_t auth_key[WEFT_AUTH_KEY_MAX]; /* of the program: [auth_key_size] bytes */
+    size_t auth_key_size;                /* 0: none, or too long for one of regions */
+    bool reaches_nodes;                  /* there is a key for peers on other nodes */
+    size_t inject;                       /* longest message that is copied, in bytes */
+    atomic_uint waiters;                 /* threads and descriptors that wait for completions */
+    atomic_uint users;                   /* open endpoints, queues, vectors, counters, regions */
 };
 
 /* Returns the domain of [fid]. */
@@ -155,6 +157,9 @@ static inline struct wfi_domain *wfi_domain_of(struct fid_domain *fid)
 {
     return container_of(fid, struct wfi_domain, fid);
 }
+
+/* Is [key] no other than the domain's? Endpoints and regions have that one by themselves. */
+bool wfi_domain_has_key(const struct wfi_domain *d, const void *key, size_t size);
 
 int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **out,
                     void *context);

@@ -284,8 +284,10 @@ static int weft_open(struct wfi_ep *ep, const struct fi_ep_attr *attr)
     enum weft_status s;
     params.flags = ep->domain->locked ? WEFT_EP_LOCKED : 0;
     params.arg = ep;
-    params.auth_key = attr->auth_key;
-    params.auth_key_size = attr->auth_key ? attr->auth_key_size : 0;
+    if (!wfi_domain_has_key(ep->domain, attr->auth_key, attr->auth_key_size)) {
+        params.auth_key = attr->auth_key;
+        params.auth_key_size = attr->auth_key_size;
+    }
     s = weft_ep_open(ep->domain->ctx, &params, &ep->wep);
     if (s != WEFT_OK) {
         WFI_WARN(EP_CTRL, "fi_endpoint: %s (WEFT_LOG=info gives details)\n", weft_status_text(s));

@@ -135,7 +135,7 @@ static int register_region(struct wfi_mr *m, const struct fi_mr_attr *a, uint64_
         return -FI_EBADFLAGS;
     if (!access_of(a->access, &attr.access))
         return -FI_EINVAL;
-    if (has_key) {
+    if (has_key && !wfi_domain_has_key(m->domain, a->auth_key, a->auth_key_size)) {
         attr.auth_key_size = a->auth_key_size;
         attr.auth_key = a->auth_key;
     }
