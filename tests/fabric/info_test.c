@@ -258,6 +258,13 @@ static void addresses_test(void **state)
     info = NULL;
     assert_int_equal(fi_getinfo(API, NULL, NULL, FI_SOURCE, hints, &info), 0);
     free(hints->src_addr);
+    /* Endpoints do not open at a given address. */
+    hints->src_addr = calloc(1, 64);
+    hints->src_addrlen = 64;
+    granted();
+    memset(hints->src_addr, 5, 64);
+    refused();
+    free(hints->src_addr);
     hints->src_addr = NULL;
     fi_freeinfo(info);
     info = NULL;

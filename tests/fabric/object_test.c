@@ -268,6 +268,27 @@ static void options_test(void **state)
     close_both();
 }
 
+/* The default flags that an endpoint has can be set again, and FI_MULTI_RECV is for untagged
+ * receives. */
+static void flags_test(void **state)
+{
+    const struct how how = {.caps = FI_RMA}, many = {.rx_flags = FI_MULTI_RECV};
+    uint64_t flags = FI_TRANSMIT;
+    char in[8];
+    const struct iovec iov[2] = {{in, 4}, {in + 4, 4}};
+    (void)state;
+    open_both(&how);
+    assert_int_equal(fi_control(&a.ep->fid, FI_GETOPSFLAG, &flags), 0);
+    assert_int_equal(flags, FI_DELIVERY_COMPLETE);
+    flags |= FI_TRANSMIT;
+    assert_int_equal(fi_control(&a.ep->fid, FI_SETOPSFLAG, &flags), 0);
+    assert_int_equal(a.info->tx_attr->caps & FI_REMOTE_WRITE, 0);
+    close_both();
+    open_both(&many);
+    assert_int_equal(fi_trecvv(b.ep, iov, NULL, 2, FI_ADDR_UNSPEC, 1, 0, in), 0);
+    close_both();
+}
+
 /* Closing with receives, sends and accesses under way. */
 static void close_busy_test(void **state)
 {
@@ -363,8 +384,9 @@ int main(void)
         cmocka_unit_test(large_vector_test), cmocka_unit_test(later_test),
         cmocka_unit_test(queue_test),        cmocka_unit_test(enable_test),
         cmocka_unit_test(lacking_test),      cmocka_unit_test(options_test),
-        cmocka_unit_test(close_busy_test),   cmocka_unit_test(close_quiet_test),
-        cmocka_unit_test(stx_test),          cmocka_unit_test(absent_test),
+        cmocka_unit_test(flags_test),        cmocka_unit_test(close_busy_test),
+        cmocka_unit_test(close_quiet_test),  cmocka_unit_test(stx_test),
+        cmocka_unit_test(absent_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,6 +148,7 @@ static void inject_test(void **state)
 static void data_test(void **state)
 {
     struct fi_cq_tagged_entry e;
+    fi_addr_t source;
     (void)state;
     begin(&plain);
     region(LONG, RIGHTS, 1);
@@ -159,7 +160,8 @@ static void data_test(void **state)
             RETRY(fi_writedata(a.ep, local, len, NULL, data, a.other, at(3), 1, &data));
         else
             RETRY(fi_inject_writedata(a.ep, local, i ? 100 : len, data, a.other, at(3), 1));
-        e = take(&b);
+        e = take_from(&b, &source); /* to which b has sent nothing */
+        assert_true(source == b.other);
         assert_int_equal(e.flags & (FI_REMOTE_CQ_DATA | FI_REMOTE_WRITE | FI_RMA),
                          FI_REMOTE_CQ_DATA | FI_REMOTE_WRITE | FI_RMA);
         assert_true(e.data == data);
@@ -236,12 +238,25 @@ static void registration_test(void **state)
     attr.iov_count = 2;
     attr.access = RIGHTS;
     attr.requested_key = 12;
+    attr.iface = FI_HMEM_CUDA; /* ignored without FI_HMEM */
     assert_int_equal(fi_mr_regattr(b.domain, &attr, 0, &other), 0);
     fill(local, 20, 1);
     RETRY(fi_write(a.ep, local, 20, NULL, a.other, 0, fi_mr_key(other), NULL));
     take(&a);
     assert_memory_equal(target + 100, local, 10);
     assert_memory_equal(target + 300, local + 10, 10);
+    assert_int_equal(fi_close(&other->fid), 0);
+    /* The domain's key is that of endpoints without one; another key refuses them. */
+    attr.auth_key = b.info->domain_attr->auth_key;
+    attr.auth_key_size = b.info->domain_attr->auth_key_size;
+    assert_int_equal(fi_mr_regattr(b.domain, &attr, 0, &other), 0);
+    RETRY(fi_write(a.ep, local, 20, NULL, a.other, 0, fi_mr_key(other), NULL));
+    take(&a);
+    assert_int_equal(fi_close(&other->fid), 0);
+    attr.auth_key_size--;
+    assert_int_equal(fi_mr_regattr(b.domain, &attr, 0, &other), 0);
+    RETRY(fi_write(a.ep, local, 20, NULL, a.other, 0, fi_mr_key(other), NULL));
+    assert_int_not_equal(take_error(&a).err, 0);
     assert_int_equal(fi_close(&other->fid), 0);
     end();
 }
@@ -406,7 +421,8 @@ static void valid_test(void **state)
     end();
 }
 
-/* Every operation on every type that is said to be valid ends with success, and no other is. */
+/* Every operation on every type that fi_query_atomic reports as valid ends with success, and no
+ * other is. */
 static void all_atomics_test(void **state)
 {
     static const size_t sizes[] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32, 16, 16};

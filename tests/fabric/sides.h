@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Two endpoints, each with a domain of its own, for tests of the provider: one thread drives both.
- * WEFT_TRANSPORTS says how they reach each other. All waits have a limit. */
+ * WEFT_TRANSPORTS sets how they reach each other. All waits have a limit. */
 #ifndef SIDES_H
 #define SIDES_H
 

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Waiting, threads and progress: fi_cq_sread, the descriptor of a queue, fi_cq_signal,
  * fi_cntr_wait, FI_PROGRESS_AUTO, FI_THREAD_SAFE. */
+#define _GNU_SOURCE
 #include "sides.h"
 
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static char out[8] = "weft", in[8];
 static atomic_bool stop;
 
-/* b runs in a thread of its own: it answers each message. */
+/* b runs in a thread of its own: it replies to each message. */
 static void *echo(void *arg)
 {
     struct fi_cq_tagged_entry e;
@@ -123,16 +126,18 @@ static void threshold_test(void **state)
 {
     const struct how how = {.wait_obj = FI_WAIT_UNSPEC, .wait_cond = FI_CQ_COND_THRESHOLD};
     struct fi_cq_tagged_entry e[4];
-    size_t three = 3;
     ssize_t n;
     (void)state;
     open_both(&how);
+    /* The condition is a number, not the address of one; without one it is 1. */
+    assert_int_equal(fi_cq_sread(b.cq, e, 4, (void *)3, 5), -FI_EAGAIN);
+    assert_int_equal(fi_cq_sread(b.cq, e, 4, NULL, 5), -FI_EAGAIN);
     for (int i = 0; i < 3; i++) {
         RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in));
         RETRY(fi_tinject(a.ep, out, 8, a.other, 1));
         turn();
     }
-    while ((n = fi_cq_sread(b.cq, e, 4, &three, 5)) == -FI_EAGAIN)
+    while ((n = fi_cq_sread(b.cq, e, 4, (void *)3, 5)) == -FI_EAGAIN)
         turn();
     assert_in_range(n, 1, 3);
     close_both();
@@ -172,6 +177,167 @@ static void descriptor_test(void **state)
         }
         close_both();
     }
+}
+
+/* ---- several that wait ---- */
+
+struct waiter {
+    pthread_t thread;
+    atomic_int tid; /* 0: not running yet */
+    int timeout;
+    ssize_t result;
+};
+
+static void *waiter_run(void *arg)
+{
+    struct waiter *w = arg;
+    struct fi_cq_tagged_entry e;
+    atomic_store(&w->tid, gettid());
+    w->result = fi_cq_sread(b.cq, &e, 1, NULL, w->timeout);
+    return NULL;
+}
+
+static char state_of(int tid)
+{
+    char path[64], line[512] = "", *end;
+    FILE *f;
+    (void)snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+    f = fopen(path, "r");
+    if (!f)
+        return 0;
+    (void)fgets(line, sizeof line, f);
+    (void)fclose(f);
+    end = strrchr(line, ')');
+    return end ? end[2] : 0;
+}
+
+/* Let a thread wait for an entry of b; returns when it sleeps. */
+static void waiter_start(struct waiter *w, int timeout)
+{
+    uint64_t deadline = now_ms() + WAIT_MS;
+    *w = (struct waiter){.timeout = timeout};
+    assert_int_equal(pthread_create(&w->thread, NULL, waiter_run, w), 0);
+    while (!atomic_load(&w->tid) || state_of(atomic_load(&w->tid)) != 'S')
+        assert_true(now_ms() < deadline);
+}
+
+static ssize_t waiter_end(struct waiter *w)
+{
+    pthread_join(w->thread, NULL);
+    return w->result;
+}
+
+static void post_receive(void)
+{
+    RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in));
+}
+
+/* Send from a to b; b's program does nothing. */
+static void send_alone(void)
+{
+    uint64_t deadline = now_ms() + WAIT_MS;
+    while (fi_tinject(a.ep, out, 8, a.other, 1) == -FI_EAGAIN && now_ms() < deadline)
+        (void)fi_cq_read(a.cq, NULL, 0);
+    (void)fi_cq_read(a.cq, NULL, 0);
+}
+
+static void connect_first(void)
+{
+    post_receive();
+    RETRY(fi_tinject(a.ep, out, 8, a.other, 1));
+    (void)take(&b);
+}
+
+/* A poll by another thread, which finds nothing, takes no event from a thread that sleeps. */
+static void foreign_poll_test(void **state)
+{
+    const struct how how = {.wait_obj = FI_WAIT_FD, .threading = FI_THREAD_SAFE, .counters = true};
+    struct fid *fids[1];
+    struct pollfd p = {.events = POLLIN};
+    struct waiter w;
+    uint64_t start = now_ms();
+    (void)state;
+    open_both(&how);
+    connect_first();
+    waiter_start(&w, WAIT_MS);
+    post_receive();
+    for (int i = 0; i < 3; i++) {
+        (void)fi_cq_read(b.cq, NULL, 0);
+        (void)fi_cntr_read(b.cntr[1]);
+    }
+    send_alone();
+    assert_int_equal(waiter_end(&w), 1);
+    /* The same on the program's descriptor. */
+    post_receive();
+    fids[0] = &b.cq->fid;
+    assert_int_equal(fi_control(&b.cq->fid, FI_GETWAIT, &p.fd), 0);
+    while (fi_trywait(b.fabric, fids, 1) == -FI_EAGAIN)
+        assert_true(now_ms() < start + WAIT_MS);
+    (void)fi_cntr_read(b.cntr[1]);
+    send_alone();
+    assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+    (void)take(&b);
+    assert_in_range(now_ms() - start, 0, WAIT_MS - 1);
+    close_both();
+}
+
+/* Two threads wait, two entries come: each thread gets one. */
+static void two_waiters_test(void **state)
+{
+    static const enum fi_progress ways[] = {FI_PROGRESS_MANUAL, FI_PROGRESS_AUTO};
+    (void)state;
+    for (unsigned k = 0; k < 2; k++) {
+        const struct how how = {
+            .wait_obj = FI_WAIT_UNSPEC, .threading = FI_THREAD_SAFE, .progress = ways[k]};
+        open_both(&how);
+        connect_first();
+        for (int i = 0; i < 100; i++) {
+            struct waiter w[2];
+            uint64_t start = now_ms();
+            waiter_start(&w[0], WAIT_MS);
+            waiter_start(&w[1], WAIT_MS);
+            post_receive();
+            post_receive();
+            send_alone();
+            send_alone();
+            assert_int_equal(waiter_end(&w[0]), 1);
+            assert_int_equal(waiter_end(&w[1]), 1);
+            assert_in_range(now_ms() - start, 0, WAIT_MS - 1);
+        }
+        close_both();
+    }
+}
+
+/* A wait that ends takes nothing from the program's descriptor, and a signal ends one sleep. */
+static void descriptor_shared_test(void **state)
+{
+    const struct how how = {
+        .wait_obj = FI_WAIT_FD, .threading = FI_THREAD_SAFE, .progress = FI_PROGRESS_AUTO};
+    struct fid *fids[1];
+    struct pollfd p = {.events = POLLIN};
+    uint64_t start = now_ms();
+    struct waiter w;
+    (void)state;
+    open_both(&how);
+    connect_first();
+    fids[0] = &b.cq->fid;
+    assert_int_equal(fi_control(&b.cq->fid, FI_GETWAIT, &p.fd), 0);
+    waiter_start(&w, 300);
+    while (fi_trywait(b.fabric, fids, 1) == -FI_EAGAIN)
+        assert_true(now_ms() < start + WAIT_MS);
+    assert_int_equal(waiter_end(&w), -FI_EAGAIN);
+    post_receive();
+    send_alone();
+    assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+    (void)take(&b);
+    assert_int_equal(fi_cq_signal(b.cq), 0);
+    assert_int_equal(fi_trywait(b.fabric, fids, 1), -FI_EAGAIN);
+    while (fi_trywait(b.fabric, fids, 1) == -FI_EAGAIN)
+        assert_true(now_ms() < start + WAIT_MS);
+    assert_int_equal(fi_cq_signal(b.cq), 0);
+    assert_int_equal(poll(&p, 1, WAIT_MS), 1);
+    assert_in_range(now_ms() - start, 0, WAIT_MS - 1);
+    close_both();
 }
 
 /* With automatic progress the target answers although its program does nothing. */
@@ -300,10 +466,17 @@ static void threads_test(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sread_test),        cmocka_unit_test(timeout_test),
-        cmocka_unit_test(signal_test),       cmocka_unit_test(threshold_test),
-        cmocka_unit_test(descriptor_test),   cmocka_unit_test(automatic_test),
-        cmocka_unit_test(counter_wait_test), cmocka_unit_test(threads_test),
+        cmocka_unit_test(sread_test),
+        cmocka_unit_test(timeout_test),
+        cmocka_unit_test(signal_test),
+        cmocka_unit_test(threshold_test),
+        cmocka_unit_test(descriptor_test),
+        cmocka_unit_test(automatic_test),
+        cmocka_unit_test(counter_wait_test),
+        cmocka_unit_test(threads_test),
+        cmocka_unit_test(foreign_poll_test),
+        cmocka_unit_test(two_waiters_test),
+        cmocka_unit_test(descriptor_shared_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,8 +102,9 @@ static enum weft_status part_begin(struct wfi_access *a)
     struct wfi_ep *ep = a->o->ep;
     struct wfi_remote *remote;
     enum weft_status s;
-    if (wfi_remote_use(ep, a->addr, a->rma[a->next].key, &remote))
-        return WEFT_ECANCELED; /* its entry was removed from the address vector */
+    int rc = wfi_remote_use(ep, a->addr, a->rma[a->next].key, &remote);
+    if (rc)
+        return wfi_status(rc);
     a->o->remote = remote;
     s = part(a, remote->r);
     if (s == WEFT_PENDING)
@@ -116,8 +117,8 @@ static enum weft_status part_begin(struct wfi_access *a)
 static enum weft_status data_begin(struct wfi_access *a)
 {
     struct weft_peer *peer;
-    enum weft_status s = WEFT_ECANCELED;
-    if (!wfi_peer(a->o->ep, a->addr, &peer))
+    enum weft_status s = wfi_status(wfi_peer(a->o->ep, a->addr, &peer));
+    if (s == WEFT_OK)
         s = wfi_data_send(peer, a->data, total(a));
     if (s == WEFT_OK)
         a->has_data = false;

@@ -17,8 +17,8 @@ static inline void wfi_access_done(struct weft_op *op)
     wfi_op_done(op);
 }
 
-/* Finish the call that started the access [o], for which Weft returned [s]. What the region's owner
- * refuses is an error completion, also if it is known within the call. */
+/* Finish the call that started the access [o], for which Weft returned [s]. A refusal by the
+ * region's owner is an error completion, also if it is known within the call. */
 static inline ssize_t wfi_access_started(struct wfi_op *o, enum weft_status s)
 {
     if (s == WEFT_PENDING)

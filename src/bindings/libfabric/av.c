@@ -3,9 +3,9 @@
  * fi_addr_t is its index, for maps and tables. Endpoints open peers when they first use an entry
  * (peers.c).
  *
- * Identity. The address that a message gives of its sender lacks what other hosts need to connect,
- * if it came through shared memory. So addresses are compared by what identifies an endpoint: its
- * number and generation, and the token of its context (docs/protocol.md, "Addresses"). */
+ * Identity. The address that a message gives of its sender lacks the contact for other hosts, if it
+ * came through shared memory. So addresses are compared by the fields that identify an endpoint:
+ * its number and generation, and the token of its context (docs/protocol.md, "Addresses"). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,6 +139,15 @@ bool wfi_av_get(struct wfi_av *av, fi_addr_t addr, uint8_t out[WFI_ADDR_SIZE])
         memcpy(out, av->addr[addr], WFI_ADDR_SIZE);
     wfi_unlock(&av->lock);
     return found;
+}
+
+fi_addr_t wfi_av_find(struct wfi_av *av, const uint8_t address[WFI_ADDR_SIZE])
+{
+    fi_addr_t addr;
+    wfi_lock(&av->lock);
+    addr = newest(av, address);
+    wfi_unlock(&av->lock);
+    return addr;
 }
 
 /* The result is kept with the sender: the version of the vector, and the entry + 1. */

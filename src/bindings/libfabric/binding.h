@@ -2,13 +2,13 @@
 /* Internals of the libfabric provider "weft".
  *
  *   prov.c      fi_prov_ini, FI_WEFT_ variables, fabrics
- *   info.c      fi_getinfo: what is granted of the hints;  info_attr.c  its attributes
+ *   info.c      fi_getinfo: grants hints;  info_attr.c  its attributes
  *   domain.c    domains: a context of Weft each;  secret.c  the key for other nodes
  *   av.c        address vectors
  *   eq.c        event queues
  *   cq.c        completion queues;  cq_wait.c  waiting for them
  *   cntr.c      counters;  eps.c  the endpoints that a queue or counter polls
- *   ep.c        endpoints;  ep_bind.c  what is bound to them;  peers.c  fi_addr_t to peers
+ *   ep.c        endpoints;  ep_bind.c  objects bound to them;  peers.c  fi_addr_t to peers
  *   op.c        operations in flight, and how they complete
  *   send.c transmit.c recv.c many.c peek.c msg.c tagged.c  messages
  *   rma.c access.c remote.c atomic.c atomic_kind.c data.c  accesses to regions
@@ -139,14 +139,17 @@ struct wfi_domain {
     struct fid_domain fid;
     struct wfi_fabric *fabric;
     struct weft_ctx *ctx;
-    struct wfi_eq *eq;  /* gets FI_MR_COMPLETE; NULL: registration reports nothing */
-    uint64_t mr_flags;  /* FI_REG_MR if eq is bound with it */
-    uint32_t mr_mode;   /* FI_MR_ bits in force */
-    bool locked;        /* several threads may be inside at a time */
-    bool automatic;     /* a thread of Weft polls the endpoints */
-    bool reaches_nodes; /* there is a key for peers on other nodes */
-    size_t inject;      /* longest message that is copied, in bytes */
-    atomic_uint users;  /* open endpoints, queues, vectors, counters, regions */
+    struct wfi_eq *eq; /* gets FI_MR_COMPLETE; NULL: registration reports nothing */
+    uint64_t mr_flags; /* FI_REG_MR if eq is bound with it */
+    uint32_t mr_mode;  /* FI_MR_ bits in force */
+    bool locked;       /* several threads may be inside at a time */
+    bool automatic;    /* a thread of Weft polls the endpoints */
+    uint8_t auth_key[WEFT_AUTH_KEY_MAX]; /* of the program: [auth_key_size] bytes */
+    size_t auth_key_size;                /* 0: none, or too long for one of regions */
+    bool reaches_nodes;                  /* there is a key for peers on other nodes */
+    size_t inject;                       /* longest message that is copied, in bytes */
+    atomic_uint waiters;                 /* threads and descriptors that wait for completions */
+    atomic_uint users;                   /* open endpoints, queues, vectors, counters, regions */
 };
 
 /* Returns the domain of [fid]. */
@@ -154,6 +157,9 @@ static inline struct wfi_domain *wfi_domain_of(struct fid_domain *fid)
 {
     return container_of(fid, struct wfi_domain, fid);
 }
+
+/* Is [key] no other than the domain's? Endpoints and regions have that one by themselves. */
+bool wfi_domain_has_key(const struct wfi_domain *d, const void *key, size_t size);
 
 int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **out,
                     void *context);
@@ -227,6 +233,9 @@ int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_a
                 void *context);
 /* Copy the address of entry [addr]. Returns false if there is no such entry. */
 bool wfi_av_get(struct wfi_av *av, fi_addr_t addr, uint8_t out[WFI_ADDR_SIZE]);
+/* Returns the entry that was inserted last for [address], or FI_ADDR_NOTAVAIL. May be called in a
+ * handler. */
+fi_addr_t wfi_av_find(struct wfi_av *av, const uint8_t address[WFI_ADDR_SIZE]);
 /* Returns the entry that was inserted last for [sender]'s address, or FI_ADDR_NOTAVAIL. May be
  * called in a done. */
 fi_addr_t wfi_av_of_sender(struct wfi_av *av, struct weft_sender *sender);
@@ -262,18 +271,20 @@ struct wfi_cq {
     struct wfi_domain *domain;
     struct wfi_lock lock;
     struct wfi_entry *ring;  /* [mask + 1], a power of 2; grows */
-    size_t mask, head, tail; /* head: next to be read */
+    size_t mask, head, tail; /* head: next to be read; written under the lock */
     size_t entry_size;
     void (*copy)(void *out, const struct wfi_entry *from, size_t count);
     struct wfi_error *errors, *errors_last; /* oldest first */
-    struct wfi_error *shown;                /* the error whose err_data the program reads */
+    struct wfi_error *shown;                /* its err_data is lent to the program */
     struct wfi_eps eps;                     /* endpoints that report here */
     enum fi_wait_obj wait_obj;
     enum fi_cq_wait_cond wait_cond;
-    int epoll_fd, event_fd; /* -1: none */
-    bool wakes;             /* other threads complete operations while one sleeps */
-    atomic_uint sleepers;   /* threads that wait; event_fd is written for them */
-    atomic_uint signals;    /* calls of fi_cq_signal that have ended no wait yet */
+    int epoll_fd, event_fd;  /* on which threads sleep in fi_cq_sread; -1: none */
+    int wait_fd, wait_event; /* FI_WAIT_FD: on which the program sleeps; -1: none */
+    bool wakes;              /* other threads complete operations while one sleeps */
+    atomic_uint sleepers;    /* threads in fi_cq_sread; event_fd is written for them */
+    atomic_bool fd_waits;    /* fi_trywait has returned 0 since wait_event was last written */
+    atomic_uint signals;     /* calls of fi_cq_signal that have ended no wait yet */
     atomic_uint users;
 };
 
@@ -317,7 +328,7 @@ static inline void wfi_cq_push(struct wfi_cq *cq, void *context, uint64_t flags,
     }
     cq->ring[cq->tail & cq->mask] =
         (struct wfi_entry){{context, flags, len, buf, data, tag}, source};
-    cq->tail++;
+    __atomic_store_n(&cq->tail, cq->tail + 1, __ATOMIC_RELAXED);
     wfi_unlock(&cq->lock);
     if (WEFT_UNLIKELY(cq->wakes))
         wfi_cq_wake(cq);
@@ -424,10 +435,17 @@ int wfi_ep_set_flags(struct wfi_ep *ep, uint64_t flags);
 void wfi_ep_flags_changed(struct wfi_ep *ep);
 void wfi_stx_use(struct wfi_ep *ep, struct fid *fid);
 void wfi_stx_unuse(struct wfi_ep *ep);
+/* Arm [ep] again for threads that sleep; wake those of its queues if it has events. */
+void wfi_ep_rearm(struct wfi_ep *ep);
 /* Poll [ep]. */
 static inline void wfi_ep_progress(struct wfi_ep *ep)
 {
     (void)weft_ep_poll(ep->wep);
+    /* A sleeper counts itself, then arms under Weft's mutex, which a poll at a locked endpoint has
+     * taken, too: a poll that disarms what a sleeper has armed sees the sleeper here. */
+    if (WEFT_UNLIKELY(atomic_load_explicit(&ep->domain->waiters, memory_order_relaxed)) &&
+        ep->domain->locked)
+        wfi_ep_rearm(ep);
 }
 
 extern struct fi_ops_msg wfi_msg_ops;
@@ -466,6 +484,10 @@ static inline ssize_t wfi_result(enum weft_status status)
                ? (status == WEFT_AGAIN ? -FI_EAGAIN : -wfi_errno(status))
                : 0;
 }
+/* Returns what a send to [peer] returns for [status]. -FI_EAGAIN also if too many are under way. */
+ssize_t wfi_send_result(const struct weft_peer *peer, enum weft_status status);
+/* Returns the status for the negative errno [rc] of a call of this provider. */
+enum weft_status wfi_status(int rc);
 const char *wfi_strerror(int prov_errno, char *buf, size_t len);
 
 /* Returns [fd], or a duplicate of it that is no standard stream; closes [fd] then. As wf_fd_high.

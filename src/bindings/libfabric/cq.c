@@ -52,8 +52,8 @@ bool wfi_cq_grow(struct wfi_cq *cq)
     free(cq->ring);
     cq->ring = ring;
     cq->mask = 2 * room - 1;
-    cq->tail -= cq->head;
-    cq->head = 0;
+    __atomic_store_n(&cq->tail, cq->tail - cq->head, __ATOMIC_RELAXED);
+    __atomic_store_n(&cq->head, 0, __ATOMIC_RELAXED);
     return true;
 }
 
@@ -107,15 +107,23 @@ static inline ssize_t take(struct wfi_cq *cq, void *buf, size_t count, fi_addr_t
     if (source)
         for (size_t i = 0; i < n; i++)
             source[i] = cq->ring[(cq->head + i) & cq->mask].source;
-    cq->head += n;
+    __atomic_store_n(&cq->head, cq->head + n, __ATOMIC_RELAXED);
     wfi_unlock(&cq->lock);
     return (ssize_t)n;
+}
+
+/* Is there nothing to read? Without the lock: a poll that is made in vain does no harm. */
+static inline bool seems_empty(const struct wfi_cq *cq)
+{
+    return __atomic_load_n(&cq->head, __ATOMIC_RELAXED) ==
+               __atomic_load_n(&cq->tail, __ATOMIC_RELAXED) &&
+           !__atomic_load_n(&cq->errors, __ATOMIC_RELAXED);
 }
 
 static inline ssize_t read_from(struct wfi_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
     ssize_t n;
-    if (cq->head == cq->tail && !cq->errors)
+    if (seems_empty(cq))
         wfi_cq_progress(cq);
     n = take(cq, buf, count, source);
     return n ? n : -FI_EAGAIN;
@@ -144,7 +152,7 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint6
     size_t room = buf->err_data_size;
     struct wfi_error *error;
     (void)flags;
-    if (!cq->errors)
+    if (!__atomic_load_n(&cq->errors, __ATOMIC_RELAXED))
         wfi_cq_progress(cq);
     wfi_lock(&cq->lock);
     error = cq->errors;
@@ -152,18 +160,21 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint6
         wfi_unlock(&cq->lock);
         return -FI_EAGAIN;
     }
-    cq->errors = error->next;
-    free(cq->shown);
-    cq->shown = error;
+    __atomic_store_n(&cq->errors, error->next, __ATOMIC_RELAXED);
     *buf = error->e;
-    /* Without a buffer for it, the data stay here until the next read of an error. */
-    buf->err_data = error->data;
-    if (room && data) {
-        buf->err_data = data;
+    buf->err_data = data;
+    if (error->e.err_data_size && !(room && data)) {
+        /* Without a buffer for them, the data stay here until the next such error is read. */
+        buf->err_data = error->data;
+        free(cq->shown);
+        cq->shown = error;
+        error = NULL;
+    } else if (error->e.err_data_size) {
         buf->err_data_size = error->e.err_data_size < room ? error->e.err_data_size : room;
         memcpy(data, error->data, buf->err_data_size);
     }
     wfi_unlock(&cq->lock);
+    free(error);
     return 1;
 }
 
@@ -218,7 +229,7 @@ static int cq_control(struct fid *fid, int command, void *arg)
     case FI_GETWAIT:
         if (cq->wait_obj != FI_WAIT_FD)
             return -FI_ENODATA;
-        *(int *)arg = cq->epoll_fd;
+        *(int *)arg = cq->wait_fd;
         return 0;
     case FI_GETWAITOBJ: *(enum fi_wait_obj *)arg = cq->wait_obj; return 0;
     default: return -FI_ENOSYS;

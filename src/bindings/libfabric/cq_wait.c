@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Waiting for completions. With manual progress the waiting thread polls the endpoints of the
- * queue, and sleeps on an epoll descriptor that has the descriptors of these endpoints and an
+ * queue, and sleeps on an epoll descriptor that has the descriptors of these endpoints and on an
  * eventfd. The eventfd is written by fi_cq_signal, and by another thread that completes an
  * operation. Weft never reports an endpoint's events twice, so each endpoint is armed before each
- * sleep. */
+ * sleep. A poll by another thread disarms the endpoint: that thread arms it again.
+ *
+ * The program's descriptor (FI_WAIT_FD) has the same epoll descriptor, but an eventfd of its own:
+ * fi_cq_sread clears the one, fi_trywait the other, so neither takes an event of the other's. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -17,6 +21,10 @@
 
 /* How often a wait reads before it sleeps: some 20 us of polls of one endpoint. */
 #define SPINS 2000
+/* A pause while an endpoint that cannot be armed has nothing to report. */
+#define PAUSE_NS 100000
+/* A pause of a thread for which too few entries are there, and which shares the queue. */
+#define SHARED_MS 1
 
 static bool sleeps(const struct wfi_cq *cq)
 {
@@ -26,13 +34,20 @@ static bool sleeps(const struct wfi_cq *cq)
 int wfi_cq_wait_open(struct wfi_cq *cq)
 {
     struct epoll_event e = {.events = EPOLLIN};
-    cq->epoll_fd = cq->event_fd = -1;
+    cq->epoll_fd = cq->event_fd = cq->wait_fd = cq->wait_event = -1;
     if (!sleeps(cq))
         return 0;
     cq->epoll_fd = wfi_fd_high(epoll_create1(EPOLL_CLOEXEC));
     cq->event_fd = wfi_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (cq->wait_obj == FI_WAIT_FD) {
+        cq->wait_fd = wfi_fd_high(epoll_create1(EPOLL_CLOEXEC));
+        cq->wait_event = wfi_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    }
     if (cq->epoll_fd < 0 || cq->event_fd < 0 ||
-        epoll_ctl(cq->epoll_fd, EPOLL_CTL_ADD, cq->event_fd, &e)) {
+        (cq->wait_obj == FI_WAIT_FD &&
+         (cq->wait_fd < 0 || cq->wait_event < 0 ||
+          epoll_ctl(cq->wait_fd, EPOLL_CTL_ADD, cq->epoll_fd, &e) ||
+          epoll_ctl(cq->wait_fd, EPOLL_CTL_ADD, cq->wait_event, &e)))) {
         int rc = errno == ENOMEM ? -FI_ENOMEM : -FI_EMFILE;
         wfi_cq_wait_close(cq);
         return rc;
@@ -43,10 +58,12 @@ int wfi_cq_wait_open(struct wfi_cq *cq)
 
 void wfi_cq_wait_close(struct wfi_cq *cq)
 {
-    if (cq->epoll_fd >= 0)
-        close(cq->epoll_fd);
-    if (cq->event_fd >= 0)
-        close(cq->event_fd);
+    const int fds[] = {cq->wait_fd, cq->wait_event, cq->epoll_fd, cq->event_fd};
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    if (atomic_exchange(&cq->fd_waits, false))
+        atomic_fetch_sub(&cq->domain->waiters, 1);
 }
 
 int wfi_cq_wait_add(struct wfi_cq *cq, struct wfi_ep *ep)
@@ -57,7 +74,11 @@ int wfi_cq_wait_add(struct wfi_cq *cq, struct wfi_ep *ep)
         return 0;
     if (fd < 0)
         return -wfi_errno((enum weft_status)fd);
-    return epoll_ctl(cq->epoll_fd, EPOLL_CTL_ADD, fd, &e) && errno != EEXIST ? -FI_ENOMEM : 0;
+    if (epoll_ctl(cq->epoll_fd, EPOLL_CTL_ADD, fd, &e) && errno != EEXIST)
+        return -FI_ENOMEM;
+    if (cq->wakes)
+        wfi_cq_wake(cq); /* threads that sleep arm [ep], too */
+    return 0;
 }
 
 void wfi_cq_wait_remove(struct wfi_cq *cq, struct wfi_ep *ep)
@@ -66,23 +87,44 @@ void wfi_cq_wait_remove(struct wfi_cq *cq, struct wfi_ep *ep)
         (void)epoll_ctl(cq->epoll_fd, EPOLL_CTL_DEL, weft_ep_fd(ep->wep), NULL);
 }
 
-void wfi_cq_wake(struct wfi_cq *cq)
+static void raise_event(int fd)
 {
     const uint64_t one = 1;
-    ssize_t done;
-    /* "cq sleepers": a thread that is about to sleep counts itself, then looks at the ring. */
-    atomic_thread_fence(memory_order_seq_cst);
-    if (!atomic_load_explicit(&cq->sleepers, memory_order_relaxed))
-        return;
-    done = write(cq->event_fd, &one, sizeof one);
+    ssize_t done = write(fd, &one, sizeof one);
     (void)done; /* full: it is readable */
 }
 
-static void drain(struct wfi_cq *cq)
+static void clear_event(int fd)
 {
     uint64_t n;
-    ssize_t done = read(cq->event_fd, &n, sizeof n);
+    ssize_t done = read(fd, &n, sizeof n);
     (void)done; /* nothing: another thread has read it */
+}
+
+void wfi_cq_wake(struct wfi_cq *cq)
+{
+    /* "cq sleepers": a thread that is about to sleep counts itself, then looks at the ring. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&cq->sleepers, memory_order_relaxed))
+        raise_event(cq->event_fd);
+    /* The program's descriptor stays readable until the next fi_trywait. */
+    if (atomic_load_explicit(&cq->fd_waits, memory_order_relaxed) &&
+        atomic_exchange(&cq->fd_waits, false)) {
+        atomic_fetch_sub(&cq->domain->waiters, 1);
+        raise_event(cq->wait_event);
+    }
+}
+
+void wfi_ep_rearm(struct wfi_ep *ep)
+{
+    struct wfi_cq *tx = __atomic_load_n(&ep->tx_cq, __ATOMIC_RELAXED);
+    struct wfi_cq *rx = __atomic_load_n(&ep->rx_cq, __ATOMIC_RELAXED);
+    if (weft_ep_arm(ep->wep) == WEFT_OK)
+        return;
+    if (tx && tx->wakes)
+        wfi_cq_wake(tx);
+    if (rx && rx != tx && rx->wakes)
+        wfi_cq_wake(rx);
 }
 
 static size_t ready(struct wfi_cq *cq)
@@ -94,30 +136,6 @@ static size_t ready(struct wfi_cq *cq)
     return n;
 }
 
-int wfi_cq_trywait(struct wfi_cq *cq)
-{
-    if (!sleeps(cq))
-        return -FI_EINVAL;
-    if (ready(cq))
-        return -FI_EAGAIN;
-    drain(cq);
-    wfi_cq_progress(cq);
-    /* From the first use of the descriptor on, every completion makes it readable. */
-    if (!atomic_load(&cq->sleepers))
-        atomic_fetch_add(&cq->sleepers, 1);
-    atomic_thread_fence(memory_order_seq_cst);
-    return ready(cq) || atomic_load(&cq->signals) || !wfi_eps_arm(&cq->eps) || ready(cq)
-               ? -FI_EAGAIN
-               : 0;
-}
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
 /* Take one call of fi_cq_signal. */
 static bool signal_take(struct wfi_cq *cq)
 {
@@ -127,20 +145,80 @@ static bool signal_take(struct wfi_cq *cq)
     return n > 0;
 }
 
-/* Sleep until an event, or until [end] (negative: no limit). */
-static void cq_sleep(struct wfi_cq *cq, int64_t end, size_t least)
+int wfi_cq_trywait(struct wfi_cq *cq)
 {
-    struct pollfd p = {.fd = cq->epoll_fd, .events = POLLIN};
-    int64_t left_ms = -1;
-    atomic_fetch_add(&cq->sleepers, 1);
-    if (ready(cq) < least && !atomic_load(&cq->signals) && wfi_eps_arm(&cq->eps)) {
-        if (end >= 0)
-            left_ms = (end - now_ns() + 999999) / 1000000;
-        if (ready(cq) < least && (end < 0 || left_ms > 0))
-            (void)poll(&p, 1, left_ms > INT32_MAX ? INT32_MAX : (int)left_ms);
+    if (cq->wait_obj != FI_WAIT_FD)
+        return -FI_EINVAL;
+    if (ready(cq) || signal_take(cq))
+        return -FI_EAGAIN;
+    wfi_cq_progress(cq);
+    clear_event(cq->wait_event);
+    if (!atomic_exchange(&cq->fd_waits, true))
+        atomic_fetch_add(&cq->domain->waiters, 1);
+    atomic_thread_fence(memory_order_seq_cst); /* "cq sleepers" */
+    if (!ready(cq) && !signal_take(cq) && wfi_eps_arm(&cq->eps) && !ready(cq))
+        return 0;
+    wfi_cq_wake(cq); /* another thread may sleep on the descriptor */
+    return -FI_EAGAIN;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+/* Sleep until an event, for at most [ns] nanoseconds (negative: no limit). */
+static void sleep_ns(struct wfi_cq *cq, int64_t ns)
+{
+    struct pollfd p[] = {{.fd = cq->event_fd, .events = POLLIN},
+                         {.fd = cq->epoll_fd, .events = POLLIN}};
+    const struct timespec t = {ns / 1000000000, ns % 1000000000};
+    (void)ppoll(p, 2, ns < 0 ? NULL : &t, NULL);
+}
+
+/* A thread that waits clears the event that is meant for all that wait. So it raises the event
+ * again for the others if it leaves something to them. */
+static void pass_on(struct wfi_cq *cq)
+{
+    if (sleeps(cq) && atomic_load(&cq->sleepers) && (ready(cq) || atomic_load(&cq->signals)))
+        raise_event(cq->event_fd);
+}
+
+/* Sleep until an event, or until [end] (negative: no limit). [failed] counts the calls in a row
+ * that found an endpoint which cannot be armed. */
+static void cq_sleep(struct wfi_cq *cq, int64_t end, size_t least, unsigned *failed)
+{
+    int64_t left = end < 0 ? -1 : end - now_ns();
+    bool shared = atomic_fetch_add(&cq->sleepers, 1) > 0;
+    size_t n;
+    atomic_fetch_add(&cq->domain->waiters, 1);
+    clear_event(cq->event_fd);
+    n = ready(cq);
+    if (n < least && !atomic_load(&cq->signals) && (end < 0 || left > 0)) {
+        if (n && shared) {
+            /* Others may wait for less: the event is theirs. */
+            raise_event(cq->event_fd);
+            (void)poll(NULL, 0, SHARED_MS);
+        } else if (wfi_eps_arm(&cq->eps)) {
+            *failed = 0;
+            if (ready(cq) < least)
+                sleep_ns(cq, left);
+        } else if (++*failed > SPINS) {
+            /* A deferred call waits for a peer: nothing announces its end. */
+            sleep_ns(cq, left < 0 || left > PAUSE_NS ? PAUSE_NS : left);
+        }
     }
+    atomic_fetch_sub(&cq->domain->waiters, 1);
     atomic_fetch_sub(&cq->sleepers, 1);
-    drain(cq);
+}
+
+/* Returns the number of entries for which a wait with [cond] waits. */
+static size_t least_of(const struct wfi_cq *cq, const void *cond)
+{
+    size_t least = cq->wait_cond == FI_CQ_COND_THRESHOLD ? (uintptr_t)cond : 1;
+    return least < 1 ? 1 : least > SIZE_MAX / 4 ? SIZE_MAX / 4 : least;
 }
 
 ssize_t wfi_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source,
@@ -148,28 +226,34 @@ ssize_t wfi_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t 
 {
     struct wfi_cq *cq = wfi_cq_of(&fid->fid);
     int64_t end = timeout < 0 ? -1 : now_ns() + timeout * INT64_C(1000000);
-    size_t least = 1;
+    size_t least = least_of(cq, cond);
+    unsigned failed = 0;
+    ssize_t n = -FI_EAGAIN;
     if (cq->wait_obj == FI_WAIT_NONE)
         return -FI_EINVAL;
-    if (cq->wait_cond == FI_CQ_COND_THRESHOLD && cond)
-        least = *(const size_t *)cond;
-    for (unsigned spins = 0;; spins++) {
-        if (ready(cq) >= least && ready(cq))
-            return wfi_cq_readfrom(fid, buf, count, source);
-        if (signal_take(cq))
-            return -FI_EAGAIN;
-        wfi_cq_progress(cq);
-        if (ready(cq) >= least)
-            continue;
-        if (end >= 0 && now_ns() >= end)
-            return wfi_cq_readfrom(fid, buf, count, source);
+    for (unsigned spins = 0;; spins += spins < SPINS) {
+        bool over = false;
+        if (ready(cq) < least) {
+            if (signal_take(cq))
+                break;
+            wfi_cq_progress(cq);
+            over = end >= 0 && now_ns() >= end;
+        }
+        if (over || ready(cq) >= least) {
+            n = wfi_cq_readfrom(fid, buf, count, source);
+            /* Nothing: another thread was faster. */
+            if (n != -FI_EAGAIN || over || !count)
+                break;
+        }
         if (spins < SPINS)
             continue;
         if (sleeps(cq))
-            cq_sleep(cq, end, least);
+            cq_sleep(cq, end, least, &failed);
         else
             sched_yield();
     }
+    pass_on(cq);
+    return n;
 }
 
 ssize_t wfi_cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *cond, int timeout)

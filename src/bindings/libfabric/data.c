@@ -14,13 +14,16 @@ static void on_data(const struct weft_am *am)
 {
     struct wfi_ep *ep = am->arg;
     fi_addr_t source = FI_ADDR_NOTAVAIL;
-    struct weft_peer *peer;
+    uint8_t bytes[WFI_ADDR_SIZE];
+    size_t len = sizeof bytes;
     if (am->nargs != DATA_ARGS || am->len || am->is_reply || !ep->enabled || !ep->rx_cq ||
-        !(ep->caps & FI_REMOTE_WRITE) || !(ep->caps & FI_RMA))
+        !(ep->caps & FI_REMOTE_WRITE) || !(ep->caps & FI_RMA)) {
+        WFI_INFO(EP_DATA, "data of a write are dropped: the endpoint is not enabled, or has no "
+                          "completion queue of receives or no FI_RMA and FI_REMOTE_WRITE\n");
         return;
-    peer = ep->source ? weft_am_peer(am) : NULL;
-    if (peer)
-        source = (fi_addr_t)(uintptr_t)weft_peer_arg(peer) - 1;
+    }
+    if (ep->source && weft_am_source(am, bytes, &len) == WEFT_OK)
+        source = wfi_av_find(ep->av, bytes);
     wfi_cq_push(ep->rx_cq, NULL, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, word(am->args + 2),
                 NULL, word(am->args), 0, source);
 }

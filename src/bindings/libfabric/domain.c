@@ -131,6 +131,11 @@ static int ctx_open(struct wfi_domain *d, const struct fi_info *info)
     return rc;
 }
 
+bool wfi_domain_has_key(const struct wfi_domain *d, const void *key, size_t size)
+{
+    return !key || !size || (size == d->auth_key_size && !memcmp(key, d->auth_key, size));
+}
+
 int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **out,
                     void *context)
 {
@@ -148,6 +153,10 @@ int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_
     d->fid.ops = &domain_ops;
     d->fid.mr = &wfi_mr_ops;
     d->fabric = container_of(fabric, struct wfi_fabric, fid);
+    if (a->auth_key && a->auth_key_size <= sizeof d->auth_key) {
+        d->auth_key_size = a->auth_key_size;
+        memcpy(d->auth_key, a->auth_key, a->auth_key_size);
+    }
     d->mr_mode = (uint32_t)a->mr_mode;
     d->automatic = a->data_progress == FI_PROGRESS_AUTO || a->control_progress == FI_PROGRESS_AUTO;
     d->locked =

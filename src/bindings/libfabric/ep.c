@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Endpoints. Each is one of Weft's, which is open from fi_endpoint on, so that fi_getname has its
- * address. Until the endpoint is enabled its calls are those of ep_none.c, which refuse. */
+ * address. Until the endpoint is enabled its calls are those of none.c, which refuse. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -227,8 +227,7 @@ static void ep_free(struct wfi_ep *ep)
     free(ep);
 }
 
-/* What is under way is cancelled, and not reported: the queues of the endpoint are unbound first.
- */
+/* Operations under way are cancelled, and not reported: [closing] is set first. */
 static int ep_close(struct fid *fid)
 {
     struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
@@ -279,12 +278,16 @@ static struct fi_ops ep_fid_ops = {
     .ops_open = wfi_no_ops_open,
 };
 
-static int weft_open(struct wfi_ep *ep)
+static int weft_open(struct wfi_ep *ep, const struct fi_ep_attr *attr)
 {
     struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
     enum weft_status s;
     params.flags = ep->domain->locked ? WEFT_EP_LOCKED : 0;
     params.arg = ep;
+    if (!wfi_domain_has_key(ep->domain, attr->auth_key, attr->auth_key_size)) {
+        params.auth_key = attr->auth_key;
+        params.auth_key_size = attr->auth_key_size;
+    }
     s = weft_ep_open(ep->domain->ctx, &params, &ep->wep);
     if (s != WEFT_OK) {
         WFI_WARN(EP_CTRL, "fi_endpoint: %s (WEFT_LOG=info gives details)\n", weft_status_text(s));
@@ -320,7 +323,7 @@ int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
     wfi_lock_init(&ep->opening, d->locked);
     wfi_lock_init(&ep->free_lock, d->locked);
     set_attributes(ep, info);
-    rc = weft_open(ep);
+    rc = weft_open(ep, info->ep_attr);
     if (rc) {
         if (ep->wep)
             (void)weft_ep_close(ep->wep);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is bound to endpoints, and what has to be before they are enabled. */
+/* Objects that are bound to endpoints, and enabling, which needs some of them. */
 #include <string.h>
 
 #include "none.h"
@@ -32,12 +32,12 @@ static int bind_cq(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
     if (rc)
         return rc;
     if (flags & FI_TRANSMIT) {
-        ep->tx_cq = cq;
+        __atomic_store_n(&ep->tx_cq, cq, __ATOMIC_RELAXED);
         ep->tx_selective = flags & FI_SELECTIVE_COMPLETION;
         atomic_fetch_add(&cq->users, 1);
     }
     if (flags & FI_RECV) {
-        ep->rx_cq = cq;
+        __atomic_store_n(&ep->rx_cq, cq, __ATOMIC_RELAXED);
         ep->rx_selective = flags & FI_SELECTIVE_COMPLETION;
         atomic_fetch_add(&cq->users, 1);
     }
@@ -99,7 +99,7 @@ int wfi_ep_bind(struct fid *fid, struct fid *bound, uint64_t flags)
     }
 }
 
-/* What is bound to [ep] other than completion queues. */
+/* The counters that are bound to [ep]. */
 enum { CNTRS = 4 };
 
 static void cntrs_of(const struct wfi_ep *ep, struct wfi_cntr *out[CNTRS])
@@ -190,7 +190,8 @@ void wfi_ep_flags_changed(struct wfi_ep *ep)
 int wfi_ep_set_flags(struct wfi_ep *ep, uint64_t flags)
 {
     uint64_t way = flags & (FI_TRANSMIT | FI_RECV), rest = flags & ~way;
-    if (way == FI_TRANSMIT && !(rest & ~(uint64_t)(FI_COMPLETION | FI_INJECT | WFI_LEVELS_MSG)))
+    uint64_t levels = ep->caps & (FI_MSG | FI_TAGGED) ? WFI_LEVELS_MSG : WFI_LEVELS_RMA;
+    if (way == FI_TRANSMIT && !(rest & ~(FI_COMPLETION | FI_INJECT | levels)))
         ep->tx_flags = rest;
     else if (way == FI_RECV && !(rest & ~(uint64_t)(FI_COMPLETION | FI_MULTI_RECV)))
         ep->rx_flags = rest;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fi_getinfo: one fabric, one domain, reliable datagram endpoints. Only what holds is granted: a
- * hint that cannot be met gives -FI_ENODATA, and the log gives the reason. */
+/* fi_getinfo: one fabric, one domain, reliable datagram endpoints. Nothing is granted that does not
+ * hold: a hint that cannot be met gives -FI_ENODATA, and the log gives the reason. */
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +70,8 @@ static bool is_address(const struct fi_info *hints, const void *addr, size_t len
 static int set_addresses(const char *node, const char *service, uint64_t flags,
                          const struct fi_info *hints, struct fi_info *info)
 {
-    const void *src = NULL, *dest = NULL;
+    static const uint8_t zero[WFI_ADDR_SIZE];
+    const void *dest = NULL;
     if (node || service) {
         WFI_INFO(CORE,
                  "not granted: node \"%s\", service \"%s\": peers are known by the address "
@@ -85,7 +86,11 @@ static int set_addresses(const char *node, const char *service, uint64_t flags,
     if (hints && hints->src_addr && !(flags & FI_SOURCE)) {
         if (!is_address(hints, hints->src_addr, hints->src_addrlen))
             return -FI_ENODATA;
-        src = hints->src_addr;
+        if (memcmp(hints->src_addr, zero, sizeof zero)) {
+            WFI_INFO(CORE, "not granted: a source address: Weft chooses those of endpoints, and "
+                           "fi_getname returns them\n");
+            return -FI_ENODATA;
+        }
     }
     if (hints && hints->dest_addr) {
         if (!is_address(hints, hints->dest_addr, hints->dest_addrlen))
@@ -94,7 +99,7 @@ static int set_addresses(const char *node, const char *service, uint64_t flags,
     }
     info->addr_format = WFI_ADDR_FORMAT;
     /* The address of an endpoint is known when it is open: until then it is all 0. */
-    if (!set_address(&info->src_addr, &info->src_addrlen, src, WFI_ADDR_SIZE) ||
+    if (!set_address(&info->src_addr, &info->src_addrlen, NULL, 0) ||
         (dest && !set_address(&info->dest_addr, &info->dest_addrlen, dest, WFI_ADDR_SIZE)))
         return -FI_ENOMEM;
     return 0;

@@ -59,7 +59,7 @@ bool wfi_info_tx(const struct fi_info *hints, struct fi_info *info)
         !limit("tx_attr->rma_iov_limit", h->rma_iov_limit, WFI_IOV, WFI_IOV, &t->rma_iov_limit))
         return false;
     t->inject_size = inject;
-    t->caps = h->caps ? h->caps : info->caps & WFI_TX_CAPS;
+    t->caps = (h->caps ? h->caps : info->caps) & WFI_TX_CAPS;
     t->op_flags = h->op_flags;
     if (!(t->op_flags & WFI_LEVELS))
         t->op_flags |= levels & FI_DELIVERY_COMPLETE ? FI_DELIVERY_COMPLETE : FI_INJECT_COMPLETE;
@@ -81,10 +81,22 @@ bool wfi_info_rx(const struct fi_info *hints, struct fi_info *info)
                &r->total_buffered_recv) ||
         !limit("rx_attr->iov_limit", h->iov_limit, WFI_IOV, WFI_IOV, &r->iov_limit))
         return false;
-    r->caps = h->caps ? h->caps : info->caps & WFI_RX_CAPS;
+    r->caps = (h->caps ? h->caps : info->caps) & WFI_RX_CAPS;
     r->op_flags = h->op_flags;
     r->msg_order = h->msg_order ? h->msg_order : FI_ORDER_SAS;
     r->comp_order = FI_ORDER_NONE;
+    return true;
+}
+
+static bool copy_auth_key(const uint8_t *key, size_t size, uint8_t **out, size_t *out_size)
+{
+    if (!key || !size)
+        return true;
+    *out = malloc(size);
+    if (!*out)
+        return false;
+    memcpy(*out, key, size);
+    *out_size = size;
     return true;
 }
 
@@ -102,7 +114,8 @@ bool wfi_info_ep(const struct fi_info *hints, struct fi_info *info)
         return false;
     }
     if (!limit("ep_attr->max_msg_size", h->max_msg_size, WFI_NO_LIMIT, WFI_NO_LIMIT,
-               &e->max_msg_size))
+               &e->max_msg_size) ||
+        !copy_auth_key(h->auth_key, h->auth_key_size, &e->auth_key, &e->auth_key_size))
         return false;
     e->max_msg_size = WFI_NO_LIMIT;
     e->type = FI_EP_RDM;
@@ -179,18 +192,6 @@ static bool domain_limits(const struct fi_domain_attr *h, struct fi_domain_attr 
                  &d->max_err_data);
 }
 
-static bool copy_auth_key(const struct fi_domain_attr *h, struct fi_domain_attr *d)
-{
-    if (!h->auth_key || !h->auth_key_size)
-        return true;
-    d->auth_key = malloc(h->auth_key_size);
-    if (!d->auth_key)
-        return false;
-    memcpy(d->auth_key, h->auth_key, h->auth_key_size);
-    d->auth_key_size = h->auth_key_size;
-    return true;
-}
-
 bool wfi_info_domain(uint32_t version, const struct fi_info *hints, struct fi_info *info)
 {
     const struct fi_domain_attr none = {0},
@@ -203,7 +204,7 @@ bool wfi_info_domain(uint32_t version, const struct fi_info *hints, struct fi_in
     d->name = strdup(WFI_NAME);
     if (!d->name || !mr_mode_grant(version, hints, &d->mr_mode) || !domain_limits(h, d) ||
         !flags_are_granted("domain_attr->caps", h->caps, FI_LOCAL_COMM | FI_REMOTE_COMM) ||
-        !copy_auth_key(h, d))
+        !copy_auth_key(h->auth_key, h->auth_key_size, &d->auth_key, &d->auth_key_size))
         return false;
     d->mr_key_size = d->cq_data_size = 8;
     d->threading = threading_of(h);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Receives of many messages into one buffer (FI_MULTI_RECV). Each message is reported by an entry
- * whose buf is its place. A last entry, with FI_MULTI_RECV and without FI_RECV, returns the buffer
+ * with its place in buf. A last entry, with FI_MULTI_RECV and without FI_RECV, returns the buffer
  * to the program. */
 #include <stdlib.h>
 
@@ -12,12 +12,14 @@ struct wfi_many {
     struct wfi_many *next;
     void *context;
     bool report;
+    bool some; /* a message was received */
 };
 
 static void received(struct weft_msg_many *many, const struct weft_op *message, void *at)
 {
     struct wfi_many *m = container_of(many, struct wfi_many, many);
     size_t room = many->len - (size_t)((char *)at - (char *)many->buf);
+    m->some = true;
     wfi_recv_report(m->ep, m->context, FI_RECV | FI_MSG, at, room, message, m->ep->recv_cntr,
                     m->report);
 }
@@ -90,8 +92,9 @@ ssize_t wfi_recv_many(struct wfi_ep *ep, const struct wfi_message *m, uint64_t f
     s = weft_msg_recv_many(ep->wep, &filter, &many->many);
     if (s == WEFT_PENDING)
         return 0;
-    if (s == WEFT_OK) {
-        many->many.op.status = WEFT_OK;
+    /* A failure after messages is an error entry, as their entries name the buffer. */
+    if (s == WEFT_OK || many->some) {
+        many->many.op.status = s;
         many_done(&many->many.op);
         return 0;
     }

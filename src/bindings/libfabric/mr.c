@@ -126,15 +126,19 @@ static int register_region(struct wfi_mr *m, const struct fi_mr_attr *a, uint64_
                                 .iov_count = a->iov_count,
                                 .offset = a->offset,
                                 .requested_key = a->requested_key,
-                                .context = a->context,
-                                .auth_key_size = a->auth_key_size,
-                                .auth_key = a->auth_key};
+                                .context = a->context};
+    /* The attributes of programs for earlier versions end before the key. */
+    bool has_key = FI_VERSION_GE(m->domain->fabric->fid.api_version, FI_VERSION(1, 5));
     uint64_t weft_flags = flags & FI_RMA_PMEM ? WEFT_MR_PMEM : 0;
     enum weft_status s;
     if (flags & ~(uint64_t)FI_RMA_PMEM)
         return -FI_EBADFLAGS;
     if (!access_of(a->access, &attr.access))
         return -FI_EINVAL;
+    if (has_key && !wfi_domain_has_key(m->domain, a->auth_key, a->auth_key_size)) {
+        attr.auth_key_size = a->auth_key_size;
+        attr.auth_key = a->auth_key;
+    }
     s = weft_mr_regattr(m->domain->ctx, &attr, weft_flags, &m->mr);
     return s == WEFT_OK ? 0 : -wfi_errno(s);
 }
@@ -145,7 +149,8 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t f
     struct wfi_domain *d = container_of(fid, struct wfi_domain, fid.fid);
     struct wfi_mr *m;
     int rc;
-    if (fid->fclass != FI_CLASS_DOMAIN || !attr || attr->iface != FI_HMEM_SYSTEM)
+    /* attr->iface has a meaning with FI_HMEM only, which is not granted. */
+    if (fid->fclass != FI_CLASS_DOMAIN || !attr)
         return -FI_EINVAL;
     m = calloc(1, sizeof *m);
     if (!m)

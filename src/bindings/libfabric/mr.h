@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Regions, and what is asked about atomics on them. */
+/* Regions, and queries about atomics on them. */
 #ifndef WFI_MR_H
 #define WFI_MR_H
 

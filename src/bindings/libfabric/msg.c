@@ -53,7 +53,7 @@ static inline ssize_t send_one(struct fid_ep *fid, const void *buf, size_t len, 
         return 0;
     if (WEFT_UNLIKELY(s != WEFT_OK)) {
         wfi_op_free(o);
-        return wfi_result(s);
+        return wfi_send_result(peer, s);
     }
     wfi_op_done(&o->op);
     return 0;
@@ -72,7 +72,7 @@ static inline ssize_t inject_one(struct fid_ep *fid, const void *buf, size_t len
         return -FI_EMSGSIZE;
     s = post(peer, buf, len, tag, has_data, data, NULL);
     if (WEFT_UNLIKELY(s != WEFT_OK))
-        return wfi_result(s);
+        return wfi_send_result(peer, s);
     wfi_op_count(ep->send_cntr);
     return 0;
 }

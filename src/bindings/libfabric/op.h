@@ -5,13 +5,13 @@
 
 #include "binding.h"
 
-/* What few operations have. */
+/* Fields that few operations need. */
 struct wfi_extra {
-    void *bounce; /* memory of the provider's, in place of the program's buffers: */
-    struct iovec iov[WFI_IOV];
-    unsigned count;
     struct weft_deferred later; /* FI_TRANSMIT_COMPLETE */
     fi_addr_t addr;
+    void *bounce; /* memory of the provider's, in place of the program's buffers: */
+    unsigned count;
+    struct iovec iov[]; /* [count] */
 };
 
 struct wfi_op *wfi_op_more(struct wfi_ep *ep);
@@ -44,7 +44,7 @@ static inline void wfi_op_free(struct wfi_op *o)
 
 /* Report that [o] has failed with [status], or that a receive was truncated; free it. */
 void wfi_op_fail(struct wfi_op *o, enum weft_status status);
-/* Free what few operations have. */
+/* Free the extra fields of [o]. */
 void wfi_op_extra_free(struct wfi_op *o);
 
 static inline void wfi_op_count(struct wfi_cntr *cntr)

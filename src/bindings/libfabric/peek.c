@@ -93,7 +93,7 @@ static void *bounce(struct wfi_op *o, const struct wfi_message *m)
     struct wfi_extra *x;
     if (m->count <= 1)
         return m->count ? m->iov[0].iov_base : NULL;
-    x = calloc(1, sizeof *x);
+    x = calloc(1, sizeof *x + m->count * sizeof *x->iov);
     if (!x || !(x->bounce = malloc(o->len + 1))) {
         free(x);
         return NULL;

@@ -38,7 +38,7 @@ static int open_new(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
     uint8_t bytes[WFI_ADDR_SIZE];
     enum weft_status s;
     if (!ep->av || !wfi_av_get(ep->av, addr, bytes)) {
-        WFI_WARN(EP_DATA, "address %#llx is not in the address vector\n", (unsigned long long)addr);
+        WFI_INFO(EP_DATA, "address %#llx is not in the address vector\n", (unsigned long long)addr);
         return -FI_EINVAL;
     }
     if (!reserve(ep, addr))

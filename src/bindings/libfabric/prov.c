@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The provider: what libfabric loads, its variables, and the fabric. */
+/* The provider, which libfabric loads: its variables, and the fabric. */
 #include <stdlib.h>
 #include <string.h>
 

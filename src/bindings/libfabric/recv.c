@@ -29,7 +29,7 @@ __attribute__((noinline)) static void recv_fail(struct wfi_ep *ep, struct fi_cq_
         e->olen = message->len - room;
         e->len = room;
     } else {
-        /* No message: what Weft has left in these fields is not one's. */
+        /* There is no message, and these fields have no meaning. */
         e->data = 0;
         e->len = 0;
         e->flags &= ~(uint64_t)FI_REMOTE_CQ_DATA;
@@ -74,7 +74,7 @@ void wfi_recv_report(struct wfi_ep *ep, void *context, uint64_t flags, void *buf
     }
 }
 
-/* Copy what came into the provider's memory to the program's buffers. */
+/* Copy a message from the provider's memory to the program's buffers. */
 static void scatter(const struct wfi_op *o)
 {
     const char *from = o->extra->bounce;

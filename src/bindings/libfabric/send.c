@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sends. What has no flags and one buffer is in msg.c and tagged.c. */
+/* Sends. Those of one buffer without flags are in msg.c and tagged.c. */
 #include <string.h>
 
 #include "op.h"
@@ -44,7 +44,7 @@ static ssize_t send_started(struct wfi_ep *ep, const struct wfi_message *m, uint
     if (o->extra)
         wfi_op_extra_free(o);
     wfi_op_free(o);
-    return rc ? rc : wfi_result(s);
+    return rc ? rc : wfi_send_result(peer, s);
 }
 
 ssize_t wfi_send(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Weft's statuses as fabric errnos, and what objects answer to calls that they do not have. */
+/* Weft's statuses as fabric errnos, and the calls that objects do not have. */
 #include <stdio.h>
 
 #include "binding.h"
@@ -37,6 +37,34 @@ int wfi_errno(enum weft_status status)
     case WEFT_EFORKED: return FI_EOPBADSTATE;
     case WEFT_ESYSTEM: return FI_EIO;
     default: return FI_EINVAL;
+    }
+}
+
+ssize_t wfi_send_result(const struct weft_peer *peer, enum weft_status status)
+{
+    /* A peer is lost by ELIMIT if there is no descriptor for its connection. */
+    if (status == WEFT_ELIMIT && weft_peer_status(peer) != WEFT_ELIMIT)
+        return -FI_EAGAIN;
+    return wfi_result(status);
+}
+
+enum weft_status wfi_status(int rc)
+{
+    switch (-rc) {
+    case 0: return WEFT_OK;
+    case FI_EAGAIN: return WEFT_AGAIN;
+    case FI_EINVAL: return WEFT_ECANCELED; /* the entry was removed from the address vector */
+    case FI_ENOMEM: return WEFT_ENOMEM;
+    case FI_ENOBUFS: return WEFT_ELIMIT;
+    case FI_EHOSTUNREACH: return WEFT_EUNREACH;
+    case FI_ETIMEDOUT: return WEFT_ETIMEDOUT;
+    case FI_ECONNRESET: return WEFT_EPEER;
+    case FI_ECONNABORTED: return WEFT_ELOST;
+    case FI_ESHUTDOWN: return WEFT_ECLOSED;
+    case FI_EKEYREJECTED: return WEFT_EKEY;
+    case FI_ENOKEY: return WEFT_ENOKEY;
+    case FI_ENOPROTOOPT: return WEFT_EVERSION;
+    default: return WEFT_ECANCELED;
     }
 }
 

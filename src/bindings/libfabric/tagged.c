@@ -55,7 +55,7 @@ static inline ssize_t send_one(struct fid_ep *fid, const void *buf, size_t len, 
         return 0;
     if (WEFT_UNLIKELY(s != WEFT_OK)) {
         wfi_op_free(o);
-        return wfi_result(s);
+        return wfi_send_result(peer, s);
     }
     wfi_op_done(&o->op);
     return 0;
@@ -74,7 +74,7 @@ static inline ssize_t inject_one(struct fid_ep *fid, const void *buf, size_t len
         return -FI_EMSGSIZE;
     s = post(peer, buf, len, tag, has_data, data, NULL);
     if (WEFT_UNLIKELY(s != WEFT_OK))
-        return wfi_result(s);
+        return wfi_send_result(peer, s);
     wfi_op_count(ep->send_cntr);
     return 0;
 }
@@ -142,7 +142,7 @@ static ssize_t call_recvv(struct fid_ep *fid, const struct iovec *iov, void **de
                                   .ignore = ignore,
                                   .context = context,
                                   .space = WFI_SPACE_TAGGED};
-    return wfi_recv(ep, &m, ep->rx_flags);
+    return wfi_recv(ep, &m, ep->rx_flags & ~(uint64_t)FI_MULTI_RECV); /* of untagged ones */
 }
 
 static ssize_t call_recv(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t addr,

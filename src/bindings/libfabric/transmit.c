@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* FI_TRANSMIT_COMPLETE of messages: a send is reported when its message has left this process, so
  * that it arrives although the program ends. Within a node that is so at once. Across a network a
- * deferred call of Weft asks again in each poll. */
+ * deferred call of Weft tests it again in each poll. */
 #include <stdlib.h>
 
 #include "op.h"
@@ -13,7 +13,7 @@ static void finish(struct wfi_op *o, enum weft_status s)
 }
 
 /* The peer is looked up each time: its entry may be removed from the address vector meanwhile. */
-static void ask(struct weft_deferred *item)
+static void test(struct weft_deferred *item)
 {
     struct wfi_extra *x = container_of(item, struct wfi_extra, later);
     struct wfi_op *o = item->arg;
@@ -42,7 +42,7 @@ ssize_t wfi_transmit_begin(struct wfi_op *o, fi_addr_t addr)
     struct wfi_extra *x = calloc(1, sizeof *x);
     if (!x)
         return -FI_ENOMEM;
-    x->later.fn = ask;
+    x->later.fn = test;
     x->later.arg = o;
     x->addr = addr;
     o->extra = x;
