@@ -63,7 +63,7 @@ static void killed_test(void **state)
     RETRY(fi_tinject(a.ep, "question", 8, a.other, 1));
     assert_ptr_equal(take(&a).op_context, &a);
     assert_int_equal(read(up[0], name, 1), 1);
-    /* A receive that names it, a read of its memory, and a send that nobody will take. */
+    /* A receive that names it, a read of its memory, and a send that no receive takes. */
     RETRY(fi_trecv(a.ep, buf, 8, NULL, a.other, 2, 0, &b));
     RETRY(fi_read(a.ep, buf, 8, NULL, a.other, 0, 1, &child));
     RETRY(fi_tsend(a.ep, buf, sizeof buf, NULL, a.other, 3, &e));

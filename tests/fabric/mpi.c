@@ -45,7 +45,7 @@ static void claims(void)
     MPI_Message message;
     MPI_Request q;
     MPI_Iprobe(MPI_ANY_SOURCE, 99, MPI_COMM_WORLD, &none, MPI_STATUS_IGNORE);
-    must(!none, "a message that nobody sent");
+    must(!none, "a message that was not sent");
     MPI_Isend(&out, 1, MPI_INT, next, 9, MPI_COMM_WORLD, &q);
     MPI_Mprobe(prev, 9, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
     MPI_Mrecv(&in, 1, MPI_INT, &message, MPI_STATUS_IGNORE);

@@ -361,7 +361,7 @@ static void valid_test(void **state)
     end();
 }
 
-/* Every operation on every type that is said to be valid ends with success, and no other is. */
+/* Every operation on every type that fi_atomicvalid admits ends with success, and no other is. */
 static void all_atomics_test(void **state)
 {
     static const size_t sizes[] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32, 16, 16};

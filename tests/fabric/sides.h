@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Two endpoints, each with a domain of its own, for tests of the provider: one thread drives both.
- * WEFT_TRANSPORTS says how they reach each other. All waits have a limit. */
+ * WEFT_TRANSPORTS chooses the way between them. All waits have a limit. */
 #ifndef SIDES_H
 #define SIDES_H
 
@@ -48,6 +48,7 @@ struct how {
     enum fi_cq_wait_cond wait_cond;
     int mr_mode;
     bool counters;
+    bool no_queue;  /* counters alone */
     bool strangers; /* neither knows the other's address */
 };
 

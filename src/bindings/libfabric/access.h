@@ -17,8 +17,8 @@ static inline void wfi_access_done(struct weft_op *op)
     wfi_op_done(op);
 }
 
-/* Finish the call that started the access [o], for which Weft returned [s]. What the region's owner
- * refuses is an error completion, also if it is known within the call. */
+/* Finish the call that started the access [o], for which Weft returned [s]. A refusal of the
+ * region's owner is an error completion, also if it is known within the call. */
 static inline ssize_t wfi_access_started(struct wfi_op *o, enum weft_status s)
 {
     if (s == WEFT_PENDING)
@@ -71,6 +71,7 @@ struct wfi_access {
     enum wfi_kind kind;
     struct wfi_op *o;
     fi_addr_t addr;
+    uint64_t serial; /* the opening of the peer (wfi_peer_serial); 0: no part was started */
     struct iovec iov[WFI_IOV]; /* local buffers of a read or write */
     size_t iov_count;
     struct fi_rma_iov rma[WFI_IOV];

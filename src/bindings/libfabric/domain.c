@@ -147,10 +147,9 @@ int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_
     d->fid.ops = &domain_ops;
     d->fid.mr = &wfi_mr_ops;
     d->fabric = container_of(fabric, struct wfi_fabric, fid);
-    d->mr_mode = (uint32_t)a->mr_mode;
+    d->mr_mode = (uint32_t)a->mr_mode & ~(uint32_t)FI_MR_LOCAL; /* never needed, so not checked */
     d->automatic = a->data_progress == FI_PROGRESS_AUTO || a->control_progress == FI_PROGRESS_AUTO;
-    d->locked =
-        d->automatic || (a->threading != FI_THREAD_DOMAIN && a->threading != FI_THREAD_COMPLETION);
+    d->locked = d->automatic || a->threading != FI_THREAD_DOMAIN;
     rc = ctx_open(d, info);
     if (rc) {
         free(d);

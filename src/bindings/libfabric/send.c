@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sends. What has no flags and one buffer is in msg.c and tagged.c. */
+/* Sends. Those of one buffer without flags are in msg.c and tagged.c. */
 #include <string.h>
 
 #include "op.h"
