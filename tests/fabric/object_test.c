@@ -340,6 +340,61 @@ static void close_quiet_test(void **state)
     close_both();
 }
 
+/* An endpoint with counters alone counts, and has nowhere to report. */
+static void counters_test(void **state)
+{
+    const struct how how = {.counters = true,
+                            .no_queue = true,
+                            .caps = FI_MSG | FI_TAGGED | FI_RMA | FI_SOURCE | FI_SOURCE_ERR};
+    static char buf[8], many[64];
+    struct iovec iov = {buf, sizeof buf}, room = {many, sizeof many};
+    struct fi_msg_tagged peek = {.msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .tag = 9};
+    struct fi_msg multi = {.msg_iov = &room, .iov_count = 1, .addr = FI_ADDR_UNSPEC};
+    struct fid_mr *mr;
+    (void)state;
+    open_both(&how);
+    assert_int_equal(fi_mr_reg(b.domain, buf, 8, FI_REMOTE_WRITE, 0, 5, 0, &mr, NULL), 0);
+    RETRY(fi_trecv(b.ep, buf, 8, NULL, FI_ADDR_UNSPEC, 1, 0, NULL));
+    RETRY(fi_tsend(a.ep, buf, 8, NULL, a.other, 1, NULL));
+    counted(&b, 1, 1);
+    counted(&a, 0, 1);
+    RETRY(fi_write(a.ep, buf, 8, NULL, a.other, 0, 5, NULL));
+    counted(&a, 3, 1);
+    RETRY(fi_recvmsg(b.ep, &multi, FI_MULTI_RECV | FI_COMPLETION));
+    RETRY(fi_send(a.ep, buf, 8, NULL, a.other, NULL));
+    counted(&b, 1, 2);
+    assert_int_equal(fi_trecvmsg(b.ep, &peek, FI_PEEK | FI_COMPLETION), -FI_ENOMSG);
+    /* The sender is not in the vector any more. */
+    assert_int_equal(fi_av_remove(b.av, &b.other, 1, 0), 0);
+    RETRY(fi_trecv(b.ep, buf, 8, NULL, FI_ADDR_UNSPEC, 1, 0, NULL));
+    RETRY(fi_tsend(a.ep, buf, 8, NULL, a.other, 1, NULL));
+    counted(&b, 1, 3);
+    assert_int_equal(fi_close(&mr->fid), 0);
+    close_both();
+}
+
+/* FI_MR_ENDPOINT (FI_WEFT_MR_MODE, which main sets): a bound region outlives its endpoint. */
+static void bound_region_test(void **state)
+{
+    const struct how how = {.mr_mode = FI_MR_ENDPOINT | FI_MR_ALLOCATED};
+    static char buf[8];
+    struct fid_mr *mr;
+    (void)state;
+    open_both(&how);
+    assert_true(b.info->domain_attr->mr_mode & FI_MR_ENDPOINT);
+    assert_int_equal(fi_mr_reg(b.domain, buf, 8, FI_REMOTE_WRITE, 0, 5, 0, &mr, NULL), 0);
+    assert_int_equal(fi_mr_bind(mr, &b.ep->fid, 0), 0);
+    assert_int_equal(fi_mr_enable(mr), 0);
+    RETRY(fi_write(a.ep, "1234567", 8, NULL, a.other, 0, fi_mr_key(mr), buf));
+    assert_ptr_equal(take(&a).op_context, buf);
+    assert_string_equal(buf, "1234567");
+    assert_int_equal(fi_close(&mr->fid), -FI_EBUSY);
+    assert_int_equal(fi_close(&b.ep->fid), 0);
+    b.ep = NULL;
+    assert_int_equal(fi_close(&mr->fid), 0);
+    close_both();
+}
+
 /* ---- shared transmit contexts ---- */
 
 static void stx_test(void **state)
@@ -385,8 +440,10 @@ int main(void)
         cmocka_unit_test(queue_test),        cmocka_unit_test(enable_test),
         cmocka_unit_test(lacking_test),      cmocka_unit_test(options_test),
         cmocka_unit_test(flags_test),        cmocka_unit_test(close_busy_test),
-        cmocka_unit_test(close_quiet_test),  cmocka_unit_test(stx_test),
+        cmocka_unit_test(close_quiet_test),  cmocka_unit_test(counters_test),
+        cmocka_unit_test(bound_region_test), cmocka_unit_test(stx_test),
         cmocka_unit_test(absent_test),
     };
+    setenv("FI_WEFT_MR_MODE", "endpoint", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

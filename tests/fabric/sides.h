@@ -48,6 +48,7 @@ struct how {
     enum fi_cq_wait_cond wait_cond;
     int mr_mode;
     bool counters;
+    bool no_queue;  /* counters alone */
     bool strangers; /* neither knows the other's address */
 };
 

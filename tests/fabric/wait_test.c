@@ -340,7 +340,7 @@ static void descriptor_shared_test(void **state)
     close_both();
 }
 
-/* With automatic progress the target answers although its program does nothing. */
+/* With automatic progress the target's memory is accessed although its program does nothing. */
 static void automatic_test(void **state)
 {
     const struct how how = {
@@ -389,6 +389,117 @@ static void counter_wait_test(void **state)
     assert_int_equal(fi_cntr_readerr(b.cntr[1]), 1);
     assert_int_equal(fi_cntr_seterr(b.cntr[1], 9), 0);
     assert_int_equal(fi_cntr_readerr(b.cntr[1]), 9);
+    close_both();
+}
+
+/* ---- endpoints that are opened and closed meanwhile ---- */
+
+static void *wait_counter(void *arg)
+{
+    return fi_cntr_wait(a.cntr[1], 1, WAIT_MS) ? arg : NULL;
+}
+
+/* An endpoint is bound to a counter, and closed, while a thread waits for the counter. */
+static void counter_rebound_test(void **state)
+{
+    const struct how how = {.counters = true};
+    pthread_t thread;
+    void *failed;
+    (void)state;
+    open_both(&how);
+    assert_int_equal(pthread_create(&thread, NULL, wait_counter, in), 0);
+    for (int i = 0; i < 50; i++) {
+        struct fid_ep *more;
+        assert_int_equal(fi_endpoint(a.domain, a.info, &more, NULL), 0);
+        assert_int_equal(fi_ep_bind(more, &a.av->fid, 0), 0);
+        assert_int_equal(fi_ep_bind(more, &a.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+        assert_int_equal(fi_ep_bind(more, &a.cntr[1]->fid, FI_RECV), 0);
+        assert_int_equal(fi_close(&more->fid), 0);
+    }
+    assert_int_equal(fi_cntr_add(a.cntr[1], 1), 0);
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    close_both();
+}
+
+/* Deferred calls of Weft's thread are under way when an endpoint closes: those of sends that wait
+ * until they have left, and of accesses in several pieces. */
+static void close_automatic_test(void **state)
+{
+    const struct how how = {.progress = FI_PROGRESS_AUTO};
+    static uint8_t memory[4096];
+    struct iovec iov = {out, 8};
+    struct fi_rma_iov rma[2] = {{0, 4, 3}, {8, 4, 3}};
+    struct fi_msg message = {.msg_iov = &iov, .iov_count = 1};
+    struct fi_msg_rma access = {
+        .msg_iov = &iov, .iov_count = 1, .rma_iov = rma, .rma_iov_count = 2};
+    (void)state;
+    for (int i = 0; i < 30; i++) {
+        struct fid_mr *mr;
+        open_both(&how);
+        assert_int_equal(
+            fi_mr_reg(b.domain, memory, sizeof memory, FI_REMOTE_WRITE, 0, 3, 0, &mr, NULL), 0);
+        message.addr = access.addr = a.other;
+        for (int n = 0; n < 20; n++) {
+            RETRY(fi_sendmsg(a.ep, &message, FI_TRANSMIT_COMPLETE));
+            RETRY(fi_writemsg(a.ep, &access, FI_REMOTE_CQ_DATA));
+        }
+        side_close(&a);
+        assert_int_equal(fi_close(&mr->fid), 0);
+        side_close(&b);
+    }
+}
+
+static void *inject_some(void *arg)
+{
+    for (int i = 0; i < 16; i++) {
+        uint64_t deadline = now_ms() + WAIT_MS;
+        ssize_t rc;
+        while ((rc = fi_inject(a.ep, out, 8, a.other)) == -FI_EAGAIN && now_ms() < deadline)
+            (void)fi_cq_read(a.cq, NULL, 0);
+        if (rc)
+            return arg;
+    }
+    return NULL;
+}
+
+/* A multi-receive buffer is filled while it is cancelled: it is returned once. */
+static void cancel_many_test(void **state)
+{
+    const struct how how = {.progress = FI_PROGRESS_AUTO};
+    static uint8_t room[128];
+    struct iovec iov = {room, sizeof room};
+    struct fi_msg m = {.msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = in};
+    (void)state;
+    open_both(&how);
+    for (int i = 0; i < 100; i++) {
+        uint64_t deadline = now_ms() + WAIT_MS;
+        struct fi_cq_tagged_entry e = {0};
+        pthread_t thread;
+        void *failed;
+        ssize_t n;
+        RETRY(fi_recvmsg(b.ep, &m, FI_MULTI_RECV));
+        assert_int_equal(pthread_create(&thread, NULL, inject_some, in), 0);
+        while (now_ms() < deadline && fi_cancel(&b.ep->fid, in) != -FI_ENOENT)
+            ;
+        while ((n = fi_cq_read(b.cq, &e, 1)) >= 0 || n == -FI_EAGAIN) {
+            assert_true(now_ms() < deadline);
+            if (n == 1 && e.flags & FI_MULTI_RECV)
+                break;
+        }
+        if (n != 1)
+            assert_int_equal(take_error(&b).err, FI_ECANCELED);
+        pthread_join(thread, &failed);
+        assert_null(failed);
+        /* Take the messages that arrived later. */
+        RETRY(fi_inject(a.ep, out, 4, a.other));
+        do {
+            RETRY(fi_recv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, out));
+            do
+                e = take(&b);
+            while (e.op_context != out); /* behind those in the buffer */
+        } while (e.len != 4);
+    }
     close_both();
 }
 
@@ -477,6 +588,9 @@ int main(void)
         cmocka_unit_test(foreign_poll_test),
         cmocka_unit_test(two_waiters_test),
         cmocka_unit_test(descriptor_shared_test),
+        cmocka_unit_test(counter_rebound_test),
+        cmocka_unit_test(close_automatic_test),
+        cmocka_unit_test(cancel_many_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

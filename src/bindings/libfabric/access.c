@@ -97,29 +97,44 @@ static enum weft_status part(struct wfi_access *a, struct weft_remote *r)
                                : weft_putv(r, rma->addr, iov, n, &a->op);
 }
 
+/* Under ep->opening. */
+static enum weft_status part_begin_held(struct wfi_access *a, struct wfi_ep *ep)
+{
+    struct wfi_remote *remote;
+    enum weft_status s = WEFT_ECANCELED;
+    int rc = wfi_remote_open_held(ep, a->addr, a->rma[a->next].key, &remote);
+    if (rc)
+        return wfi_status(rc);
+    if (!a->serial || a->serial == remote->serial) {
+        a->serial = remote->serial;
+        a->o->remote = remote;
+        s = part(a, remote->r);
+        if (s == WEFT_PENDING)
+            return s; /* another thread may have completed it already */
+        a->o->remote = NULL;
+    } /* otherwise the entry was removed, and its index is that of another peer now */
+    wfi_remote_unuse(ep, remote);
+    return s;
+}
+
 static enum weft_status part_begin(struct wfi_access *a)
 {
     struct wfi_ep *ep = a->o->ep;
-    struct wfi_remote *remote;
     enum weft_status s;
-    int rc = wfi_remote_use(ep, a->addr, a->rma[a->next].key, &remote);
-    if (rc)
-        return wfi_status(rc);
-    a->o->remote = remote;
-    s = part(a, remote->r);
-    if (s == WEFT_PENDING)
-        return s; /* another thread may have completed it already */
-    a->o->remote = NULL;
-    wfi_remote_unuse(ep, remote);
+    wfi_lock(&ep->opening);
+    s = part_begin_held(a, ep);
+    wfi_unlock(&ep->opening);
     return s;
 }
 
 static enum weft_status data_begin(struct wfi_access *a)
 {
-    struct weft_peer *peer;
-    enum weft_status s = wfi_status(wfi_peer(a->o->ep, a->addr, &peer));
-    if (s == WEFT_OK)
+    struct weft_peer *peer = wfi_peer_hold(a->o->ep, a->addr, a->serial);
+    enum weft_status s = WEFT_ECANCELED;
+    if (peer) {
         s = wfi_data_send(peer, a->data, total(a));
+        wfi_peer_release(a->o->ep);
+    }
     if (s == WEFT_OK)
         a->has_data = false;
     return s;

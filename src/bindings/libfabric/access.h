@@ -71,6 +71,7 @@ struct wfi_access {
     enum wfi_kind kind;
     struct wfi_op *o;
     fi_addr_t addr;
+    uint64_t serial; /* the opening of the peer (wfi_peer_serial); 0: no part was started */
     struct iovec iov[WFI_IOV]; /* local buffers of a read or write */
     size_t iov_count;
     struct fi_rma_iov rma[WFI_IOV];

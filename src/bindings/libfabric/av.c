@@ -274,8 +274,10 @@ static int av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint6
     for (size_t i = 0; i < count; i++) {
         if (!wfi_av_get(av, fi_addr[i], bytes))
             return -FI_EINVAL;
+        wfi_lock(&av->eps_lock);
         for (struct wfi_ep *ep = av->eps; ep; ep = ep->next_in_av)
             wfi_peer_close(ep, fi_addr[i]);
+        wfi_unlock(&av->eps_lock);
         wfi_lock(&av->lock);
         unchain(av, (uint32_t)fi_addr[i]);
         memset(av->addr[fi_addr[i]], 0, WFI_ADDR_SIZE);
@@ -323,6 +325,7 @@ static int av_close(struct fid *fid)
     if (av->eq)
         wfi_eq_unref(av->eq);
     atomic_fetch_sub(&av->domain->users, 1);
+    wfi_lock_fini(&av->eps_lock);
     wfi_lock_fini(&av->lock);
     free(av->addr);
     free(av->older);
@@ -377,6 +380,7 @@ int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_a
     if (!av)
         return -FI_ENOMEM;
     wfi_lock_init(&av->lock, d->locked);
+    wfi_lock_init(&av->eps_lock, d->locked);
     av->domain = d;
     av->flags = attr->flags;
     av->version = 1;

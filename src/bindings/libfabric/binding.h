@@ -18,14 +18,17 @@
  * The provider uses Weft's public headers alone (scripts/check, check_layers), and of libfabric the
  * headers and the functions that libfabric exports for providers.
  *
- * Threads. FI_THREAD_DOMAIN and FI_THREAD_COMPLETION with manual progress: the program admits one
- * thread at a time to all that belongs to an endpoint, so nothing is locked (wfi_domain.locked is
- * false). Otherwise endpoints are WEFT_EP_LOCKED ones, and the provider's own locks guard what is
- * not Weft's: those of a completion queue, an endpoint's free operations, an address vector.
+ * Threads. FI_THREAD_DOMAIN with manual progress: the program admits one thread at a time to all
+ * objects of the domain, so nothing is locked (wfi_domain.locked is false). Otherwise endpoints are
+ * WEFT_EP_LOCKED ones, and the provider's own locks guard what is not Weft's: those of a completion
+ * queue, an endpoint's free operations, an address vector. FI_THREAD_COMPLETION is such a case: it
+ * admits two threads to the address vector that two endpoints share.
  *
- * Locks, in the order in which they are taken: wfi_eps.lock; wfi_ep.opening; the mutex of Weft's
- * endpoint, under which the done of operations runs; then one of wfi_cq.lock, wfi_ep.free_lock,
- * wfi_av.lock, wfi_eq.lock, under which nothing else is locked and Weft is not called. */
+ * Locks, in the order in which they are taken: wfi_eps.lock or wfi_av.eps_lock; wfi_ep.opening; the
+ * mutex of Weft's endpoint, under which the done of operations runs; then one of wfi_cq.lock,
+ * wfi_ep.free_lock, wfi_av.lock, wfi_eq.lock, under which nothing else is locked and Weft is not
+ * called. Deferred calls run without the mutex: in a poll, under wfi_eps.lock, or on Weft's thread.
+ * They use a peer only under wfi_ep.opening, because fi_av_remove and fi_close close peers. */
 #ifndef WFI_BINDING_H
 #define WFI_BINDING_H
 
@@ -123,6 +126,11 @@ int wfi_eps_add(struct wfi_eps *eps, struct wfi_ep *ep);
 void wfi_eps_remove(struct wfi_eps *eps, struct wfi_ep *ep);
 /* Poll all of them. */
 void wfi_eps_poll(struct wfi_eps *eps);
+/* Wait until the value of [counter] is >= [at_least], for at most [ns] nanoseconds: in Weft, which
+ * polls the one endpoint. Several endpoints are polled once.
+ * Returns  as weft_counter_wait does; ETIMEDOUT also after the poll of several */
+enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter, uint64_t at_least,
+                              int64_t ns);
 /* Arm all of them. Returns false if one has events. */
 bool wfi_eps_arm(struct wfi_eps *eps);
 
@@ -142,7 +150,7 @@ struct wfi_domain {
     struct wfi_eq *eq; /* gets FI_MR_COMPLETE; NULL: registration reports nothing */
     uint64_t mr_flags; /* FI_REG_MR if eq is bound with it */
     uint32_t mr_mode;  /* FI_MR_ bits in force */
-    bool locked;       /* several threads may be inside at a time */
+    bool locked;       /* several threads may be inside at a time: all but THREAD_DOMAIN */
     bool automatic;    /* a thread of Weft polls the endpoints */
     uint8_t auth_key[WEFT_AUTH_KEY_MAX]; /* of the program: [auth_key_size] bytes */
     size_t auth_key_size;                /* 0: none, or too long for one of regions */
@@ -225,7 +233,8 @@ struct wfi_av {
     size_t count, room, nslots;
     size_t removed, lowest; /* number of removed entries; none of them is below [lowest] */
     uint32_t version;       /* grows with each change */
-    struct wfi_ep *eps;     /* bound endpoints, linked by next_in_av */
+    struct wfi_lock eps_lock;
+    struct wfi_ep *eps; /* bound endpoints, linked by next_in_av; under eps_lock */
     atomic_uint users;
 };
 
@@ -266,6 +275,9 @@ struct wfi_error {
     uint8_t data[WFI_ADDR_SIZE];
 };
 
+/* The data of an error that was read stay until so many later ones were read. */
+#define WFI_SHOWN 16
+
 struct wfi_cq {
     struct fid_cq fid;
     struct wfi_domain *domain;
@@ -275,8 +287,9 @@ struct wfi_cq {
     size_t entry_size;
     void (*copy)(void *out, const struct wfi_entry *from, size_t count);
     struct wfi_error *errors, *errors_last; /* oldest first */
-    struct wfi_error *shown;                /* its err_data is lent to the program */
-    struct wfi_eps eps;                     /* endpoints that report here */
+    struct wfi_error *shown[WFI_SHOWN];     /* errors with data that the program may read */
+    size_t nshown;
+    struct wfi_eps eps; /* endpoints that report here */
     enum fi_wait_obj wait_obj;
     enum fi_cq_wait_cond wait_cond;
     int epoll_fd, event_fd;  /* on which threads sleep in fi_cq_sread; -1: none */
@@ -357,7 +370,7 @@ struct wfi_op {
     struct wfi_ep *ep;
     struct wfi_op *next;   /* in wfi_ep.free */
     void *context;         /* the program's */
-    uint64_t flags;        /* of its completion; 0: the op is free */
+    uint64_t flags;        /* of its completion; 0: the op is free. fi_cancel reads it: op.c */
     struct wfi_cq *cq;     /* gets errors, and the completion if [report] */
     struct wfi_cntr *cntr; /* NULL: nothing counts it */
     void *buf;             /* posted buffer, and its length */
@@ -390,11 +403,12 @@ struct wfi_ep {
     _Atomic(struct weft_peer **) peers; /* [npeers] by fi_addr; NULL: not open */
     atomic_size_t npeers;
     struct wfi_cq *tx_cq, *rx_cq;
-    bool tx_selective, rx_selective; /* only what asks for it is reported */
+    bool tx_selective, rx_selective; /* only operations with FI_COMPLETION are reported */
     bool directed, source, source_err;
     bool plain; /* sends have no default flags but FI_COMPLETION and FI_INJECT_COMPLETE */
     bool enabled;
-    bool closing;                /* what ends now is not reported: fi_endpoint(3), "fi_close" */
+    atomic_bool closing; /* what ends now is not reported: fi_endpoint(3), "fi_close"; no peer and
+                          * no region opens any more */
     uint64_t tx_flags, rx_flags; /* default flags of operations */
     uint64_t caps;
     struct wfi_cntr *send_cntr, *recv_cntr, *read_cntr, *write_cntr;
@@ -407,12 +421,13 @@ struct wfi_ep {
     struct wfi_many *many;       /* posted multi-receive buffers; under free_lock */
     struct wfi_claim *claims;    /* claimed messages; under free_lock */
     struct wfi_remotes *remotes; /* remote.c */
-    struct wfi_lock opening;     /* opening of peers and remotes */
-    void **retired;              /* earlier arrays of peers, freed when the endpoint closes */
+    struct wfi_lock opening;     /* opening and closing of peers and remotes */
+    uint64_t *serials; /* [npeers] the opening of each peer, counted from 1; under opening */
+    uint64_t serial;   /* openings of peers so far */
+    void **retired;    /* earlier arrays of peers, freed when the endpoint closes */
     size_t nretired;
     struct wfi_stx *stx;
     struct wfi_ep *next_in_av;
-    atomic_uint users; /* bound regions */
 };
 
 static inline struct wfi_ep *wfi_ep_of(struct fid_ep *fid)
@@ -455,11 +470,27 @@ extern struct fi_ops_atomic wfi_atomic_ops;
 
 /* ---- peers ---- */
 
-/* Open the peer of [addr]. Returns 0 or a negative errno; sets *out. */
+/* Open the peer of [addr]. Returns 0 or a negative errno; sets *out. -FI_ECANCELED: [ep] closes. */
 int wfi_peer_open(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out);
+/* The same, under ep->opening. */
+int wfi_peer_open_held(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out);
+/* Find the open peer of [addr] for a deferred call, and take ep->opening: until wfi_peer_release
+ * the peer is not closed.
+ *   serial  the opening of the peer (wfi_peer_serial); 0: any
+ * Returns NULL, and takes no lock, if that peer was closed. */
+struct weft_peer *wfi_peer_hold(struct wfi_ep *ep, fi_addr_t addr, uint64_t serial);
+void wfi_peer_release(struct wfi_ep *ep);
+/* Returns which opening of a peer that of [addr] is. Under ep->opening; the peer is open. */
+static inline uint64_t wfi_peer_serial(const struct wfi_ep *ep, fi_addr_t addr)
+{
+    return ep->serials[addr];
+}
 /* Close the peer of [addr], if it is open. */
 void wfi_peer_close(struct wfi_ep *ep, fi_addr_t addr);
+/* Close all peers. [ep] is closing, so that none is opened later. May be called again. */
 void wfi_peers_close(struct wfi_ep *ep);
+/* Free the arrays of peers. No other thread uses [ep]. */
+void wfi_peers_free(struct wfi_ep *ep);
 
 /* Find the peer of [addr]: one look-up, except for the first use. */
 static inline int wfi_peer(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
@@ -494,7 +525,7 @@ const char *wfi_strerror(int prov_errno, char *buf, size_t len);
  */
 int wfi_fd_high(int fd);
 
-/* ---- what objects do not have ---- */
+/* ---- calls that objects lack ---- */
 
 int wfi_no_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
 int wfi_no_control(struct fid *fid, int command, void *arg);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Counters. Each is one of Weft's, so that regions can count in it, too. Reading a counter, and
  * waiting for it, polls the endpoints that count in it. */
-#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "binding.h"
+
+/* How long a wait keeps the list of its endpoints, in nanoseconds. */
+#define SLICE_NS INT64_C(1000000)
 
 static struct wfi_cntr *cntr_of(struct fid_cntr *fid)
 {
@@ -53,27 +55,25 @@ static int64_t now_ns(void)
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-/* One endpoint: Weft waits. Several, or none: poll them and yield. */
+/* In slices, if there are other threads: after each of them an endpoint can be bound or closed. */
 static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
     struct wfi_cntr *c = cntr_of(fid);
-    int64_t end = now_ns() + timeout * INT64_C(1000000);
+    const int64_t slice = c->eps.on ? SLICE_NS : INT64_MAX;
+    int64_t end = now_ns() + timeout * INT64_C(1000000), left = 0;
     uint64_t errors = weft_counter_read_errors(c->counter);
-    if (c->eps.n <= 1) {
-        enum weft_status s =
-            weft_counter_wait(c->counter, c->eps.n ? c->eps.all[0]->wep : NULL, threshold,
-                              timeout < 0 ? -1 : timeout * INT64_C(1000000));
-        return s == WEFT_OK ? 0 : -wfi_errno(s);
-    }
     for (;;) {
+        enum weft_status s = wfi_eps_wait(&c->eps, c->counter, threshold, left);
         if (weft_counter_read(c->counter) >= threshold)
             return 0;
-        if (weft_counter_read_errors(c->counter) != errors)
+        if (s == WEFT_EAVAIL || weft_counter_read_errors(c->counter) != errors)
             return -FI_EAVAIL;
-        if (timeout >= 0 && now_ns() >= end)
+        if (s != WEFT_OK && s != WEFT_ETIMEDOUT)
+            return -wfi_errno(s);
+        left = timeout < 0 ? slice : end - now_ns();
+        if (left <= 0)
             return -FI_ETIMEDOUT;
-        wfi_eps_poll(&c->eps);
-        sched_yield();
+        left = left < slice ? left : slice;
     }
 }
 

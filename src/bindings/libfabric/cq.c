@@ -164,11 +164,11 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint6
     *buf = error->e;
     buf->err_data = data;
     if (error->e.err_data_size && !(room && data)) {
-        /* Without a buffer for them, the data stay here until the next such error is read. */
+        /* Without a buffer for them, the data stay here until other such errors were read. */
+        struct wfi_error **shown = &cq->shown[cq->nshown++ % WFI_SHOWN], *old = *shown;
         buf->err_data = error->data;
-        free(cq->shown);
-        cq->shown = error;
-        error = NULL;
+        *shown = error;
+        error = old;
     } else if (error->e.err_data_size) {
         buf->err_data_size = error->e.err_data_size < room ? error->e.err_data_size : room;
         memcpy(data, error->data, buf->err_data_size);
@@ -190,7 +190,12 @@ static const char *cq_strerror(struct fid_cq *fid, int prov_errno, const void *e
 int wfi_cq_add_ep(struct wfi_cq *cq, struct wfi_ep *ep)
 {
     int rc = wfi_eps_add(&cq->eps, ep);
-    return rc ? rc : wfi_cq_wait_add(cq, ep);
+    if (rc)
+        return rc;
+    rc = wfi_cq_wait_add(cq, ep);
+    if (rc)
+        wfi_eps_remove(&cq->eps, ep); /* it was not there: a second add does not fail */
+    return rc;
 }
 
 void wfi_cq_remove_ep(struct wfi_cq *cq, struct wfi_ep *ep)
@@ -215,7 +220,8 @@ static int cq_close(struct fid *fid)
     wfi_cq_wait_close(cq);
     atomic_fetch_sub(&cq->domain->users, 1);
     wfi_lock_fini(&cq->lock);
-    free(cq->shown);
+    for (size_t i = 0; i < WFI_SHOWN; i++)
+        free(cq->shown[i]);
     wfi_eps_fini(&cq->eps);
     free(cq->ring);
     free(cq);

@@ -157,10 +157,9 @@ int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_
         d->auth_key_size = a->auth_key_size;
         memcpy(d->auth_key, a->auth_key, a->auth_key_size);
     }
-    d->mr_mode = (uint32_t)a->mr_mode;
+    d->mr_mode = (uint32_t)a->mr_mode & ~(uint32_t)FI_MR_LOCAL; /* never needed, so not checked */
     d->automatic = a->data_progress == FI_PROGRESS_AUTO || a->control_progress == FI_PROGRESS_AUTO;
-    d->locked =
-        d->automatic || (a->threading != FI_THREAD_DOMAIN && a->threading != FI_THREAD_COMPLETION);
+    d->locked = d->automatic || a->threading != FI_THREAD_DOMAIN;
     rc = ctx_open(d, info);
     if (rc) {
         free(d);

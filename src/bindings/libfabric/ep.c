@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Endpoints. Each is one of Weft's, which is open from fi_endpoint on, so that fi_getname has its
  * address. Until the endpoint is enabled its calls are those of none.c, which refuse. */
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "access.h"
 #include "none.h"
 #include "op.h"
 #include "remote.h"
+
+/* How long fi_close waits for another thread to return from a deferred call. */
+#define CLOSE_NS INT64_C(1000000000)
 
 struct wfi_stx {
     struct fid_stx fid;
@@ -222,26 +227,41 @@ static void ep_free(struct wfi_ep *ep)
                 wfi_op_extra_free(&slab->ops[i]);
         free(slab);
     }
+    wfi_peers_free(ep);
     wfi_lock_fini(&ep->opening);
     wfi_lock_fini(&ep->free_lock);
     free(ep);
 }
 
-/* Operations under way are cancelled, and not reported: [closing] is set first. */
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+/* Weft refuses as long as another thread runs a deferred call of the endpoint, which is short. */
+static enum weft_status weft_close(struct wfi_ep *ep)
+{
+    int64_t end = now_ns() + CLOSE_NS;
+    enum weft_status s;
+    while ((s = weft_ep_close(ep->wep)) == WEFT_EBUSY && ep->domain->locked && now_ns() < end)
+        sched_yield();
+    return s;
+}
+
+/* Operations that are under way are cancelled, and not reported. First no queue polls the endpoint
+ * any more, and no peer opens; then the peers close. The queues stay bound until the end, because
+ * operations may still complete in weft_ep_close. After a failure the program may call again. */
 static int ep_close(struct fid *fid)
 {
     struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
     enum weft_status s;
-    if (atomic_load(&ep->users)) {
-        WFI_WARN(EP_CTRL, "fi_close: %u regions are bound to the endpoint: close them first\n",
-                 atomic_load(&ep->users));
-        return -FI_EBUSY;
-    }
-    ep->closing = true;
+    atomic_store(&ep->closing, true);
+    wfi_ep_unlink(ep);
     wfi_claims_close(ep);
     wfi_peers_close(ep);
-    wfi_ep_unlink(ep);
-    s = weft_ep_close(ep->wep);
+    s = weft_close(ep);
     if (s != WEFT_OK) {
         WFI_WARN(EP_CTRL, "fi_close: %s\n", weft_status_text(s));
         return -wfi_errno(s);

@@ -13,8 +13,10 @@ static int bind_av(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
     if (ep->av || av->domain != ep->domain)
         return -FI_EINVAL;
     ep->av = av;
+    wfi_lock(&av->eps_lock);
     ep->next_in_av = av->eps;
     av->eps = ep;
+    wfi_unlock(&av->eps_lock);
     atomic_fetch_add(&av->users, 1);
     return 0;
 }
@@ -110,14 +112,22 @@ static void cntrs_of(const struct wfi_ep *ep, struct wfi_cntr *out[CNTRS])
     out[3] = ep->write_cntr;
 }
 
+static void av_unlink(struct wfi_av *av, struct wfi_ep *ep)
+{
+    struct wfi_ep **at = &av->eps;
+    wfi_lock(&av->eps_lock);
+    while (*at && *at != ep)
+        at = &(*at)->next_in_av;
+    if (*at)
+        *at = ep->next_in_av;
+    wfi_unlock(&av->eps_lock);
+}
+
 void wfi_ep_unlink(struct wfi_ep *ep)
 {
     struct wfi_cntr *cntrs[CNTRS];
-    struct wfi_ep **at = ep->av ? &ep->av->eps : NULL;
-    while (at && *at && *at != ep)
-        at = &(*at)->next_in_av;
-    if (at && *at)
-        *at = ep->next_in_av;
+    if (ep->av)
+        av_unlink(ep->av, ep);
     if (ep->tx_cq)
         wfi_cq_remove_ep(ep->tx_cq, ep);
     if (ep->rx_cq && ep->rx_cq != ep->tx_cq)

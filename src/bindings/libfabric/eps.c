@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The endpoints that a completion queue or a counter polls. */
+#include <sched.h>
 #include <stdlib.h>
 
 #include "binding.h"
 
+/* Threads that poll all the time would keep out a writer. No poll takes the lock twice. */
 void wfi_eps_init(struct wfi_eps *eps, bool on)
 {
-    pthread_rwlock_init(&eps->lock, NULL);
+    pthread_rwlockattr_t attr;
+    pthread_rwlockattr_init(&attr);
+    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&eps->lock, &attr);
+    pthread_rwlockattr_destroy(&attr);
     eps->on = on;
 }
 
@@ -72,6 +78,23 @@ void wfi_eps_poll(struct wfi_eps *eps)
     for (size_t i = 0; i < eps->n; i++)
         wfi_ep_progress(eps->all[i]);
     release(eps);
+}
+
+enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter, uint64_t at_least,
+                              int64_t ns)
+{
+    enum weft_status s = WEFT_ETIMEDOUT;
+    bool several;
+    share(eps);
+    several = eps->n > 1;
+    if (!several)
+        s = weft_counter_wait(counter, eps->n ? eps->all[0]->wep : NULL, at_least, ns);
+    for (size_t i = 0; i < eps->n && several; i++)
+        wfi_ep_progress(eps->all[i]);
+    release(eps);
+    if (several)
+        sched_yield();
+    return s;
 }
 
 bool wfi_eps_arm(struct wfi_eps *eps)

@@ -12,34 +12,41 @@ struct wfi_many {
     struct wfi_many *next;
     void *context;
     bool report;
-    bool some; /* a message was received */
+    bool received;   /* a message was reported; [many.op] has to be reported, too */
+    bool cancelling; /* fi_cancel uses it: it is not freed yet; under free_lock */
+    bool ended;      /* freed when fi_cancel has used it; under free_lock */
 };
 
 static void received(struct weft_msg_many *many, const struct weft_op *message, void *at)
 {
     struct wfi_many *m = container_of(many, struct wfi_many, many);
     size_t room = many->len - (size_t)((char *)at - (char *)many->buf);
-    m->some = true;
+    m->received = true;
     wfi_recv_report(m->ep, m->context, FI_RECV | FI_MSG, at, room, message, m->ep->recv_cntr,
                     m->report);
 }
 
-static void unlink_many(struct wfi_many *m)
+/* Take [m] from the list. It is freed by this call, or by the fi_cancel that uses it. */
+static void many_end(struct wfi_many *m)
 {
     struct wfi_ep *ep = m->ep;
     struct wfi_many **at = &ep->many;
+    bool used;
     wfi_lock(&ep->free_lock);
     while (*at != m)
         at = &(*at)->next;
     *at = m->next;
+    m->ended = true;
+    used = m->cancelling;
     wfi_unlock(&ep->free_lock);
+    if (!used)
+        free(m);
 }
 
 static void many_done(struct weft_op *op)
 {
     struct wfi_many *m = container_of(op, struct wfi_many, many.op);
     struct wfi_ep *ep = m->ep;
-    unlink_many(m);
     if (op->status == WEFT_OK) {
         /* Always reported, also with selective completion: fi_msg(3). */
         if (ep->rx_cq)
@@ -55,7 +62,7 @@ static void many_done(struct weft_op *op)
         if (ep->rx_cq && !ep->closing)
             wfi_cq_fail(ep->rx_cq, &e, NULL, 0);
     }
-    free(m);
+    many_end(m);
 }
 
 ssize_t wfi_recv_many(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
@@ -92,14 +99,13 @@ ssize_t wfi_recv_many(struct wfi_ep *ep, const struct wfi_message *m, uint64_t f
     s = weft_msg_recv_many(ep->wep, &filter, &many->many);
     if (s == WEFT_PENDING)
         return 0;
-    /* A failure after messages is an error entry, as their entries name the buffer. */
-    if (s == WEFT_OK || many->some) {
+    /* After messages that were reported the call cannot fail: an error returns the buffer. */
+    if (s == WEFT_OK || many->received) {
         many->many.op.status = s;
         many_done(&many->many.op);
         return 0;
     }
-    unlink_many(many);
-    free(many);
+    many_end(many);
     return wfi_result(s);
 }
 
@@ -107,13 +113,22 @@ ssize_t wfi_many_cancel(struct wfi_ep *ep, void *context)
 {
     struct wfi_many *m;
     enum weft_status s;
+    bool ended;
     wfi_lock(&ep->free_lock);
-    for (m = ep->many; m && m->context != context; m = m->next)
+    for (m = ep->many; m && (m->context != context || m->cancelling); m = m->next)
         ;
+    if (m)
+        m->cancelling = true;
     wfi_unlock(&ep->free_lock);
     if (!m)
         return -FI_ENOENT;
     s = weft_msg_cancel(ep->wep, &m->many.op);
+    wfi_lock(&ep->free_lock);
+    m->cancelling = false;
+    ended = m->ended;
+    wfi_unlock(&ep->free_lock);
+    if (ended)
+        free(m);
     return s == WEFT_EBUSY ? 0 : wfi_result(s); /* EBUSY: it ends after the messages that arrive */
 }
 

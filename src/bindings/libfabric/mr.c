@@ -10,7 +10,6 @@ struct wfi_mr {
     struct fid_mr fid;
     struct wfi_domain *domain;
     struct weft_mr *mr;
-    struct wfi_ep *ep; /* FI_MR_ENDPOINT: bound to it */
 };
 
 static struct wfi_mr *mr_of(struct fid *fid)
@@ -23,11 +22,10 @@ static int mr_close(struct fid *fid)
     struct wfi_mr *m = mr_of(fid);
     enum weft_status s = weft_mr_close(m->mr);
     if (s == WEFT_EBUSY)
-        WFI_WARN(MR, "fi_close: the region is being refreshed, or registered\n");
+        WFI_WARN(MR, "fi_close: the region is being refreshed, or registered, or its endpoint is "
+                     "open: close the endpoint first\n");
     if (s != WEFT_OK)
         return -wfi_errno(s);
-    if (m->ep)
-        atomic_fetch_sub(&m->ep->users, 1);
     atomic_fetch_sub(&m->domain->users, 1);
     free(m);
     return 0;
@@ -55,11 +53,7 @@ static int mr_bind(struct fid *fid, struct fid *bound, uint64_t flags)
         return -FI_EINVAL;
     ep = container_of(bound, struct wfi_ep, fid.fid);
     s = weft_mr_bind_ep(m->mr, ep->wep, flags);
-    if (s != WEFT_OK)
-        return -wfi_errno(s);
-    m->ep = ep;
-    atomic_fetch_add(&ep->users, 1);
-    return 0;
+    return s == WEFT_OK ? 0 : -wfi_errno(s);
 }
 
 static int get_raw(struct wfi_mr *m, const struct fi_mr_raw_attr *raw)

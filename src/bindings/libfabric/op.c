@@ -46,6 +46,13 @@ void wfi_op_fail(struct wfi_op *o, enum weft_status status)
     wfi_op_free(o);
 }
 
+/* Is [o] a message under way with [context]? "op flags" */
+static bool is_message(const struct wfi_op *o, const void *context)
+{
+    return __atomic_load_n(&o->flags, __ATOMIC_ACQUIRE) & (FI_SEND | FI_RECV) &&
+           __atomic_load_n(&o->context, __ATOMIC_RELAXED) == context;
+}
+
 /* Find the operation with [context], and keep it from being used again. */
 static struct wfi_op *hold(struct wfi_ep *ep, const void *context)
 {
@@ -53,8 +60,7 @@ static struct wfi_op *hold(struct wfi_ep *ep, const void *context)
     wfi_lock(&ep->free_lock);
     for (struct wfi_slab *s = ep->slabs; s && !found; s = s->next)
         for (size_t i = 0; i < WFI_OPS && !found; i++)
-            if (s->ops[i].flags & (FI_SEND | FI_RECV) && s->ops[i].context == context &&
-                !s->ops[i].cancelling)
+            if (is_message(&s->ops[i], context) && !s->ops[i].cancelling)
                 found = &s->ops[i];
     if (found)
         found->cancelling = true;

@@ -34,7 +34,7 @@ static inline void wfi_op_free(struct wfi_op *o)
 {
     struct wfi_ep *ep = o->ep;
     wfi_lock(&ep->free_lock);
-    o->flags = 0;
+    __atomic_store_n(&o->flags, 0, __ATOMIC_RELAXED);
     if (!WEFT_UNLIKELY(o->cancelling)) {
         o->next = ep->free;
         ep->free = o;
@@ -70,17 +70,19 @@ static inline void wfi_op_done(struct weft_op *op)
     wfi_op_free(o);
 }
 
-/* Prepare [o] to be started. */
+/* Prepare [o] to be started. It reports to [cq] if [report] is set; there may be none. */
 static inline void wfi_op_begin(struct wfi_op *o, void *context, uint64_t flags, struct wfi_cq *cq,
                                 struct wfi_cntr *cntr, bool report, void **desc, size_t count)
 {
-    o->context = context;
-    o->flags = flags;
+    /* "op flags": hold reads them while another thread prepares the operation. */
+    __atomic_store_n(&o->context, context, __ATOMIC_RELAXED);
+    __atomic_store_n(&o->flags, flags, __ATOMIC_RELEASE);
     o->cq = cq;
     o->cntr = cntr;
-    o->report = report;
+    o->report = report && cq;
+    o->buf = NULL;
     o->extra = NULL;
-    /* Weft reads these only if the domain has FI_MR_LOCAL. */
+    /* Weft reads these only in a context of WEFT_MR_LOCAL. */
     o->op.local = desc && count == 1 ? desc[0] : NULL;
     o->op.locals = count > 1 ? (struct weft_mr *const *)(void *)desc : NULL;
 }

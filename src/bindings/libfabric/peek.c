@@ -29,14 +29,42 @@ static void report_found(struct wfi_ep *ep, const struct wfi_message *m,
                     wfi_reports(ep->rx_selective, flags));
 }
 
-static void report_none(struct wfi_ep *ep, const struct wfi_message *m)
+/* Returns what the call returns: without a queue for it, the error. */
+static ssize_t report_none(struct wfi_ep *ep, const struct wfi_message *m)
 {
     const struct fi_cq_err_entry e = {.op_context = m->context,
                                       .flags = FI_RECV | FI_TAGGED,
                                       .tag = m->tag,
                                       .err = FI_ENOMSG,
                                       .prov_errno = WEFT_AGAIN};
+    if (!ep->rx_cq)
+        return -FI_ENOMSG;
     wfi_cq_fail(ep->rx_cq, &e, NULL, 0);
+    return 0;
+}
+
+static void claim_put(struct wfi_ep *ep, struct wfi_claim *claim)
+{
+    wfi_lock(&ep->free_lock);
+    claim->next = ep->claims;
+    ep->claims = claim;
+    wfi_unlock(&ep->free_lock);
+}
+
+/* Drop the message of [claim], and report it. After a failure the message stays claimed: the
+ * program can drop it by its context, and the endpoint drops it when it closes. */
+static ssize_t discard(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags,
+                       struct wfi_claim *claim)
+{
+    const struct weft_msg_info info = claim->info;
+    enum weft_status s = weft_msg_drop(ep->wep, claim->msg);
+    if (s != WEFT_OK) {
+        claim_put(ep, claim);
+        return wfi_result(s);
+    }
+    free(claim);
+    report_found(ep, m, &info, flags);
+    return 0;
 }
 
 static ssize_t peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
@@ -45,32 +73,27 @@ static ssize_t peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t fla
     struct weft_msg_info info;
     struct weft_msg *msg = NULL;
     struct wfi_claim *claim = NULL;
-    bool keep = flags & FI_CLAIM, take = flags & (FI_CLAIM | FI_DISCARD);
+    bool take = flags & (FI_CLAIM | FI_DISCARD);
     enum weft_status s;
     int rc = wfi_filter(ep, m, &filter);
     if (rc)
         return rc;
-    if (keep && !(claim = malloc(sizeof *claim)))
+    if (take && !(claim = malloc(sizeof *claim)))
         return -FI_ENOMEM;
     wfi_ep_progress(ep);
     s = weft_msg_find(ep->wep, &filter, &info, take ? &msg : NULL);
     if (s != WEFT_OK) {
         free(claim);
-        if (s == WEFT_AGAIN)
-            report_none(ep, m);
-        return s == WEFT_AGAIN ? 0 : wfi_result(s);
+        return s == WEFT_AGAIN ? report_none(ep, m) : wfi_result(s);
     }
-    if (keep) {
+    if (take)
         *claim = (struct wfi_claim){NULL, msg, m->context, info};
-        wfi_lock(&ep->free_lock);
-        claim->next = ep->claims;
-        ep->claims = claim;
-        wfi_unlock(&ep->free_lock);
-    }
+    if (take && !(flags & FI_CLAIM))
+        return discard(ep, m, flags, claim);
+    if (take)
+        claim_put(ep, claim);
     report_found(ep, m, &info, flags);
-    if (take && !keep)
-        s = weft_msg_drop(ep->wep, msg);
-    return wfi_result(s);
+    return 0;
 }
 
 /* Take the claim of [context] from the list. */
@@ -149,13 +172,13 @@ ssize_t wfi_recv_peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t f
         WFI_WARN(EP_DATA, "FI_CLAIM with a context by which no peek has claimed a message\n");
         return -FI_EINVAL;
     }
-    if (flags & FI_DISCARD) {
-        report_found(ep, m, &claim->info, flags);
-        rc = wfi_result(weft_msg_drop(ep->wep, claim->msg));
-    } else {
-        rc = claim_receive(ep, m, flags, claim->msg);
-    }
-    free(claim);
+    if (flags & FI_DISCARD)
+        return discard(ep, m, flags, claim);
+    rc = claim_receive(ep, m, flags, claim->msg);
+    if (rc)
+        claim_put(ep, claim); /* the program can call again */
+    else
+        free(claim);
     return rc;
 }
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From fi_addr_t to peers. An endpoint has an array of peers, by the index of the entry in its
  * address vector, and opens a peer when it is first used. Readers take no lock: an array that has
- * become too short is kept until the endpoint closes, and a peer's pointer is set once. */
+ * become too short is kept until the endpoint closes. A peer's pointer is set and cleared under
+ * ep->opening. The program does not remove an address, or close an endpoint, that another of its
+ * threads is using; deferred calls do not know that, and take ep->opening: wfi_peer_hold. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,11 +15,15 @@ static bool reserve(struct wfi_ep *ep, fi_addr_t addr)
 {
     size_t n = atomic_load(&ep->npeers), room = n ? n : 64;
     struct weft_peer **old = atomic_load(&ep->peers), **peers;
+    uint64_t *serials;
     void **retired;
     if (addr < n)
         return true;
     while (room <= addr)
         room *= 2;
+    if (!(serials = realloc(ep->serials, room * sizeof *serials)))
+        return false;
+    ep->serials = serials;
     peers = calloc(room, sizeof(void *));
     retired = peers ? realloc(ep->retired, (ep->nretired + 1) * sizeof *retired) : NULL;
     if (!retired) {
@@ -58,21 +64,55 @@ static int open_new(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
     return -wfi_errno(s);
 }
 
-int wfi_peer_open(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
+/* Returns the peer of [addr], or NULL if it is not open. Under ep->opening. */
+static struct weft_peer *opened(struct wfi_ep *ep, fi_addr_t addr)
 {
-    struct weft_peer **peers, *peer = NULL;
+    return addr < atomic_load(&ep->npeers) ? atomic_load(&ep->peers)[addr] : NULL;
+}
+
+/* Set the peer of [addr], which is in the array. Under ep->opening. */
+static void set(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer *peer)
+{
+    __atomic_store_n(&atomic_load(&ep->peers)[addr], peer, __ATOMIC_RELEASE); /* "peer" */
+}
+
+int wfi_peer_open_held(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
+{
+    struct weft_peer *peer = opened(ep, addr);
     int rc = 0;
-    wfi_lock(&ep->opening);
-    peers = atomic_load(&ep->peers);
-    if (addr < atomic_load(&ep->npeers))
-        peer = peers[addr]; /* another thread has opened it */
-    if (!peer && !(rc = open_new(ep, addr, &peer))) {
-        peers = atomic_load(&ep->peers);
-        __atomic_store_n(&peers[addr], peer, __ATOMIC_RELEASE); /* "peer" */
+    if (!peer && atomic_load(&ep->closing))
+        rc = -FI_ECANCELED;
+    else if (!peer && !(rc = open_new(ep, addr, &peer))) {
+        ep->serials[addr] = ++ep->serial;
+        set(ep, addr, peer);
     }
-    wfi_unlock(&ep->opening);
     *out = peer;
     return rc;
+}
+
+int wfi_peer_open(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
+{
+    int rc;
+    wfi_lock(&ep->opening);
+    rc = wfi_peer_open_held(ep, addr, out);
+    wfi_unlock(&ep->opening);
+    return rc;
+}
+
+struct weft_peer *wfi_peer_hold(struct wfi_ep *ep, fi_addr_t addr, uint64_t serial)
+{
+    struct weft_peer *peer;
+    wfi_lock(&ep->opening);
+    peer = opened(ep, addr);
+    if (peer && (!serial || serial == wfi_peer_serial(ep, addr)))
+        return peer;
+    wfi_unlock(&ep->opening);
+    return NULL;
+}
+
+void wfi_peer_release(struct wfi_ep *ep)
+{
+    wfi_unlock(&ep->opening);
 }
 
 static void close_one(struct wfi_ep *ep, struct weft_peer *peer)
@@ -86,30 +126,27 @@ static void close_one(struct wfi_ep *ep, struct weft_peer *peer)
 
 void wfi_peer_close(struct wfi_ep *ep, fi_addr_t addr)
 {
-    struct weft_peer **peers, *peer = NULL;
+    struct weft_peer *peer;
     wfi_lock(&ep->opening);
-    peers = atomic_load(&ep->peers);
-    if (addr < atomic_load(&ep->npeers)) {
-        peer = peers[addr];
-        __atomic_store_n(&peers[addr], NULL, __ATOMIC_RELAXED);
-    }
-    if (peer)
+    peer = opened(ep, addr);
+    if (peer) {
+        set(ep, addr, NULL);
         close_one(ep, peer);
+    }
     wfi_unlock(&ep->opening);
 }
 
 void wfi_peers_close(struct wfi_ep *ep)
 {
-    struct weft_peer **peers = atomic_load(&ep->peers);
     for (size_t i = 0; i < atomic_load(&ep->npeers); i++)
-        if (peers[i])
-            close_one(ep, peers[i]);
+        wfi_peer_close(ep, i);
+}
+
+void wfi_peers_free(struct wfi_ep *ep)
+{
     for (size_t i = 0; i < ep->nretired; i++)
         free(ep->retired[i]);
     free(ep->retired);
-    free(peers);
-    ep->retired = NULL;
-    ep->nretired = 0;
-    atomic_store(&ep->npeers, 0);
-    atomic_store(&ep->peers, NULL);
+    free(ep->serials);
+    free(atomic_load(&ep->peers));
 }

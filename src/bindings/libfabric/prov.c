@@ -9,9 +9,9 @@ static const struct {
     const char *name;
     uint32_t bit;
 } mr_modes[] = {
-    {"local", FI_MR_LOCAL},         {"raw", FI_MR_RAW},           {"virt_addr", FI_MR_VIRT_ADDR},
-    {"allocated", FI_MR_ALLOCATED}, {"prov_key", FI_MR_PROV_KEY}, {"mmu_notify", FI_MR_MMU_NOTIFY},
-    {"rma_event", FI_MR_RMA_EVENT}, {"endpoint", FI_MR_ENDPOINT},
+    {"raw", FI_MR_RAW},           {"virt_addr", FI_MR_VIRT_ADDR},   {"allocated", FI_MR_ALLOCATED},
+    {"prov_key", FI_MR_PROV_KEY}, {"mmu_notify", FI_MR_MMU_NOTIFY}, {"rma_event", FI_MR_RMA_EVENT},
+    {"endpoint", FI_MR_ENDPOINT},
 };
 
 static void define_params(void)
@@ -19,7 +19,7 @@ static void define_params(void)
     (void)fi_param_define(
         &wfi_provider, "mr_mode", FI_PARAM_STRING,
         "Registration modes that fi_getinfo keeps if the program offers them, with commas between "
-        "them: local, raw, virt_addr, allocated, prov_key, mmu_notify, rma_event, endpoint "
+        "them: raw, virt_addr, allocated, prov_key, mmu_notify, rma_event, endpoint "
         "(default: allocated)");
 }
 

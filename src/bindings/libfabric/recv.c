@@ -12,6 +12,8 @@ static void report_unknown(struct wfi_ep *ep, struct fi_cq_err_entry *e,
 {
     uint8_t bytes[WFI_ADDR_SIZE];
     size_t len = sizeof bytes;
+    if (!ep->rx_cq)
+        return;
     e->err = FI_EADDRNOTAVAIL;
     e->prov_errno = WEFT_OK;
     if (weft_sender_address(message->sender, bytes, &len) != WEFT_OK)
@@ -29,7 +31,7 @@ __attribute__((noinline)) static void recv_fail(struct wfi_ep *ep, struct fi_cq_
         e->olen = message->len - room;
         e->len = room;
     } else {
-        /* There is no message, and these fields have no meaning. */
+        /* Without a message these fields have no meaning. */
         e->data = 0;
         e->len = 0;
         e->flags &= ~(uint64_t)FI_REMOTE_CQ_DATA;
@@ -68,13 +70,13 @@ void wfi_recv_report(struct wfi_ep *ep, void *context, uint64_t flags, void *buf
                                     .data = message->data,
                                     .tag = message->tag};
         report_unknown(ep, &e, message);
-    } else if (report) {
+    } else if (report && ep->rx_cq) {
         wfi_cq_push(ep->rx_cq, context, flags, message->len, buf, message->data, message->tag,
                     source);
     }
 }
 
-/* Copy a message from the provider's memory to the program's buffers. */
+/* Copy the message from the provider's memory to the program's buffers. */
 static void scatter(const struct wfi_op *o)
 {
     const char *from = o->extra->bounce;

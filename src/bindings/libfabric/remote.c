@@ -106,6 +106,7 @@ static int open_new(struct wfi_ep *ep, fi_addr_t addr, uint64_t key, struct weft
     x->peer = peer;
     x->addr = addr;
     x->key = key;
+    x->serial = wfi_peer_serial(ep, addr);
     x->uses = 1;
     wfi_lock(&ep->free_lock);
     if (ep->remotes->count >= WFI_REMOTES)
@@ -122,14 +123,13 @@ static int open_new(struct wfi_ep *ep, fi_addr_t addr, uint64_t key, struct weft
     return 0;
 }
 
-int wfi_remote_open(struct wfi_ep *ep, fi_addr_t addr, uint64_t key, struct wfi_remote **out)
+int wfi_remote_open_held(struct wfi_ep *ep, fi_addr_t addr, uint64_t key, struct wfi_remote **out)
 {
     struct weft_peer *peer;
     struct wfi_remote *x = NULL;
-    int rc = wfi_peer(ep, addr, &peer);
+    int rc = wfi_peer_open_held(ep, addr, &peer);
     if (rc)
         return rc;
-    wfi_lock(&ep->opening);
     if (!ep->remotes && !(ep->remotes = table_new()))
         rc = -FI_ENOMEM;
     if (!rc) {
@@ -143,8 +143,16 @@ int wfi_remote_open(struct wfi_ep *ep, fi_addr_t addr, uint64_t key, struct wfi_
     }
     if (!rc && !x)
         rc = open_new(ep, addr, key, peer, &x);
-    wfi_unlock(&ep->opening);
     *out = x;
+    return rc;
+}
+
+int wfi_remote_open(struct wfi_ep *ep, fi_addr_t addr, uint64_t key, struct wfi_remote **out)
+{
+    int rc;
+    wfi_lock(&ep->opening);
+    rc = wfi_remote_open_held(ep, addr, key, out);
+    wfi_unlock(&ep->opening);
     return rc;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Peers' regions that an endpoint has opened by their keys of 64 bits. Weft keeps what it learns of
+/* Peers' regions that an endpoint has opened by their keys of 64 bits. Weft keeps its knowledge of
  * a region in its remote, so remotes are kept, too: up to WFI_REMOTES that are in no use. */
 #ifndef WFI_REMOTE_H
 #define WFI_REMOTE_H
@@ -15,9 +15,9 @@ struct wfi_remote {
     struct weft_remote *r;
     struct weft_peer *peer;
     fi_addr_t addr;
-    uint64_t key;
-    unsigned uses; /* accesses under way; under free_lock */
-    bool closed;   /* [r] is no more; freed with the last use */
+    uint64_t key, serial; /* serial: the opening of [peer] */
+    unsigned uses;        /* accesses under way; under free_lock */
+    bool closed;          /* [r] is no more; freed with the last use */
 };
 
 struct wfi_remotes {
@@ -26,7 +26,10 @@ struct wfi_remotes {
     struct wfi_remote *last; /* of the last access; NULL: none */
 };
 
+/* Find the region of [key] at [addr] or open it, and use it. Returns 0 or a negative errno. */
 int wfi_remote_open(struct wfi_ep *ep, fi_addr_t addr, uint64_t key, struct wfi_remote **out);
+/* The same, under ep->opening. */
+int wfi_remote_open_held(struct wfi_ep *ep, fi_addr_t addr, uint64_t key, struct wfi_remote **out);
 
 /* Find the region of [key] at [addr], and use it. Returns 0 or a negative errno. */
 static inline int wfi_remote_use(struct wfi_ep *ep, fi_addr_t addr, uint64_t key,

@@ -19,8 +19,12 @@ static void test(struct weft_deferred *item)
     struct wfi_op *o = item->arg;
     struct weft_peer *peer = NULL;
     enum weft_status s = (enum weft_status)item->status;
-    if (s == WEFT_OK)
-        s = wfi_peer(o->ep, x->addr, &peer) ? WEFT_ECANCELED : weft_peer_sent(peer);
+    if (s == WEFT_OK && !(peer = wfi_peer_hold(o->ep, x->addr, 0)))
+        s = WEFT_ECANCELED;
+    if (peer) {
+        s = weft_peer_sent(peer);
+        wfi_peer_release(o->ep);
+    }
     if (s == WEFT_AGAIN && weft_ep_defer(o->ep->wep, item) == WEFT_OK)
         return;
     finish(o, s);
