@@ -89,7 +89,8 @@ enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter,
     several = eps->n > 1;
     if (!several)
         s = weft_counter_wait(counter, eps->n ? eps->all[0]->wep : NULL, at_least, ns);
-    for (size_t i = 0; i < eps->n && several; i++)
+    /* Also after a wait at one: this arms the endpoint again for threads that sleep at a queue. */
+    for (size_t i = 0; i < eps->n && (several || eps->on); i++)
         wfi_ep_progress(eps->all[i]);
     release(eps);
     if (several)
