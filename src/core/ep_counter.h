@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Counters of the accesses that peers make through an endpoint (weft_ep_bind_counter). They count
- * what the owner of the region performs or hears of: accesses to regions with WEFT_MR_EVENT or
- * WEFT_MR_READ_EVENT, which no NIC performs and no other process maps.
+ * what the owner of the region performs or gets a message of: accesses to regions with
+ * WEFT_MR_EVENT or WEFT_MR_READ_EVENT, which no NIC performs and no other process maps.
  *
  *   access                         counted
  *   PUT, TAKE, ATOMIC              at the message that ends the write, as at the region's counter

@@ -267,7 +267,7 @@ void wf_req_uncopy(struct wf_req *req);
  *   the operation         the copy is read by       it is freed
  *   ends within its call  (there is none)           -
  *   is queued, or held    nobody                    when it ends, or is cancelled (wf_iov_clear)
- *   is under way          messages, the peer, NICs  when it ends: nobody reads it any more, as for
+ *   is under way          messages, the peer, NICs  when it ends: it is not read any more, as for
  *                                                   the caller's memory
  *   is repeated           the same, again           as before: the request did not end
  *

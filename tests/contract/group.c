@@ -101,7 +101,7 @@ static enum weft_status both_end(struct pair *p, struct group *g, struct weft_op
     return status == WEFT_PENDING ? (enum weft_status)op->status : status;
 }
 
-static void tell(struct pair *p, struct group *g, struct weft_peer *peer, uint32_t what)
+static void send_word(struct pair *p, struct group *g, struct weft_peer *peer, uint32_t what)
 {
     BOTH(p, g, weft_am_request(peer, MSG, &what, 1, NULL, 0, 0) == WEFT_OK);
 }
@@ -119,11 +119,11 @@ void test_group_members(void **state)
         size_t len = sizeof address;
         OK(weft_ep_address(g.ep[i], address, &len));
         assert_memory_equal(address, g.address, sizeof address);
-        tell(p, &g, g.peer[i], i);
-        tell(p, &g, g.peer[i], i);
+        send_word(p, &g, g.peer[i], i);
+        send_word(p, &g, g.peer[i], i);
     }
     OK(weft_peer_open(p->ep[0], g.address, sizeof g.address, &none));
-    tell(p, &g, none, 0);
+    send_word(p, &g, none, 0);
     BOTH(p, &g, g.got[0] == 3 && g.got[1] == 2 && g.got[2] == 2);
     OK(weft_peer_close(none));
     GIVES(WEFT_EINVAL, weft_peer_open_member(p->ep[0], g.address, sizeof g.address, 4, &none));
@@ -174,7 +174,7 @@ static void sends(struct pair *p, bool peers)
     assert_memory_equal(address, g.address, sizeof address);
     assert_true(!peers == !weft_sender_peer(sender));
     for (uint32_t i = 0; i < MEMBERS; i++)
-        tell(p, &g, g.back[i], i);
+        send_word(p, &g, g.back[i], i);
     BOTH(p, &g, g.from_group == MEMBERS);
     group_close(p, &g);
 }
@@ -212,7 +212,7 @@ void test_group_closed(void **state)
     struct weft_op r = {0};
     group_open(p, &g, true);
     for (uint32_t i = 0; i < MEMBERS; i++)
-        tell(p, &g, g.peer[i], i);
+        send_word(p, &g, g.peer[i], i);
     BOTH(p, &g, g.got[0] == 1 && g.got[1] == 1 && g.got[2] == 1);
     GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], g.peer[1], 1, FULL, &in, sizeof in, &r));
     OK(weft_peer_close(g.back[0]));
@@ -255,7 +255,7 @@ void test_group_named(void **state)
     for (unsigned i = 0; i < MEMBERS; i++) {
         OK(weft_am_register(g.ep[i], MSG, at_member, &g));
         OK(weft_peer_open_member(p->ep[0], bytes, len, i, &g.peer[i]));
-        tell(p, &g, g.peer[i], i);
+        send_word(p, &g, g.peer[i], i);
         g.back[i] = peer_to(g.ep[i], p->ep[0]);
     }
     BOTH(p, &g, g.got[0] == 1 && g.got[1] == 1 && g.got[2] == 1);

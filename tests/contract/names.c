@@ -79,7 +79,7 @@ static struct weft_peer *named(struct weft_ep *ep, const struct sockaddr_in *nam
     return peer;
 }
 
-/* A port at which nobody listens now. */
+/* A port at which no process listens now. */
 static struct sockaddr_in name_free(struct pair *p)
 {
     struct server s;
@@ -91,14 +91,14 @@ static struct sockaddr_in name_free(struct pair *p)
 /* Poll the server too. */
 #define SERVED(p, s, cond) UNTIL(p, weft_ep_poll((s)->ep) >= 0 && (cond))
 
-static enum weft_status tell(struct weft_peer *peer, uint32_t what)
+static enum weft_status send_word(struct weft_peer *peer, uint32_t what)
 {
     return weft_am_request(peer, MSG, &what, 1, NULL, 0, 0);
 }
 
-static void told(struct pair *p, struct server *s, struct weft_peer *peer, uint32_t what)
+static void word_comes(struct pair *p, struct server *s, struct weft_peer *peer, uint32_t what)
 {
-    SERVED(p, s, tell(peer, what) == WEFT_OK);
+    SERVED(p, s, send_word(peer, what) == WEFT_OK);
     SERVED(p, s, s->last == what);
 }
 
@@ -127,7 +127,7 @@ void test_name_found(void **state)
     assert_string_equal(by_name.transport, "name");
     for (int i = 0; i < 3; i++)
         GIVES(WEFT_PENDING, weft_msg_send(peer, TAG, &out[i], sizeof out[i], &ops[i]));
-    GIVES(WEFT_AGAIN, tell(peer, 1));
+    GIVES(WEFT_AGAIN, send_word(peer, 1));
     GIVES(WEFT_AGAIN, weft_peer_sent(peer));
     pair_quiet(p);
     assert_int_equal(ops[0].status, WEFT_PENDING);
@@ -137,13 +137,13 @@ void test_name_found(void **state)
         assert_int_equal(in, out[i]);
         OK(served_end(p, &s, &ops[i], WEFT_PENDING));
     }
-    told(p, &s, peer, 5);
+    word_comes(p, &s, peer, 5);
     assert_int_equal(s.msgs, 1);
     same = peer_to(p->ep[0], s.ep);
     OK(weft_path_of(same, WEFT_OP_AM, NULL, 8, &by_address));
     OK(weft_path_of(peer, WEFT_OP_AM, NULL, 8, &by_name));
     assert_string_equal(by_name.transport, by_address.transport);
-    told(p, &s, same, 6);
+    word_comes(p, &s, same, 6);
     assert_int_equal(pair_stat(p, "NAMES_ASKED"), asked + 1);
     OK(weft_peer_close(same));
     OK(weft_peer_close(peer));
@@ -164,7 +164,7 @@ void test_name_two(void **state)
     peers[1] = named(p->ep[0], &two);
     peers[2] = peer_to(p->ep[0], s.ep);
     for (uint32_t i = 0; i < 9; i++)
-        told(p, &s, peers[i % 3], i + 1);
+        word_comes(p, &s, peers[i % 3], i + 1);
     assert_int_equal(s.msgs, 9);
     for (int i = 0; i < 3; i++)
         OK(weft_peer_close(peers[i]));
@@ -178,7 +178,7 @@ struct round_ops {
 };
 
 /* Fails when: an endpoint that takes over a name is not found by the next operations, gets what was
- * meant for the one before, or a loss is not told: an operation does not end; or a remote of a
+ * meant for the one before, or a loss is not reported: an operation does not end; or a remote of a
  * 64-bit key does not lead to the new endpoint's region, or reads the region before. */
 void test_name_again(void **state)
 {
@@ -201,7 +201,7 @@ void test_name_again(void **state)
         struct weft_mr *mr;
         (void)server_open(p, &s, own(), ntohs(name.sin_port));
         OK(weft_mr_reg(p->ctx[1], mem, sizeof mem, RW, 0, KEY, 0, &mr, NULL));
-        told(p, &s, peer, (uint32_t)round);
+        word_comes(p, &s, peer, (uint32_t)round);
         OK(weft_peer_status(peer));
         OK(served_end(p, &s, &put, weft_put(r, 0, &value, 8, &put)));
         assert_int_equal(mem[0], round);
@@ -252,8 +252,8 @@ void test_name_busy(void **state)
     pair_close_ep(p, s.ep);
 }
 
-/* Fails when: a receive that names an unknown peer is posted for nobody, does not ask, or does not
- * end with the loss. */
+/* Fails when: a receive that names an unknown peer is posted without a sender, does not ask, or
+ * does not end with the loss. */
 void test_name_receive(void **state)
 {
     struct pair *p = *state;
@@ -270,7 +270,7 @@ void test_name_receive(void **state)
     OK(served_end(p, &s, &r, weft_msg_recv(p->ep[0], peer, TAG, FULL, &in, sizeof in, &r)));
     assert_int_equal(in, out);
     GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], peer, TAG, FULL, &in, sizeof in, &r));
-    told(p, &s, peer, 3);
+    word_comes(p, &s, peer, 3);
     OK(weft_peer_close(back));
     pair_close_ep(p, s.ep);
     GIVES(WEFT_ECLOSED, op_end(p, &r, WEFT_PENDING));
@@ -341,10 +341,10 @@ void test_name_raw_keys(void **state)
     pair_close_ep(p, s.ep);
     (void)server_open(p, &s, own(), ntohs(name.sin_port));
     SERVED(p, &s, weft_peer_status(peer) == WEFT_ECLOSED);
-    assert_true(tell(peer, 1) < 0);
+    assert_true(send_word(peer, 1) < 0);
     GIVES(WEFT_EBUSY, weft_peer_close(peer));
     OK(weft_remote_close(r));
-    told(p, &s, peer, 2);
+    word_comes(p, &s, peer, 2);
     GIVES(WEFT_EINVAL, weft_order_send(peer, MSG, &arg, 1, NULL, 0, order, NULL));
     assert_int_equal(s.msgs, 1);
     OK(weft_peer_close(peer));
@@ -416,7 +416,7 @@ void test_name_progress(void **state)
     name_sleep(p, &params);
 }
 
-/* Fails when: bytes that name nobody are taken. */
+/* Fails when: bytes that name no endpoint are taken. */
 void test_name_misuse(void **state)
 {
     struct pair *p = *state;
