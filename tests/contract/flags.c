@@ -175,6 +175,7 @@ void test_copied_rma(void **state)
             uint64_t v[2] = {i, i + 1}, old[2] = {0}, was[2];
             const uint32_t arg = i;
             enum weft_status status = weft_putv(g.r, 64, iov, 2, &op), l, a;
+            ran_at = NULL;
             l = weft_am_long(g.r, 64, src, len, LONG_HANDLER, &arg, 1, 0, &lop);
             munmap(src, len + 1);
             memcpy(was, g.base, sizeof was);
@@ -184,7 +185,6 @@ void test_copied_rma(void **state)
             munmap(add, sizeof v + 1);
             if (i % 8 == 7 && p->setup->network)
                 pair_break();
-            ran_at = NULL;
             GIVES(WEFT_OK, op_end(p, &op, status));
             GIVES(WEFT_OK, op_end(p, &lop, l));
             GIVES(WEFT_OK, op_end(p, &aop, a));
