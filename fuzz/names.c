@@ -31,7 +31,8 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
     return sizeof answer;
 }
 
-/* What was wrong stays wrong, and what was right so far is right at a shorter length. */
+/* With one more byte, a message that was refused is refused for the same reason, and a whole
+ * message is whole. */
 static void in_order(enum weft_status before, enum weft_status now)
 {
     FUZZ_CHECK(before == WEFT_PENDING || now == before);

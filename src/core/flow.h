@@ -85,8 +85,8 @@ struct wf_flow *wf_flow_of(struct weft_peer *peer);
 void wf_flow_stall(struct wf_flow *flow);
 bool wf_flow_busy(const struct weft_peer *peer);
 void wf_flow_close(struct weft_peer *peer);
-/* Nothing is under way in [flow]. Forget what is known of the endpoint to which its peer led, but
- * not the failure that the next flush reports. */
+/* Forget the endpoint to which the peer of [flow] led: its costs, keys and pauses, but not the
+ * failure that the next flush reports. No request of [flow] is under way. */
 void wf_flow_renew(struct wf_flow *flow);
 /* End all operations of [peer] with the status [why]. */
 void wf_flow_down(struct weft_peer *peer, enum weft_status why);

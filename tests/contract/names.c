@@ -110,9 +110,9 @@ static enum weft_status served_end(struct pair *p, struct server *s, struct weft
     return status == WEFT_PENDING ? (enum weft_status)op->status : status;
 }
 
-/* Fails when: opening a peer needs the server; what was started before the server is lost, or comes
- * in another order; a short send does not ask, or asks although it was answered; the way is not
- * that of the address. */
+/* Fails when: opening a peer needs the server; a message or put that was started before the server
+ * is lost, or comes in another order; a short send does not ask, or asks although it was answered;
+ * the way is not that of the address. */
 void test_name_found(void **state)
 {
     struct pair *p = *state;
@@ -177,9 +177,9 @@ struct round_ops {
     enum weft_status sent, written;
 };
 
-/* Fails when: an endpoint that takes over a name is not found by the next operations, gets what was
- * meant for the one before, or a loss is not reported: an operation does not end; or a remote of a
- * 64-bit key does not lead to the new endpoint's region, or reads the region before. */
+/* Fails when: an endpoint that takes over a name is not found by the next operations, gets
+ * messages for the one before, or a loss is not reported: an operation does not end; or a remote of
+ * a 64-bit key does not lead to the new endpoint's region, or reads the region before. */
 void test_name_again(void **state)
 {
     enum { ROUNDS = 8, KEY = 4711 };

@@ -1,31 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fi_cq(3): which operations are reported, by which entries, and from whom. cq_wait_test.c waits.
  */
-#include "sides.h"
+#include "buffers.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define LONG (2u << 20)
-
-static uint8_t *out, *in;
-
-static void begin(const struct how *how)
-{
-    open_both(how);
-    out = calloc(1, LONG);
-    in = calloc(1, LONG);
-    assert_true(out && in);
-}
-
-static void end(void)
-{
-    close_both();
-    free(out);
-    free(in);
-}
-
-static const struct how plain = {.counters = true};
 
 #define DATUM UINT64_C(0x9876543210abcdef)
 

@@ -1,30 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fi_msg(3), fi_tagged(3) and fi_cq(3): each call, and what completions contain. */
-#include "sides.h"
+#include "buffers.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define LONG (2u << 20)
-
-static uint8_t *out, *in;
-
-static void begin(const struct how *how)
-{
-    open_both(how);
-    out = calloc(1, LONG);
-    in = calloc(1, LONG);
-    assert_true(out && in);
-}
-
-static void end(void)
-{
-    close_both();
-    free(out);
-    free(in);
-}
-
-static const struct how plain = {.counters = true};
 
 #define KINDS (FI_MSG | FI_TAGGED | FI_SEND | FI_RECV | FI_REMOTE_CQ_DATA)
 

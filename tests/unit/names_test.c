@@ -177,8 +177,21 @@ static void nobody(void **state)
     bed_close(b);
 }
 
-/* Fails when: what answers but is no process of Weft is believed, ends the look-up at once, or
- * keeps a server from being found that comes in time; an answer in pieces is refused. */
+/* Poll both endpoints. Returns a connection that has come to the listener [fd], or -1. */
+static int caller(struct bed *b, int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int at;
+    poll_both(b);
+    if (poll(&p, 1, 1) != 1)
+        return -1;
+    at = accept(fd, NULL, NULL);
+    assert_true(at >= 0);
+    return at;
+}
+
+/* Fails when: a program that answers but is no process of Weft is believed, ends the look-up at
+ * once, or keeps a server from being found that comes in time; an answer in pieces is refused. */
 static void others(void **state)
 {
     static const char *const texts[] = {"", "HTTP/1.1 400 Bad Request\r\n\r\n", "WNAM"};
@@ -190,11 +203,8 @@ static void others(void **state)
         uint64_t word = 1;
         assert_int_equal(weft_msg_send(b->peer, TAG, &word, 8, &op), WEFT_PENDING);
         while (op.status == WEFT_PENDING) {
-            struct pollfd p = {.fd = fd, .events = POLLIN};
-            poll_both(b);
-            if (poll(&p, 1, 1) == 1) {
-                int at = accept(fd, NULL, NULL);
-                assert_true(at >= 0);
+            int at = caller(b, fd);
+            if (at >= 0) {
                 calls++;
                 (void)send(at, texts[i], strlen(texts[i]), MSG_NOSIGNAL);
                 close(at);
@@ -215,12 +225,9 @@ static void answer_by(struct bed *b, int fd, const void *bytes, size_t len, enum
     uint64_t word = 1;
     assert_int_equal(weft_msg_send(b->peer, TAG, &word, 8, &op), WEFT_PENDING);
     while (op.status == WEFT_PENDING) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        poll_both(b);
-        if (poll(&p, 1, 1) == 1) {
-            int at = accept(fd, NULL, NULL);
+        int at = caller(b, fd);
+        if (at >= 0) {
             struct wf_names_question q;
-            assert_true(at >= 0);
             assert_int_equal(recv(at, &q, sizeof q, MSG_WAITALL), sizeof q);
             OK(wf_names_question_parse(&q, sizeof q));
             /* the look-up may end before the last byte */

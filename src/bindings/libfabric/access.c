@@ -140,8 +140,8 @@ static enum weft_status data_begin(struct wfi_access *a)
     return s;
 }
 
-/* Do what can be done now. When Weft has a part under way, or a deferred call is due, another
- * thread may complete [a] before this returns. */
+/* Start parts until one is under way, or Weft has no room. Another thread may then complete [a]
+ * before this returns. */
 static void run(struct wfi_access *a)
 {
     enum weft_status s = a->status;
@@ -194,7 +194,6 @@ struct wfi_access *wfi_access_new(struct wfi_op *o, enum wfi_kind kind, fi_addr_
     a->later.fn = later;
     a->later.arg = a;
     a->op.done = part_done;
-    a->op.local = o->op.local;
     return a;
 }
 

@@ -45,13 +45,12 @@ static inline ssize_t wfi_access_started(struct wfi_op *o, enum weft_status s)
 
 /* Take an operation for an access. */
 static inline struct wfi_op *wfi_access_take(struct wfi_ep *ep, void *context, uint64_t flags,
-                                             struct wfi_cntr *cntr, bool report, void **desc,
-                                             size_t count)
+                                             struct wfi_cntr *cntr, bool report)
 {
     struct wfi_op *o = wfi_op_take(ep);
     if (WEFT_UNLIKELY(!o))
         return NULL;
-    wfi_op_begin(o, context, flags, ep->tx_cq, cntr, report, desc, count);
+    wfi_op_begin(o, context, flags, ep->tx_cq, cntr, report);
     o->op.done = wfi_access_done;
     o->remote = NULL;
     o->bounce = NULL;

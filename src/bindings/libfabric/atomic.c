@@ -13,7 +13,6 @@ struct call {
     enum wfi_atomic_way way;
     const struct fi_ioc *iov, *comparev, *resultv;
     size_t count, compare_count, result_count;
-    void **desc;
     fi_addr_t addr;
     const struct fi_rma_ioc *rma;
     size_t rma_count;
@@ -70,8 +69,7 @@ static uint64_t flags_of(const struct call *c)
 static struct wfi_op *take(struct wfi_ep *ep, const struct call *c)
 {
     return wfi_access_take(ep, c->context, flags_of(c),
-                           c->way == WFI_ATOMIC_WRITE ? ep->write_cntr : ep->read_cntr, c->report,
-                           c->desc, 1);
+                           c->way == WFI_ATOMIC_WRITE ? ep->write_cntr : ep->read_cntr, c->report);
 }
 
 /* One buffer of each kind, one remote piece. */
@@ -165,31 +163,36 @@ static ssize_t start(struct wfi_ep *ep, const struct call *c)
 
 /* ---- calls ---- */
 
-static struct call call_of(struct wfi_ep *ep, enum wfi_atomic_way way, fi_addr_t addr,
-                           enum fi_datatype datatype, enum fi_op op, void *context)
+static struct call call_of(struct wfi_ep *ep, enum wfi_atomic_way way,
+                           const struct fi_msg_atomic *m, uint64_t flags)
 {
     return (struct call){.way = way,
-                         .addr = addr,
-                         .datatype = datatype,
-                         .op = op,
-                         .context = context,
-                         .flags = ep->tx_flags,
-                         .report = wfi_reports(ep->tx_selective, ep->tx_flags)};
+                         .iov = m->msg_iov,
+                         .count = m->iov_count,
+                         .addr = m->addr,
+                         .rma = m->rma_iov,
+                         .rma_count = m->rma_iov_count,
+                         .datatype = m->datatype,
+                         .op = m->op,
+                         .context = m->context,
+                         .flags = flags,
+                         .report = wfi_reports(ep->tx_selective, flags)};
+}
+
+static ssize_t call_writemsg(struct fid_ep *fid, const struct fi_msg_atomic *msg, uint64_t flags)
+{
+    struct wfi_ep *ep = wfi_ep_of(fid);
+    const struct call c = call_of(ep, WFI_ATOMIC_WRITE, msg, flags);
+    return start(ep, &c);
 }
 
 static ssize_t call_writev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
                            fi_addr_t addr, uint64_t offset, uint64_t key, enum fi_datatype datatype,
                            enum fi_op op, void *context)
 {
-    struct wfi_ep *ep = wfi_ep_of(fid);
     const struct fi_rma_ioc rma = {offset, elements(iov, count), key};
-    struct call c = call_of(ep, WFI_ATOMIC_WRITE, addr, datatype, op, context);
-    c.iov = iov;
-    c.count = count;
-    c.desc = desc;
-    c.rma = &rma;
-    c.rma_count = 1;
-    return start(ep, &c);
+    const struct fi_msg_atomic m = {iov, desc, count, addr, &rma, 1, datatype, op, context, 0};
+    return call_writemsg(fid, &m, wfi_ep_of(fid)->tx_flags);
 }
 
 static ssize_t call_write(struct fid_ep *fid, const void *buf, size_t count, void *desc,
@@ -200,33 +203,27 @@ static ssize_t call_write(struct fid_ep *fid, const void *buf, size_t count, voi
     return call_writev(fid, &one, &desc, 1, addr, offset, key, datatype, op, context);
 }
 
-static ssize_t call_writemsg(struct fid_ep *fid, const struct fi_msg_atomic *msg, uint64_t flags)
-{
-    struct wfi_ep *ep = wfi_ep_of(fid);
-    struct call c = call_of(ep, WFI_ATOMIC_WRITE, msg->addr, msg->datatype, msg->op, msg->context);
-    c.iov = msg->msg_iov;
-    c.count = msg->iov_count;
-    c.desc = msg->desc;
-    c.rma = msg->rma_iov;
-    c.rma_count = msg->rma_iov_count;
-    c.flags = flags;
-    c.report = wfi_reports(ep->tx_selective, flags);
-    return start(ep, &c);
-}
-
 static ssize_t call_inject(struct fid_ep *fid, const void *buf, size_t count, fi_addr_t addr,
                            uint64_t offset, uint64_t key, enum fi_datatype datatype, enum fi_op op)
 {
     const struct fi_ioc one = {(void *)(uintptr_t)buf, count};
     const struct fi_rma_ioc rma = {offset, count, key};
+    const struct fi_msg_atomic m = {&one, NULL, 1, addr, &rma, 1, datatype, op, NULL, 0};
     struct wfi_ep *ep = wfi_ep_of(fid);
-    struct call c = call_of(ep, WFI_ATOMIC_WRITE, addr, datatype, op, NULL);
-    c.iov = &one;
-    c.count = 1;
-    c.rma = &rma;
-    c.rma_count = 1;
-    c.flags = FI_INJECT;
+    struct call c = call_of(ep, WFI_ATOMIC_WRITE, &m, FI_INJECT);
     c.report = false;
+    return start(ep, &c);
+}
+
+static ssize_t call_readwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *msg,
+                                 struct fi_ioc *resultv, void **result_desc, size_t result_count,
+                                 uint64_t flags)
+{
+    struct wfi_ep *ep = wfi_ep_of(fid);
+    struct call c = call_of(ep, WFI_ATOMIC_FETCH, msg, flags);
+    (void)result_desc;
+    c.resultv = resultv;
+    c.result_count = result_count;
     return start(ep, &c);
 }
 
@@ -235,17 +232,9 @@ static ssize_t call_readwritev(struct fid_ep *fid, const struct fi_ioc *iov, voi
                                size_t result_count, fi_addr_t addr, uint64_t offset, uint64_t key,
                                enum fi_datatype datatype, enum fi_op op, void *context)
 {
-    struct wfi_ep *ep = wfi_ep_of(fid);
     const struct fi_rma_ioc rma = {offset, elements(resultv, result_count), key};
-    struct call c = call_of(ep, WFI_ATOMIC_FETCH, addr, datatype, op, context);
-    c.iov = iov;
-    c.count = count;
-    c.desc = desc ? desc : result_desc;
-    c.resultv = resultv;
-    c.result_count = result_count;
-    c.rma = &rma;
-    c.rma_count = 1;
-    return start(ep, &c);
+    const struct fi_msg_atomic m = {iov, desc, count, addr, &rma, 1, datatype, op, context, 0};
+    return call_readwritemsg(fid, &m, resultv, result_desc, result_count, wfi_ep_of(fid)->tx_flags);
 }
 
 static ssize_t call_readwrite(struct fid_ep *fid, const void *buf, size_t count, void *desc,
@@ -254,27 +243,8 @@ static ssize_t call_readwrite(struct fid_ep *fid, const void *buf, size_t count,
 {
     const struct fi_ioc one = {(void *)(uintptr_t)buf, count};
     struct fi_ioc into = {result, count};
-    void *local = desc ? desc : result_desc;
-    return call_readwritev(fid, &one, &local, 1, &into, NULL, 1, addr, offset, key, datatype, op,
-                           context);
-}
-
-static ssize_t call_readwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *msg,
-                                 struct fi_ioc *resultv, void **result_desc, size_t result_count,
-                                 uint64_t flags)
-{
-    struct wfi_ep *ep = wfi_ep_of(fid);
-    struct call c = call_of(ep, WFI_ATOMIC_FETCH, msg->addr, msg->datatype, msg->op, msg->context);
-    c.iov = msg->msg_iov;
-    c.count = msg->iov_count;
-    c.desc = msg->desc ? msg->desc : result_desc;
-    c.resultv = resultv;
-    c.result_count = result_count;
-    c.rma = msg->rma_iov;
-    c.rma_count = msg->rma_iov_count;
-    c.flags = flags;
-    c.report = wfi_reports(ep->tx_selective, flags);
-    return start(ep, &c);
+    return call_readwritev(fid, &one, &desc, 1, &into, &result_desc, 1, addr, offset, key, datatype,
+                           op, context);
 }
 
 static ssize_t call_compwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *msg,
@@ -283,20 +253,12 @@ static ssize_t call_compwritemsg(struct fid_ep *fid, const struct fi_msg_atomic 
                                  size_t result_count, uint64_t flags)
 {
     struct wfi_ep *ep = wfi_ep_of(fid);
-    struct call c =
-        call_of(ep, WFI_ATOMIC_COMPARE, msg->addr, msg->datatype, msg->op, msg->context);
-    (void)compare_desc, (void)result_desc; /* Weft takes one region for all buffers */
-    c.iov = msg->msg_iov;
-    c.count = msg->iov_count;
-    c.desc = msg->desc;
+    struct call c = call_of(ep, WFI_ATOMIC_COMPARE, msg, flags);
+    (void)compare_desc, (void)result_desc;
     c.comparev = comparev;
     c.compare_count = compare_count;
     c.resultv = resultv;
     c.result_count = result_count;
-    c.rma = msg->rma_iov;
-    c.rma_count = msg->rma_iov_count;
-    c.flags = flags;
-    c.report = wfi_reports(ep->tx_selective, flags);
     return start(ep, &c);
 }
 
@@ -308,10 +270,8 @@ static ssize_t call_compwritev(struct fid_ep *fid, const struct fi_ioc *iov, voi
 {
     const struct fi_rma_ioc rma = {offset, elements(iov, count), key};
     const struct fi_msg_atomic m = {iov, desc, count, addr, &rma, 1, datatype, op, context, 0};
-    struct wfi_ep *ep = wfi_ep_of(fid);
-    uint64_t flags = ep->tx_flags | (ep->tx_selective ? 0 : FI_COMPLETION);
     return call_compwritemsg(fid, &m, comparev, compare_desc, compare_count, resultv, result_desc,
-                             result_count, flags);
+                             result_count, wfi_ep_of(fid)->tx_flags);
 }
 
 static ssize_t call_compwrite(struct fid_ep *fid, const void *buf, size_t count, void *desc,
@@ -326,7 +286,7 @@ static ssize_t call_compwrite(struct fid_ep *fid, const void *buf, size_t count,
                            addr, offset, key, datatype, op, context);
 }
 
-/* ---- what is there ---- */
+/* ---- valid atomics ---- */
 
 static int valid(struct fid_ep *fid, enum wfi_atomic_way way, enum fi_datatype datatype,
                  enum fi_op op, size_t *count)

@@ -10,7 +10,7 @@
  *   cntr.c      counters;  eps.c  the endpoints that a queue or counter polls
  *   ep.c        endpoints;  ep_bind.c  objects bound to them;  peers.c  fi_addr_t to peers
  *   op.c        operations in flight, and how they complete
- *   send.c transmit.c recv.c many.c peek.c msg.c tagged.c  messages
+ *   send_one.h send.c transmit.c recv.c many.c peek.c msg.c tagged.c  messages
  *   rma.c access.c remote.c atomic.c atomic_kind.c data.c  accesses to regions
  *   mr.c        regions
  *   status.c    Weft's statuses as fabric errnos;  none.c  calls that refuse;  fd.c descriptors
@@ -47,6 +47,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/types.h>
+#include <time.h>
 #include <weft/event.h>
 #include <weft/mr.h>
 #include <weft/msg.h>
@@ -133,6 +134,14 @@ enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter,
                               int64_t ns);
 /* Arm all of them. Returns false if one has events. */
 bool wfi_eps_arm(struct wfi_eps *eps);
+
+/* Returns the time of CLOCK_MONOTONIC in nanoseconds. */
+static inline int64_t wfi_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
 
 /* ---- fabric and domain ---- */
 

@@ -2,7 +2,6 @@
 /* Counters. Each is one of Weft's, so that regions can count in it, too. Reading a counter, and
  * waiting for it, polls the endpoints that count in it. */
 #include <stdlib.h>
-#include <time.h>
 
 #include "binding.h"
 
@@ -48,19 +47,12 @@ static int cntr_seterr(struct fid_cntr *fid, uint64_t value)
     return (int)wfi_result(weft_counter_set_errors(cntr_of(fid)->counter, value));
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
 /* In slices, if there are other threads: after each of them an endpoint can be bound or closed. */
 static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
     struct wfi_cntr *c = cntr_of(fid);
     const int64_t slice = c->eps.on ? SLICE_NS : INT64_MAX;
-    int64_t end = now_ns() + timeout * INT64_C(1000000), left = 0;
+    int64_t end = wfi_now_ns() + timeout * INT64_C(1000000), left = 0;
     uint64_t errors = weft_counter_read_errors(c->counter);
     for (;;) {
         enum weft_status s = wfi_eps_wait(&c->eps, c->counter, threshold, left);
@@ -70,7 +62,7 @@ static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
             return -FI_EAVAIL;
         if (s != WEFT_OK && s != WEFT_ETIMEDOUT)
             return -wfi_errno(s);
-        left = timeout < 0 ? slice : end - now_ns();
+        left = timeout < 0 ? slice : end - wfi_now_ns();
         if (left <= 0)
             return -FI_ETIMEDOUT;
         left = left < slice ? left : slice;

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "binding.h"
@@ -162,13 +161,6 @@ int wfi_cq_trywait(struct wfi_cq *cq)
     return -FI_EAGAIN;
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
 /* Sleep until an event, for at most [ns] nanoseconds (negative: no limit). */
 static void sleep_ns(struct wfi_cq *cq, int64_t ns)
 {
@@ -190,7 +182,7 @@ static void pass_on(struct wfi_cq *cq)
  * that found an endpoint which cannot be armed. */
 static void cq_sleep(struct wfi_cq *cq, int64_t end, size_t least, unsigned *failed)
 {
-    int64_t left = end < 0 ? -1 : end - now_ns();
+    int64_t left = end < 0 ? -1 : end - wfi_now_ns();
     bool shared = atomic_fetch_add(&cq->sleepers, 1) > 0;
     size_t n;
     atomic_fetch_add(&cq->domain->waiters, 1);
@@ -225,7 +217,7 @@ ssize_t wfi_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t 
                          const void *cond, int timeout)
 {
     struct wfi_cq *cq = wfi_cq_of(&fid->fid);
-    int64_t end = timeout < 0 ? -1 : now_ns() + timeout * INT64_C(1000000);
+    int64_t end = timeout < 0 ? -1 : wfi_now_ns() + timeout * INT64_C(1000000);
     size_t least = least_of(cq, cond);
     unsigned failed = 0;
     ssize_t n = -FI_EAGAIN;
@@ -237,7 +229,7 @@ ssize_t wfi_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t 
             if (signal_take(cq))
                 break;
             wfi_cq_progress(cq);
-            over = end >= 0 && now_ns() >= end;
+            over = end >= 0 && wfi_now_ns() >= end;
         }
         if (over || ready(cq) >= least) {
             n = wfi_cq_readfrom(fid, buf, count, source);

@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "access.h"
 #include "none.h"
@@ -233,19 +232,12 @@ static void ep_free(struct wfi_ep *ep)
     free(ep);
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
-}
-
 /* Weft refuses as long as another thread runs a deferred call of the endpoint, which is short. */
 static enum weft_status weft_close(struct wfi_ep *ep)
 {
-    int64_t end = now_ns() + CLOSE_NS;
+    int64_t end = wfi_now_ns() + CLOSE_NS;
     enum weft_status s;
-    while ((s = weft_ep_close(ep->wep)) == WEFT_EBUSY && ep->domain->locked && now_ns() < end)
+    while ((s = weft_ep_close(ep->wep)) == WEFT_EBUSY && ep->domain->locked && wfi_now_ns() < end)
         sched_yield();
     return s;
 }

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "binding.h"
@@ -184,20 +183,16 @@ static ssize_t eq_sread(struct fid_eq *fid, uint32_t *event, void *buf, size_t l
                         uint64_t flags)
 {
     struct wfi_eq *eq = wfi_eq_of(&fid->fid);
-    struct timespec now;
-    int64_t end_ms = 0, now_ms = 0;
+    int64_t end = wfi_now_ns() + timeout * INT64_C(1000000), left;
     ssize_t rc;
     if (eq->wait_obj == FI_WAIT_NONE)
         return -FI_EINVAL;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    end_ms = now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000 + timeout;
     while ((rc = eq_read(fid, event, buf, len, flags)) == -FI_EAGAIN) {
         struct pollfd p = {.fd = eq->fd, .events = POLLIN};
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        now_ms = now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
-        if (timeout >= 0 && now_ms >= end_ms)
+        left = end - wfi_now_ns();
+        if (timeout >= 0 && left <= 0)
             break;
-        (void)poll(&p, 1, timeout < 0 ? -1 : (int)(end_ms - now_ms));
+        (void)poll(&p, 1, timeout < 0 ? -1 : (int)((left + 999999) / 1000000));
     }
     return rc;
 }

@@ -85,7 +85,6 @@ ssize_t wfi_recv_many(struct wfi_ep *ep, const struct wfi_message *m, uint64_t f
     many->context = m->context;
     many->report = wfi_reports(ep->rx_selective, flags);
     many->many.op.done = many_done;
-    many->many.op.local = m->desc ? m->desc[0] : NULL;
     many->many.received = received;
     many->many.buf = m->iov[0].iov_base;
     many->many.len = m->iov[0].iov_len;

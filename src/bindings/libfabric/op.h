@@ -72,7 +72,7 @@ static inline void wfi_op_done(struct weft_op *op)
 
 /* Prepare [o] to be started. It reports to [cq] if [report] is set; there may be none. */
 static inline void wfi_op_begin(struct wfi_op *o, void *context, uint64_t flags, struct wfi_cq *cq,
-                                struct wfi_cntr *cntr, bool report, void **desc, size_t count)
+                                struct wfi_cntr *cntr, bool report)
 {
     /* "op flags": hold reads them while another thread prepares the operation. */
     __atomic_store_n(&o->context, context, __ATOMIC_RELAXED);
@@ -82,9 +82,6 @@ static inline void wfi_op_begin(struct wfi_op *o, void *context, uint64_t flags,
     o->report = report && cq;
     o->buf = NULL;
     o->extra = NULL;
-    /* Weft reads these only in a context of WEFT_MR_LOCAL. */
-    o->op.local = desc && count == 1 ? desc[0] : NULL;
-    o->op.locals = count > 1 ? (struct weft_mr *const *)(void *)desc : NULL;
 }
 
 /* Cancel the operation with [context]. */
@@ -100,13 +97,27 @@ static inline bool wfi_reports(bool selective, uint64_t flags)
 
 struct wfi_message {
     const struct iovec *iov;
-    void **desc;
     size_t count;
     fi_addr_t addr;
     uint64_t tag, ignore, data;
     void *context;
     unsigned space;
 };
+
+/* The flags of the completion of a send in [space]. */
+static inline uint64_t wfi_send_flags(unsigned space)
+{
+    return FI_SEND | (space == WFI_SPACE_TAGGED ? FI_TAGGED : FI_MSG);
+}
+
+/* Returns the bytes of [count] buffers. */
+static inline size_t wfi_iov_length(const struct iovec *iov, size_t count)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < count; i++)
+        n += iov[i].iov_len;
+    return n;
+}
 
 /* Start a send or receive of several buffers, or with flags. Return 0 or a negative errno. */
 ssize_t wfi_send(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags);

@@ -136,12 +136,10 @@ static ssize_t claim_receive(struct wfi_ep *ep, const struct wfi_message *m, uin
     if (!o)
         return -FI_ENOMEM;
     wfi_op_begin(o, m->context, FI_RECV | FI_TAGGED, ep->rx_cq, ep->recv_cntr,
-                 wfi_reports(ep->rx_selective, flags), m->desc, 1);
+                 wfi_reports(ep->rx_selective, flags));
     o->op.done = wfi_recv_done;
     o->buf = m->count ? m->iov[0].iov_base : NULL;
-    o->len = 0;
-    for (size_t i = 0; i < m->count; i++)
-        o->len += m->iov[i].iov_len;
+    o->len = wfi_iov_length(m->iov, m->count);
     buf = bounce(o, m);
     s = m->count > 1 && !buf ? WEFT_ENOMEM : weft_msg_take(ep->wep, msg, buf, o->len, &o->op);
     if (s == WEFT_PENDING)

@@ -130,12 +130,10 @@ ssize_t wfi_recv(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
     if (!o)
         return -FI_ENOMEM;
     wfi_op_begin(o, m->context, FI_RECV | (m->space == WFI_SPACE_TAGGED ? FI_TAGGED : FI_MSG),
-                 ep->rx_cq, ep->recv_cntr, wfi_reports(ep->rx_selective, flags), m->desc, m->count);
+                 ep->rx_cq, ep->recv_cntr, wfi_reports(ep->rx_selective, flags));
     o->op.done = wfi_recv_done;
     o->buf = m->count ? m->iov[0].iov_base : NULL;
-    o->len = 0;
-    for (size_t i = 0; i < m->count; i++)
-        o->len += m->iov[i].iov_len;
+    o->len = wfi_iov_length(m->iov, m->count);
     s = weft_msg_post_recv(ep->wep, &filter, m->iov, (unsigned)m->count, &o->op);
     if (s == WEFT_PENDING)
         return 0;

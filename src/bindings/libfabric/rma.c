@@ -8,7 +8,7 @@
     (FI_REMOTE_CQ_DATA | FI_COMPLETION | FI_MORE | FI_INJECT | WFI_LEVELS_RMA | FI_PRIORITY)
 
 /* One local buffer, one remote piece. */
-static inline ssize_t read_one(struct wfi_ep *ep, void *buf, size_t len, void *desc, fi_addr_t addr,
+static inline ssize_t read_one(struct wfi_ep *ep, void *buf, size_t len, fi_addr_t addr,
                                uint64_t offset, uint64_t key, void *context, bool report)
 {
     struct wfi_remote *remote;
@@ -16,7 +16,7 @@ static inline ssize_t read_one(struct wfi_ep *ep, void *buf, size_t len, void *d
     int rc = wfi_remote_use(ep, addr, key, &remote);
     if (WEFT_UNLIKELY(rc))
         return rc;
-    o = wfi_access_take(ep, context, FI_RMA | FI_READ, ep->read_cntr, report, &desc, 1);
+    o = wfi_access_take(ep, context, FI_RMA | FI_READ, ep->read_cntr, report);
     if (WEFT_UNLIKELY(!o)) {
         wfi_remote_unuse(ep, remote);
         return -FI_ENOMEM;
@@ -25,16 +25,16 @@ static inline ssize_t read_one(struct wfi_ep *ep, void *buf, size_t len, void *d
     return wfi_access_started(o, weft_get(remote->r, offset, buf, len, &o->op));
 }
 
-static inline ssize_t write_one(struct wfi_ep *ep, const void *buf, size_t len, void *desc,
-                                fi_addr_t addr, uint64_t offset, uint64_t key, void *context,
-                                bool report, bool copied)
+static inline ssize_t write_one(struct wfi_ep *ep, const void *buf, size_t len, fi_addr_t addr,
+                                uint64_t offset, uint64_t key, void *context, bool report,
+                                bool copied)
 {
     struct wfi_remote *remote;
     struct wfi_op *o;
     int rc = wfi_remote_use(ep, addr, key, &remote);
     if (WEFT_UNLIKELY(rc))
         return rc;
-    o = wfi_access_take(ep, context, FI_RMA | FI_WRITE, ep->write_cntr, report, &desc, 1);
+    o = wfi_access_take(ep, context, FI_RMA | FI_WRITE, ep->write_cntr, report);
     if (WEFT_UNLIKELY(!o)) {
         wfi_remote_unuse(ep, remote);
         return -FI_ENOMEM;
@@ -47,26 +47,18 @@ static inline ssize_t write_one(struct wfi_ep *ep, const void *buf, size_t len, 
 
 /* ---- several pieces, data, flags ---- */
 
-static size_t length(const struct iovec *iov, size_t count)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < count; i++)
-        n += iov[i].iov_len;
-    return n;
-}
-
 static bool lengths_match(const struct fi_msg_rma *m)
 {
     size_t n = 0;
     for (size_t i = 0; i < m->rma_iov_count; i++)
         n += m->rma_iov[i].len;
-    return n == length(m->msg_iov, m->iov_count);
+    return n == wfi_iov_length(m->msg_iov, m->iov_count);
 }
 
 /* Copy the source of an injected write: its one buffer from here on. */
 static bool copy_source(struct wfi_access *a, const struct fi_msg_rma *m)
 {
-    size_t n = length(m->msg_iov, m->iov_count);
+    size_t n = wfi_iov_length(m->msg_iov, m->iov_count);
     char *to = a->o->bounce = malloc(n + 1);
     if (!to)
         return false;
@@ -85,7 +77,7 @@ static ssize_t access_many(struct wfi_ep *ep, const struct fi_msg_rma *m, uint64
 {
     struct wfi_access *a;
     struct wfi_op *o = wfi_access_take(ep, m->context, FI_RMA | (write ? FI_WRITE : FI_READ),
-                                       write ? ep->write_cntr : ep->read_cntr, report, m->desc, 1);
+                                       write ? ep->write_cntr : ep->read_cntr, report);
     if (!o)
         return -FI_ENOMEM;
     a = wfi_access_new(o, write ? WFI_WRITE : WFI_READ, m->addr);
@@ -114,17 +106,16 @@ static ssize_t access_msg(struct wfi_ep *ep, const struct fi_msg_rma *m, uint64_
     if (m->iov_count > WFI_IOV || m->rma_iov_count > WFI_IOV || !m->rma_iov_count ||
         !lengths_match(m))
         return -FI_EINVAL;
-    if (flags & FI_INJECT && length(m->msg_iov, m->iov_count) > ep->inject)
+    if (flags & FI_INJECT && wfi_iov_length(m->msg_iov, m->iov_count) > ep->inject)
         return -FI_EMSGSIZE;
     rc = wfi_peer(ep, m->addr, &peer);
     if (rc)
         return rc;
     if (m->iov_count == 1 && m->rma_iov_count == 1 && !(flags & FI_REMOTE_CQ_DATA)) {
-        void *desc = m->desc ? m->desc[0] : NULL;
-        return write ? write_one(ep, m->msg_iov->iov_base, m->msg_iov->iov_len, desc, m->addr,
+        return write ? write_one(ep, m->msg_iov->iov_base, m->msg_iov->iov_len, m->addr,
                                  m->rma_iov->addr, m->rma_iov->key, m->context, report,
                                  flags & FI_INJECT)
-                     : read_one(ep, m->msg_iov->iov_base, m->msg_iov->iov_len, desc, m->addr,
+                     : read_one(ep, m->msg_iov->iov_base, m->msg_iov->iov_len, m->addr,
                                 m->rma_iov->addr, m->rma_iov->key, m->context, report);
     }
     return access_many(ep, m, flags, write, report);
@@ -141,13 +132,14 @@ static ssize_t call_read(struct fid_ep *fid, void *buf, size_t len, void *desc, 
                          uint64_t offset, uint64_t key, void *context)
 {
     struct wfi_ep *ep = wfi_ep_of(fid);
-    return read_one(ep, buf, len, desc, addr, offset, key, context, reports(ep));
+    (void)desc;
+    return read_one(ep, buf, len, addr, offset, key, context, reports(ep));
 }
 
 static ssize_t access_v(struct wfi_ep *ep, const struct iovec *iov, void **desc, size_t count,
                         fi_addr_t addr, uint64_t offset, uint64_t key, void *context, bool write)
 {
-    const struct fi_rma_iov rma = {offset, length(iov, count), key};
+    const struct fi_rma_iov rma = {offset, wfi_iov_length(iov, count), key};
     const struct fi_msg_rma m = {iov, desc, count, addr, &rma, 1, context, 0};
     return access_msg(ep, &m, write ? ep->tx_flags : ep->tx_flags & ~(uint64_t)FI_INJECT, write,
                       reports(ep));
@@ -169,9 +161,10 @@ static ssize_t call_write(struct fid_ep *fid, const void *buf, size_t len, void 
                           fi_addr_t addr, uint64_t offset, uint64_t key, void *context)
 {
     struct wfi_ep *ep = wfi_ep_of(fid);
+    (void)desc;
     if (WEFT_UNLIKELY(ep->tx_flags & FI_INJECT && len > ep->inject))
         return -FI_EMSGSIZE;
-    return write_one(ep, buf, len, desc, addr, offset, key, context, reports(ep),
+    return write_one(ep, buf, len, addr, offset, key, context, reports(ep),
                      ep->tx_flags & FI_INJECT);
 }
 
@@ -193,7 +186,7 @@ static ssize_t call_inject(struct fid_ep *fid, const void *buf, size_t len, fi_a
     struct wfi_ep *ep = wfi_ep_of(fid);
     if (WEFT_UNLIKELY(len > ep->inject))
         return -FI_EMSGSIZE;
-    return write_one(ep, buf, len, NULL, addr, offset, key, NULL, false, true);
+    return write_one(ep, buf, len, addr, offset, key, NULL, false, true);
 }
 
 static ssize_t write_data(struct wfi_ep *ep, const void *buf, size_t len, void *desc, uint64_t data,

@@ -2,23 +2,10 @@
 /* Sends. Those of one buffer without flags are in msg.c and tagged.c. */
 #include <string.h>
 
-#include "op.h"
+#include "send_one.h"
 
 #define SEND_FLAGS                                                                                 \
     (FI_REMOTE_CQ_DATA | FI_COMPLETION | FI_MORE | FI_INJECT | WFI_LEVELS_MSG | FI_PRIORITY)
-
-static size_t length(const struct iovec *iov, size_t count)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < count; i++)
-        n += iov[i].iov_len;
-    return n;
-}
-
-static uint64_t send_flags(const struct wfi_message *m)
-{
-    return FI_SEND | (m->space == WFI_SPACE_TAGGED ? FI_TAGGED : FI_MSG);
-}
 
 static ssize_t send_started(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags,
                             const struct weft_msg_head *head, struct weft_peer *peer)
@@ -29,7 +16,7 @@ static ssize_t send_started(struct wfi_ep *ep, const struct wfi_message *m, uint
     ssize_t rc;
     if (!o)
         return -FI_ENOMEM;
-    wfi_op_begin(o, m->context, send_flags(m), ep->tx_cq, ep->send_cntr, report, m->desc, m->count);
+    wfi_op_begin(o, m->context, wfi_send_flags(m->space), ep->tx_cq, ep->send_cntr, report);
     o->op.done = wfi_op_done;
     rc = flags & FI_TRANSMIT_COMPLETE ? wfi_transmit_begin(o, m->addr) : 0;
     s = rc ? WEFT_OK
@@ -57,11 +44,25 @@ ssize_t wfi_send(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
         return -FI_EBADFLAGS;
     if (m->count > WFI_IOV)
         return -FI_EINVAL;
-    if (flags & FI_INJECT && length(m->iov, m->count) > ep->inject) {
+    if (flags & FI_INJECT && wfi_iov_length(m->iov, m->count) > ep->inject) {
         WFI_WARN(EP_DATA, "FI_INJECT with a message above tx_attr->inject_size, %zu bytes\n",
                  ep->inject);
         return -FI_EMSGSIZE;
     }
     rc = wfi_peer(ep, m->addr, &peer);
     return rc ? rc : send_started(ep, m, flags, &head, peer);
+}
+
+ssize_t wfi_send_flagged(struct wfi_ep *ep, const void *buf, size_t len, fi_addr_t addr,
+                         uint64_t tag, bool has_data, uint64_t data, void *context, unsigned space)
+{
+    const struct iovec one = {(void *)(uintptr_t)buf, len};
+    const struct wfi_message m = {.iov = &one,
+                                  .count = 1,
+                                  .addr = addr,
+                                  .tag = tag,
+                                  .data = data,
+                                  .context = context,
+                                  .space = space};
+    return wfi_send(ep, &m, ep->tx_flags | (has_data ? FI_REMOTE_CQ_DATA : 0));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The thread of names. It works in rounds: it waits for events, handles them, and does what is
- * due. */
+/* The thread of names. In each round it waits for events, handles them, and handles deadlines that
+ * have passed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -116,7 +116,8 @@ static UNDER_LOCK uint64_t list_due(struct wf_names *names, struct wf_list *list
     return next;
 }
 
-/* Do what is due. Returns how long to wait for events, in milliseconds, or -1. */
+/* Handle the deadlines that have passed. Returns how long to wait for events, in milliseconds, or
+ * -1. */
 static UNDER_LOCK int due(struct wf_names *names)
 {
     uint64_t now = wf_now_ns(), next, at;

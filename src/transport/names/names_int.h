@@ -31,8 +31,8 @@ UNDER_LOCK void wf_names_watch_events(struct wf_names *names, struct wf_names_wa
                                       uint32_t events);
 /* Close w->fd, if there is one. */
 UNDER_LOCK void wf_names_watch_close(struct wf_names *names, struct wf_names_watch *w);
-/* Receive what is there, up to [want] bytes in all. *have counts the bytes so far. Returns false if
- * the connection has ended or failed. */
+/* Receive the bytes that have arrived, up to [want] bytes in all. *have counts the bytes so far.
+ * Returns false if the connection has ended or failed. */
 bool wf_names_recv(int fd, void *buf, size_t *have, size_t want);
 
 /* ---- answering.c, asking.c ---- */
@@ -42,7 +42,7 @@ UNDER_LOCK void wf_names_listener_due(struct wf_names *names, struct wf_names_wa
 UNDER_LOCK void wf_names_caller_event(struct wf_names *names, struct wf_names_watch *w);
 UNDER_LOCK void wf_names_caller_end(struct wf_names *names, struct wf_names_watch *w);
 UNDER_LOCK void wf_names_lookup_event(struct wf_names *names, struct wf_names_watch *w);
-/* Do what is due at [now]. Returns when to call again at the latest. */
+/* Begin and end attempts whose time has come at [now]. Returns the latest time of the next call. */
 UNDER_LOCK uint64_t wf_names_lookups_due(struct wf_names *names, uint64_t now);
 
 #endif

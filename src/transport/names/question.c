@@ -21,8 +21,8 @@ void wf_names_answer_make(struct wf_names_answer *out)
     *out = (struct wf_names_answer){.head = head(WF_NAMES_ANSWER, sizeof *out)};
 }
 
-/* Compare what has arrived with the head of a message of [kind] and [size]. Another version may
- * define all that follows the version's byte differently. */
+/* Compare the [len] bytes that have arrived with the head of a message of [kind] and [size].
+ * Another version may define all that follows the version's byte differently. */
 static enum weft_status head_parse(const void *bytes, size_t len, unsigned kind, size_t size)
 {
     const struct wf_names_head right = head(kind, size);

@@ -35,9 +35,9 @@ void wf_names_question_make(struct wf_names_question *out);
 /* The caller then fills in the address. */
 void wf_names_answer_make(struct wf_names_answer *out);
 
-/* Parse what has arrived of a message, [len] bytes of it. Return OK, PENDING (right so far; the
- * rest is missing), EPROTO (no such message), or EVERSION (one of another version). The answer's
- * outputs are set on OK only. */
+/* Parse the first [len] bytes of a message, those that have arrived. Return OK, PENDING (right so
+ * far; the rest is missing), EPROTO (no such message), or EVERSION (one of another version). The
+ * answer's outputs are set on OK only. */
 enum weft_status wf_names_question_parse(const void *bytes, size_t len);
 enum weft_status wf_names_answer_parse(const void *bytes, size_t len, struct wf_address *out,
                                        struct wf_contact *contact);
