@@ -441,8 +441,7 @@ void wf_msg_on_offer(const struct weft_am *am)
             m->conn = o.conn;
             m->member = (uint8_t)o.member;
             memcpy(m->bytes, from, o.nfrom * sizeof *from);
-            if (o.pushed)
-                wf_msg_push_keep(m);
+            wf_msg_push_keep(m, o.pushed);
         }
         wf_msg_answer(am, o.id, sender, wf_msg_keep(ep, sender, m) ? WEFT_PENDING : WEFT_ENOMEM, 0);
         return;
