@@ -72,20 +72,6 @@ enum weft_status weft_msg_sendv(struct weft_peer *peer, uint64_t tag, const stru
     return send_pieces(peer, &head, iov, count, op);
 }
 
-enum weft_status weft_msg_post_send(struct weft_peer *peer, const struct weft_msg_head *head,
-                                    const struct iovec *iov, unsigned count, struct weft_op *op)
-{
-    struct wf_msg_head h;
-    if (!head || head->space >= WEFT_MSG_SPACES || head->flags & ~(uint32_t)WEFT_MSG_DATA)
-        return WEFT_EINVAL;
-    h = (struct wf_msg_head){head->tag, 0, head->space, 0};
-    if (head->flags & WEFT_MSG_DATA) {
-        h.data = head->data;
-        h.what |= WF_WHAT_DATA;
-    }
-    return send_pieces(peer, &h, iov, count, op);
-}
-
 size_t weft_msg_inject_max(const struct weft_ep *ep)
 {
     return ep ? ep->eager_max : 0;
@@ -163,6 +149,38 @@ enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void 
             wf_ep_flags(ep) || !wf_fork_gen_is(ep->fork_gen) || !send_is_short(peer, buf, len), 0))
         return send_slow(peer, tag, buf, len, op);
     return send_short(peer, tag, buf, len, op);
+}
+
+/* The short way of weft_msg_post_send: a message in one buffer, without a request, for which
+ * send_is_short is true, at an endpoint without a lock. Returns AGAIN if it could not be sent, for
+ * whatever reason: the long way finds it again. */
+static inline enum weft_status
+post_send_short(struct weft_peer *peer, const struct wf_msg_head *head, const struct iovec *iov)
+{
+    uint32_t args[WF_MSG_ARGS_MAX];
+    unsigned nargs = wf_msg_head_args(args, head, false);
+    if (wf_ctl_request(peer, WF_CTL_MSG, args, nargs, iov->iov_base, iov->iov_len, 0) != WEFT_OK)
+        return WEFT_AGAIN;
+    wf_msg_eager_sent(peer, iov->iov_len, false, WF_STAT_MSG_EAGER);
+    return WEFT_OK;
+}
+
+enum weft_status weft_msg_post_send(struct weft_peer *peer, const struct weft_msg_head *head,
+                                    const struct iovec *iov, unsigned count, struct weft_op *op)
+{
+    struct wf_msg_head h;
+    if (!head || head->space >= WEFT_MSG_SPACES || head->flags & ~(uint32_t)WEFT_MSG_DATA)
+        return WEFT_EINVAL;
+    h = (struct wf_msg_head){head->tag, 0, head->space, 0};
+    if (head->flags & WEFT_MSG_DATA) {
+        h.data = head->data;
+        h.what |= WF_WHAT_DATA;
+    }
+    if (peer && !op && count == 1 && iov && !wf_ep_flags(peer->ep) &&
+        wf_fork_gen_is(peer->ep->fork_gen) && send_is_short(peer, iov->iov_base, iov->iov_len) &&
+        post_send_short(peer, &h, iov) == WEFT_OK)
+        return WEFT_OK;
+    return send_pieces(peer, &h, iov, count, op);
 }
 
 /* ---- receiving ---- */
