@@ -272,9 +272,9 @@ bool wfi_eq_is_empty(struct wfi_eq *eq);
 
 /* ---- completion queue ---- */
 
-/* The longest form of an entry. */
+/* The longest form of an entry, in a cache line of its own. */
 struct wfi_entry {
-    struct fi_cq_tagged_entry e;
+    _Alignas(64) struct fi_cq_tagged_entry e;
     fi_addr_t source;
 };
 
@@ -289,14 +289,16 @@ struct wfi_error {
 
 struct wfi_cq {
     struct fid_cq fid;
+    struct wfi_entry *ring;   /* [mask + 1], a power of 2; grows */
+    size_t mask, head, tail;  /* head: next to be read; written under the lock */
+    struct wfi_error *errors; /* oldest first */
+    struct weft_ep *only; /* the one endpoint that reports here, if nothing is locked; or NULL */
+    struct wfi_error *errors_last;
     struct wfi_domain *domain;
     struct wfi_lock lock;
-    struct wfi_entry *ring;  /* [mask + 1], a power of 2; grows */
-    size_t mask, head, tail; /* head: next to be read; written under the lock */
     size_t entry_size;
     void (*copy)(void *out, const struct wfi_entry *from, size_t count);
-    struct wfi_error *errors, *errors_last; /* oldest first */
-    struct wfi_error *shown[WFI_SHOWN];     /* errors with data that the program may read */
+    struct wfi_error *shown[WFI_SHOWN]; /* errors with data that the program may read */
     size_t nshown;
     struct wfi_eps eps; /* endpoints that report here */
     enum fi_wait_obj wait_obj;
@@ -339,18 +341,32 @@ ssize_t wfi_cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *co
 int wfi_cq_signal(struct fid_cq *fid);
 ssize_t wfi_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source);
 
+/* Append an entry, under the lock. There is room. */
+static inline void wfi_cq_put_there(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
+                                    void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
+{
+    size_t tail = cq->tail;
+    struct wfi_entry *to = &cq->ring[tail & cq->mask];
+    to->e = (struct fi_cq_tagged_entry){context, flags, len, buf, data, tag};
+    to->source = source;
+    __atomic_store_n(&cq->tail, tail + 1, __ATOMIC_RELAXED);
+}
+
+/* The same, if there is room or memory. Without memory for it, it is lost (logged). */
+static inline void wfi_cq_put(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
+                              void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
+{
+    if (WEFT_UNLIKELY(cq->tail - cq->head > cq->mask) && !wfi_cq_grow(cq))
+        return;
+    wfi_cq_put_there(cq, context, flags, len, buf, data, tag, source);
+}
+
 /* Append an entry. */
 static inline void wfi_cq_push(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
                                void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
 {
     wfi_lock(&cq->lock);
-    if (WEFT_UNLIKELY(cq->tail - cq->head > cq->mask) && !wfi_cq_grow(cq)) {
-        wfi_unlock(&cq->lock);
-        return; /* logged */
-    }
-    cq->ring[cq->tail & cq->mask] =
-        (struct wfi_entry){{context, flags, len, buf, data, tag}, source};
-    __atomic_store_n(&cq->tail, cq->tail + 1, __ATOMIC_RELAXED);
+    wfi_cq_put(cq, context, flags, len, buf, data, tag, source);
     wfi_unlock(&cq->lock);
     if (WEFT_UNLIKELY(cq->wakes))
         wfi_cq_wake(cq);
@@ -371,32 +387,38 @@ int wfi_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct f
 
 /* ---- operations ---- */
 
-#define WFI_SMALL 64 /* bytes that an operation keeps in itself */
+#define WFI_SMALL 128 /* bytes that an operation keeps in itself */
 
-/* An operation in flight. */
+/* An operation in flight. A plain receive (wfi_ep.plain_recv) uses the first two cache lines only.
+ * The number of lines is odd, so that the operations of a window are spread over the whole cache.
+ */
 struct wfi_op {
-    struct weft_op op;
+    _Alignas(64) struct weft_op op; /* op.user: the program's context */
     struct wfi_ep *ep;
-    struct wfi_op *next;   /* in wfi_ep.free */
-    void *context;         /* the program's */
-    uint64_t flags;        /* of its completion; 0: the op is free. fi_cancel reads it: op.c */
+    uint64_t flags; /* of its completion; 0: the op is free. fi_cancel reads it: op.c */
+    union {
+        struct wfi_op *next; /* of a free one: in wfi_ep.free */
+        void *buf;           /* posted buffer, and its length */
+    };
+    size_t len;
     struct wfi_cq *cq;     /* gets errors, and the completion if [report] */
     struct wfi_cntr *cntr; /* NULL: nothing counts it */
-    void *buf;             /* posted buffer, and its length */
-    size_t len;
     bool report;
     bool cancelling;           /* fi_cancel uses it: it is not free yet */
-    struct wfi_extra *extra;   /* what few operations have: op.h; NULL: nothing */
+    struct wfi_extra *extra;   /* what few operations have: op.h; NULL: nothing, also if free */
     struct wfi_remote *remote; /* of an access: the region; in use until the access is complete */
     void *bounce; /* the bytes of an injected access, if [small] has no room for them */
     uint8_t small[WFI_SMALL];
 };
 
+_Static_assert(offsetof(struct wfi_op, cq) == 128, "what a plain receive uses");
+_Static_assert(sizeof(struct wfi_op) / 64 % 2 == 1, "an odd number of cache lines");
+
 #define WFI_OPS 64 /* operations in one allocation */
 
 struct wfi_slab {
-    struct wfi_slab *next;
     struct wfi_op ops[WFI_OPS];
+    struct wfi_slab *next;
 };
 
 /* ---- endpoint ---- */
@@ -407,23 +429,33 @@ struct wfi_claim;
 
 struct wfi_ep {
     struct fid_ep fid;
-    struct wfi_domain *domain;
     struct weft_ep *wep;
     _Atomic(struct weft_peer **) peers; /* [npeers] by fi_addr; NULL: not open */
     atomic_size_t npeers;
+    size_t inject; /* longest message that is copied, in bytes */
+    struct wfi_op *free;
     struct wfi_cq *tx_cq, *rx_cq;
+    struct wfi_cntr *send_cntr, *recv_cntr, *read_cntr, *write_cntr;
+    struct wfi_domain *domain;
     bool tx_selective, rx_selective; /* only operations with FI_COMPLETION are reported */
     bool directed, source, source_err;
     bool plain; /* sends have no default flags but FI_COMPLETION and FI_INJECT_COMPLETE */
+    /* Receives are reported to a completion queue and nowhere else, and nothing is locked: the
+     * short way, wfi_recv_plain_take. */
+    bool plain_recv;
+    bool plain_send; /* the same of sends */
     bool enabled;
     atomic_bool closing; /* what ends now is not reported: fi_endpoint(3), "fi_close"; no peer and
                           * no region opens any more */
+    void (*plain_done)(struct weft_op *op); /* of plain receives */
+    /* The sender of the last message, and its address vector's version and entry then; NULL: look
+     * it up (senders.c). Only plain receives use these. */
+    struct weft_sender *last_sender;
+    uint64_t last_version;
+    fi_addr_t last_source;
     uint64_t tx_flags, rx_flags; /* default flags of operations */
     uint64_t caps;
-    struct wfi_cntr *send_cntr, *recv_cntr, *read_cntr, *write_cntr;
-    struct wfi_op *free;
     struct wfi_lock free_lock;
-    size_t inject; /* longest message that is copied, in bytes */
     struct wfi_av *av;
     size_t multi_least; /* FI_OPT_MIN_MULTI_RECV */
     struct wfi_slab *slabs;
@@ -501,16 +533,21 @@ void wfi_peers_close(struct wfi_ep *ep);
 /* Free the arrays of peers. No other thread uses [ep]. */
 void wfi_peers_free(struct wfi_ep *ep);
 
+/* Returns the peer of [addr], or NULL if it is not open. */
+static inline struct weft_peer *wfi_peer_opened(const struct wfi_ep *ep, fi_addr_t addr)
+{
+    /* "peers": the array is published before its length. */
+    if (WEFT_UNLIKELY(addr >= atomic_load_explicit(&ep->npeers, memory_order_acquire)))
+        return NULL;
+    return __atomic_load_n(&atomic_load_explicit(&ep->peers, memory_order_relaxed)[addr],
+                           __ATOMIC_ACQUIRE); /* "peer" */
+}
+
 /* Find the peer of [addr]: one look-up, except for the first use. */
 static inline int wfi_peer(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
 {
-    /* "peers": the array is published before its length. */
-    if (addr < atomic_load_explicit(&ep->npeers, memory_order_acquire)) {
-        struct weft_peer **peers = atomic_load_explicit(&ep->peers, memory_order_relaxed);
-        if ((*out = __atomic_load_n(&peers[addr], __ATOMIC_ACQUIRE))) /* "peer" */
-            return 0;
-    }
-    return wfi_peer_open(ep, addr, out);
+    *out = wfi_peer_opened(ep, addr);
+    return WEFT_UNLIKELY(!*out) ? wfi_peer_open(ep, addr, out) : 0;
 }
 
 /* ---- status ---- */

@@ -66,7 +66,7 @@ static inline void wfi_op_done(struct weft_op *op)
         wfi_op_extra_free(o);
     wfi_op_count(o->cntr);
     if (o->report)
-        wfi_cq_push(o->cq, o->context, o->flags, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
+        wfi_cq_push(o->cq, o->op.user, o->flags, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
     wfi_op_free(o);
 }
 
@@ -75,13 +75,12 @@ static inline void wfi_op_begin(struct wfi_op *o, void *context, uint64_t flags,
                                 struct wfi_cntr *cntr, bool report)
 {
     /* "op flags": hold reads them while another thread prepares the operation. */
-    __atomic_store_n(&o->context, context, __ATOMIC_RELAXED);
+    __atomic_store_n(&o->op.user, context, __ATOMIC_RELAXED);
     __atomic_store_n(&o->flags, flags, __ATOMIC_RELEASE);
     o->cq = cq;
     o->cntr = cntr;
     o->report = report && cq;
     o->buf = NULL;
-    o->extra = NULL;
 }
 
 /* Cancel the operation with [context]. */
@@ -131,6 +130,28 @@ ssize_t wfi_recv_peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t f
 int wfi_filter(struct wfi_ep *ep, const struct wfi_message *m, struct weft_msg_filter *filter);
 /* The done of receives. */
 void wfi_recv_done(struct weft_op *op);
+/* The done of plain receives (wfi_ep.plain_recv), whose operations are prepared by
+ * wfi_recv_plain_take; wfi_recv_source_done, if the source is reported. */
+void wfi_recv_plain_done(struct weft_op *op);
+void wfi_recv_source_done(struct weft_op *op);
+/* Let the plain receive [o] be one with wfi_recv_done. */
+void wfi_recv_unplain(struct wfi_op *o);
+/* Finish the call that started the receive [o], for which Weft returned [s], not PENDING. */
+ssize_t wfi_recv_started(struct wfi_op *o, enum weft_status s);
+
+/* Take an operation for a plain receive; there is a free one. */
+static inline struct wfi_op *wfi_recv_plain_take(struct wfi_ep *ep, void *context, uint64_t flags,
+                                                 void *buf, size_t len)
+{
+    struct wfi_op *o = ep->free;
+    ep->free = o->next;
+    o->op.user = context;
+    o->op.done = ep->plain_done;
+    o->flags = flags;
+    o->buf = buf;
+    o->len = len;
+    return o;
+}
 /* Report a message that was received, or an error. [cntr] counts it, if it is not NULL. */
 void wfi_recv_report(struct wfi_ep *ep, void *context, uint64_t flags, void *buf, size_t room,
                      const struct weft_op *message, struct wfi_cntr *cntr, bool report);

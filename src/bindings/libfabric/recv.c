@@ -97,8 +97,73 @@ void wfi_recv_done(struct weft_op *op)
             scatter(o);
         wfi_op_extra_free(o);
     }
-    wfi_recv_report(o->ep, o->context, o->flags, o->buf, o->len, op, o->cntr, o->report);
+    wfi_recv_report(o->ep, o->op.user, o->flags, o->buf, o->len, op, o->cntr, o->report);
     wfi_op_free(o);
+}
+
+void wfi_recv_unplain(struct wfi_op *o)
+{
+    o->op.done = wfi_recv_done;
+    o->cq = o->ep->rx_cq;
+    o->cntr = NULL;
+    o->report = true;
+}
+
+/* Report a failure, a message of another sender than that of the last one, or one for which the
+ * queue has no room. */
+__attribute__((noinline)) static void plain_done_slow(struct wfi_op *o)
+{
+    struct wfi_ep *ep = o->ep;
+    if (o->op.status == WEFT_OK) {
+        ep->last_version = __atomic_load_n(&ep->av->version, __ATOMIC_RELAXED);
+        ep->last_source = ep->source ? wfi_av_of_sender(ep->av, o->op.sender) : FI_ADDR_NOTAVAIL;
+        ep->last_sender = o->op.sender;
+    }
+    wfi_recv_unplain(o);
+    wfi_recv_done(&o->op);
+}
+
+/* [source] is a constant. All calls are in tail position, so no register has to be saved. */
+static inline void plain_done(struct wfi_op *o, bool source)
+{
+    struct wfi_ep *ep = o->ep;
+    struct wfi_cq *cq = ep->rx_cq;
+    bool known = o->op.status == WEFT_OK && o->op.sender == ep->last_sender;
+    if (source)
+        known = known && ep->last_version == __atomic_load_n(&ep->av->version, __ATOMIC_RELAXED) &&
+                !(ep->source_err && ep->last_source == FI_ADDR_NOTAVAIL);
+    if (WEFT_UNLIKELY(!known || cq->tail - cq->head > cq->mask)) {
+        plain_done_slow(o);
+        return;
+    }
+    wfi_cq_put_there(cq, o->op.user, o->flags | (o->op.has_data ? FI_REMOTE_CQ_DATA : 0), o->op.len,
+                     o->buf, o->op.data, o->op.tag, source ? ep->last_source : FI_ADDR_NOTAVAIL);
+    o->flags = 0;
+    o->next = ep->free;
+    ep->free = o;
+}
+
+void wfi_recv_plain_done(struct weft_op *op)
+{
+    plain_done(container_of(op, struct wfi_op, op), false);
+}
+
+void wfi_recv_source_done(struct weft_op *op)
+{
+    plain_done(container_of(op, struct wfi_op, op), true);
+}
+
+ssize_t wfi_recv_started(struct wfi_op *o, enum weft_status s)
+{
+    if (s == WEFT_OK || s == WEFT_ETRUNC || s == WEFT_ECANCELED) {
+        o->op.status = s;
+        o->op.done(&o->op);
+        return 0;
+    }
+    if (o->extra)
+        wfi_op_extra_free(o);
+    wfi_op_free(o);
+    return wfi_result(s);
 }
 
 int wfi_filter(struct wfi_ep *ep, const struct wfi_message *m, struct weft_msg_filter *filter)
@@ -135,13 +200,5 @@ ssize_t wfi_recv(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
     o->buf = m->count ? m->iov[0].iov_base : NULL;
     o->len = wfi_iov_length(m->iov, m->count);
     s = weft_msg_post_recv(ep->wep, &filter, m->iov, (unsigned)m->count, &o->op);
-    if (s == WEFT_PENDING)
-        return 0;
-    if (s == WEFT_OK || s == WEFT_ETRUNC || s == WEFT_ECANCELED) {
-        o->op.status = s;
-        wfi_recv_done(&o->op);
-        return 0;
-    }
-    wfi_op_free(o);
-    return wfi_result(s);
+    return s == WEFT_PENDING ? 0 : wfi_recv_started(o, s);
 }
