@@ -276,7 +276,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint6
             return -FI_EINVAL;
         wfi_lock(&av->eps_lock);
         for (struct wfi_ep *ep = av->eps; ep; ep = ep->next_in_av)
-            wfi_peer_close(ep, fi_addr[i]);
+            wfi_peer_remove(ep, fi_addr[i]);
         wfi_unlock(&av->eps_lock);
         wfi_lock(&av->lock);
         unchain(av, (uint32_t)fi_addr[i]);
@@ -379,8 +379,8 @@ int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_a
     av = calloc(1, sizeof *av);
     if (!av)
         return -FI_ENOMEM;
-    wfi_lock_init(&av->lock, d->locked);
-    wfi_lock_init(&av->eps_lock, d->locked);
+    wfi_lock_init(&av->lock, d->shared);
+    wfi_lock_init(&av->eps_lock, d->shared);
     av->domain = d;
     av->flags = attr->flags;
     av->version = 1;

@@ -18,17 +18,24 @@
  * The provider uses Weft's public headers alone (scripts/check, check_layers), and of libfabric the
  * headers and the functions that libfabric exports for providers.
  *
- * Threads. FI_THREAD_DOMAIN with manual progress: the program admits one thread at a time to all
- * objects of the domain, so nothing is locked (wfi_domain.locked is false). Otherwise endpoints are
- * WEFT_EP_LOCKED ones, and the provider's own locks guard what is not Weft's: those of a completion
- * queue, an endpoint's free operations, an address vector. FI_THREAD_COMPLETION is such a case: it
- * admits two threads to the address vector that two endpoints share.
+ * Threads. With manual progress, the program admits
  *
- * Locks, in the order in which they are taken: wfi_eps.lock or wfi_av.eps_lock; wfi_ep.opening; the
+ *   threading       one thread at a time to      locked (wfi_domain)
+ *   DOMAIN          all objects of the domain    nothing
+ *   COMPLETION      a queue and its endpoints    what endpoints share: shared
+ *   others          -                            endpoints and queues, too: shared, locked
+ *
+ * With FI_PROGRESS_AUTO all is locked. Locked endpoints are WEFT_EP_LOCKED ones, and the provider's
+ * own locks guard what is not Weft's: those of a completion queue, an endpoint's free operations,
+ * an address vector. In FI_THREAD_COMPLETION, fi_av_remove only marks the peers of endpoints, which
+ * are other threads' (peers.c).
+ *
+ * Locks, in the order in which they are taken: wfi_eps or wfi_av.eps_lock; wfi_ep.opening; the
  * mutex of Weft's endpoint, under which the done of operations runs; then one of wfi_cq.lock,
- * wfi_ep.free_lock, wfi_av.lock, wfi_eq.lock, under which nothing else is locked and Weft is not
- * called. Deferred calls run without the mutex: in a poll, under wfi_eps.lock, or on Weft's thread.
- * They use a peer only under wfi_ep.opening, because fi_av_remove and fi_close close peers. */
+ * wfi_ep.free_lock, wfi_av.lock, wfi_eq.lock, under which nothing else is locked, and Weft is not
+ * called. Deferred calls run without the mutex: in a poll, under
+ * wfi_eps, or on Weft's thread. They use a peer only under wfi_ep.opening, because fi_av_remove and
+ * fi_close close peers. */
 #ifndef WFI_BINDING_H
 #define WFI_BINDING_H
 
@@ -52,6 +59,8 @@
 #include <weft/mr.h>
 #include <weft/msg.h>
 #include <weft/weft.h>
+
+#include "lock.h"
 
 #define WFI_NAME "weft" /* of the provider, its one fabric and its one domain */
 
@@ -80,41 +89,13 @@ extern struct fi_provider wfi_provider;
 
 struct wfi_ep;
 
-/* ---- locks ---- */
-
-/* A mutex that does nothing where the program serialises its calls. */
-struct wfi_lock {
-    pthread_mutex_t mutex;
-    bool on;
-};
-
-static inline void wfi_lock_init(struct wfi_lock *l, bool on)
-{
-    pthread_mutex_init(&l->mutex, NULL);
-    l->on = on;
-}
-
-static inline void wfi_lock_fini(struct wfi_lock *l)
-{
-    pthread_mutex_destroy(&l->mutex);
-}
-
-static inline void wfi_lock(struct wfi_lock *l)
-{
-    if (l->on)
-        pthread_mutex_lock(&l->mutex);
-}
-
-static inline void wfi_unlock(struct wfi_lock *l)
-{
-    if (l->on)
-        pthread_mutex_unlock(&l->mutex);
-}
+/* ---- the endpoints that a queue or counter polls ---- */
 
 /* The endpoints that an object polls. A poll holds the lock shared, opening and closing an endpoint
- * hold it alone. */
+ * hold it alone: eps.c. */
 struct wfi_eps {
-    pthread_rwlock_t lock;
+    atomic_int state;         /* threads that poll; negative: a thread waits for their end */
+    pthread_mutex_t changing; /* of the thread that changes the list */
     bool on;
     struct wfi_ep **all; /* [n] */
     size_t n;
@@ -159,7 +140,8 @@ struct wfi_domain {
     struct wfi_eq *eq; /* gets FI_MR_COMPLETE; NULL: registration reports nothing */
     uint64_t mr_flags; /* FI_REG_MR if eq is bound with it */
     uint32_t mr_mode;  /* FI_MR_ bits in force */
-    bool locked;       /* several threads may be inside at a time: all but THREAD_DOMAIN */
+    bool locked;       /* several threads may be inside an endpoint at a time */
+    bool shared;       /* several threads may be inside at a time: all but THREAD_DOMAIN */
     bool automatic;    /* a thread of Weft polls the endpoints */
     uint8_t auth_key[WEFT_AUTH_KEY_MAX]; /* of the program: [auth_key_size] bytes */
     size_t auth_key_size;                /* 0: none, or too long for one of regions */
@@ -295,7 +277,7 @@ struct wfi_cq {
     struct weft_ep *only; /* the one endpoint that reports here, if nothing is locked; or NULL */
     struct wfi_error *errors_last;
     struct wfi_domain *domain;
-    struct wfi_lock lock;
+    struct wfi_brief lock;
     size_t entry_size;
     void (*copy)(void *out, const struct wfi_entry *from, size_t count);
     struct wfi_error *shown[WFI_SHOWN]; /* errors with data that the program may read */
@@ -427,6 +409,8 @@ struct wfi_remotes;
 struct wfi_many;
 struct wfi_claim;
 
+#define WFI_REMOVED (UINT64_C(1) << 63) /* of a serial: the address was removed */
+
 struct wfi_ep {
     struct fid_ep fid;
     struct weft_ep *wep;
@@ -449,23 +433,26 @@ struct wfi_ep {
                           * no region opens any more */
     void (*plain_done)(struct weft_op *op); /* of plain receives */
     /* The sender of the last message, and its address vector's version and entry then; NULL: look
-     * it up (senders.c). Only plain receives use these. */
+     * it up. Only plain receives use these. */
     struct weft_sender *last_sender;
     uint64_t last_version;
     fi_addr_t last_source;
     uint64_t tx_flags, rx_flags; /* default flags of operations */
     uint64_t caps;
-    struct wfi_lock free_lock;
+    struct wfi_brief free_lock;
     struct wfi_av *av;
     size_t multi_least; /* FI_OPT_MIN_MULTI_RECV */
     struct wfi_slab *slabs;
     struct wfi_many *many;       /* posted multi-receive buffers; under free_lock */
     struct wfi_claim *claims;    /* claimed messages; under free_lock */
     struct wfi_remotes *remotes; /* remote.c */
-    struct wfi_lock opening;     /* opening and closing of peers and remotes */
-    uint64_t *serials; /* [npeers] the opening of each peer, counted from 1; under opening */
-    uint64_t serial;   /* openings of peers so far */
-    void **retired;    /* earlier arrays of peers, freed when the endpoint closes */
+    struct wfi_lock
+        opening;       /* opening and closing of peers and remotes; what follows is under it */
+    size_t room;       /* of the array of peers: npeers, unless addresses were removed meanwhile */
+    uint64_t *serials; /* [room] the opening of each peer, counted from 1, and WFI_REMOVED */
+    atomic_uint nremoved; /* peers with WFI_REMOVED */
+    uint64_t serial;      /* openings of peers so far */
+    void **retired;       /* earlier arrays of peers, freed when the endpoint closes */
     size_t nretired;
     struct wfi_stx *stx;
     struct wfi_ep *next_in_av;
@@ -526,8 +513,9 @@ static inline uint64_t wfi_peer_serial(const struct wfi_ep *ep, fi_addr_t addr)
 {
     return ep->serials[addr];
 }
-/* Close the peer of [addr], if it is open. */
-void wfi_peer_close(struct wfi_ep *ep, fi_addr_t addr);
+/* Close the peer of [addr], if it is open, or let the thread of [ep] close it before it uses [addr]
+ * again. */
+void wfi_peer_remove(struct wfi_ep *ep, fi_addr_t addr);
 /* Close all peers. [ep] is closing, so that none is opened later. May be called again. */
 void wfi_peers_close(struct wfi_ep *ep);
 /* Free the arrays of peers. No other thread uses [ep]. */

@@ -283,7 +283,6 @@ static int cq_close(struct fid *fid)
     }
     wfi_cq_wait_close(cq);
     atomic_fetch_sub(&cq->domain->users, 1);
-    wfi_lock_fini(&cq->lock);
     for (size_t i = 0; i < WFI_SHOWN; i++)
         free(cq->shown[i]);
     wfi_eps_fini(&cq->eps);
@@ -363,7 +362,7 @@ int wfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_c
     cq = cq_new(a->size);
     if (!cq)
         return -FI_ENOMEM;
-    wfi_lock_init(&cq->lock, d->locked);
+    cq->lock.on = d->locked;
     wfi_eps_init(&cq->eps, d->locked);
     cq->domain = d;
     cq->entry_size = formats[a->format].size;
