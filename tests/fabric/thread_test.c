@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The threading models: FI_THREAD_DOMAIN, COMPLETION and SAFE have the same results, also while
- * addresses are removed. */
+ * addresses are removed, and senders come and go. */
 #define _GNU_SOURCE
 #include "sides.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -174,6 +175,74 @@ static void remove_beside_test(void **state)
     }
 }
 
+/* ---- senders that come and go ---- */
+
+/* More than a receiver keeps of those that are gone; and the bytes that it may keep of so many:
+ * less than half of what Weft's and the provider's records take (some 350 bytes each). */
+enum { CROWD = 400, CROWD_BYTES = CROWD * 150 };
+
+static void *poll_b(void *arg)
+{
+    (void)arg;
+    while (!atomic_load(&stop))
+        (void)fi_cq_read(b.cq, NULL, 0);
+    return NULL;
+}
+
+/* Let an endpoint send a message to b, and close it. Every other message is unexpected. */
+static void visit(uint64_t n, bool known)
+{
+    struct extra x = extra_open(&a);
+    fi_addr_t at = known ? insert(&b, x.ep) : FI_ADDR_NOTAVAIL;
+    if (n % 2 == 0)
+        post(b.ep, n);
+    send_to(&x, a.other, n);
+    if (n % 2) {
+        turn();
+        turn();
+        post(b.ep, n);
+    }
+    assert_true(await(b.cq, &x, n) == at);
+    extra_close(&x);
+    turn();
+    if (known)
+        assert_int_equal(fi_av_remove(b.av, &at, 1, 0), 0);
+}
+
+static void crowd(const struct how *how, bool beside)
+{
+    bool known = how->caps & FI_SOURCE;
+    /* Over TCP endpoints close slowly. */
+    unsigned visits = strcmp(getenv("WEFT_TRANSPORTS"), "tcp") ? CROWD : 4;
+    pthread_t thread;
+    size_t before = 0;
+    open_both(how);
+    atomic_store(&stop, false);
+    if (beside)
+        assert_int_equal(pthread_create(&thread, NULL, poll_b, NULL), 0);
+    for (uint64_t n = 0; n < 2 * visits; n++) {
+        if (n == visits)
+            before = mallinfo2().uordblks;
+        visit(n, known);
+    }
+    assert_true(mallinfo2().uordblks < before + CROWD_BYTES);
+    atomic_store(&stop, true);
+    if (beside)
+        pthread_join(thread, NULL);
+    close_both();
+}
+
+static void senders_test(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < MODELS; i++)
+        for (int known = 0; known < 2; known++) {
+            const struct how how = {.threading = models[i],
+                                    .caps = FI_TAGGED | (known ? FI_SOURCE : 0)};
+            crowd(&how, models[i] == FI_THREAD_SAFE);
+        }
+}
+
 /* ---- entries ---- */
 
 /* A queue grows while nothing locks it, and begins anew when it is empty: each entry comes once, in
@@ -213,6 +282,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(remove_test),
         cmocka_unit_test(remove_beside_test),
+        cmocka_unit_test(senders_test),
         cmocka_unit_test(entries_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

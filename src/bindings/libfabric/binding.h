@@ -9,7 +9,7 @@
  *   cq.c        completion queues;  cq_wait.c  waiting for them
  *   cntr.c      counters;  eps.c  the endpoints that a queue or counter polls
  *   ep.c        endpoints;  ep_bind.c  objects bound to them;  peers.c  fi_addr_t to peers
- *   op.c        operations in flight, and how they complete
+ *   op.c        operations in flight, and how they complete;  senders.c  senders of messages
  *   send_one.h send.c transmit.c recv.c many.c peek.c msg.c tagged.c  messages
  *   rma.c access.c remote.c atomic.c atomic_kind.c data.c  accesses to regions
  *   mr.c        regions
@@ -33,7 +33,7 @@
  * Locks, in the order in which they are taken: wfi_eps or wfi_av.eps_lock; wfi_ep.opening; the
  * mutex of Weft's endpoint, under which the done of operations runs; then one of wfi_cq.lock,
  * wfi_ep.free_lock, wfi_av.lock, wfi_eq.lock, under which nothing else is locked, and Weft is not
- * called. Deferred calls run without the mutex: in a poll, under
+ * called but for the arg of a sender. Deferred calls run without the mutex: in a poll, under
  * wfi_eps, or on Weft's thread. They use a peer only under wfi_ep.opening, because fi_av_remove and
  * fi_close close peers. */
 #ifndef WFI_BINDING_H
@@ -223,7 +223,7 @@ struct wfi_av {
     uint32_t *slots;                /* [nslots], a power of 2: newest entry of that hash, + 1 */
     size_t count, room, nslots;
     size_t removed, lowest; /* number of removed entries; none of them is below [lowest] */
-    uint32_t version;       /* grows with each change */
+    uint64_t version;       /* grows with each change */
     struct wfi_lock eps_lock;
     struct wfi_ep *eps; /* bound endpoints, linked by next_in_av; under eps_lock */
     atomic_uint users;
@@ -233,12 +233,14 @@ int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_a
                 void *context);
 /* Copy the address of entry [addr]. Returns false if there is no such entry. */
 bool wfi_av_get(struct wfi_av *av, fi_addr_t addr, uint8_t out[WFI_ADDR_SIZE]);
-/* Returns the entry that was inserted last for [address], or FI_ADDR_NOTAVAIL. May be called in a
- * handler. */
-fi_addr_t wfi_av_find(struct wfi_av *av, const uint8_t address[WFI_ADDR_SIZE]);
-/* Returns the entry that was inserted last for [sender]'s address, or FI_ADDR_NOTAVAIL. May be
- * called in a done. */
-fi_addr_t wfi_av_of_sender(struct wfi_av *av, struct weft_sender *sender);
+/* Returns the entry that was inserted last for [address], or FI_ADDR_NOTAVAIL, and sets *version to
+ * that of the vector. May be called in a handler. */
+fi_addr_t wfi_av_find(struct wfi_av *av, const uint8_t address[WFI_ADDR_SIZE], uint64_t *version);
+/* Returns a number that grows with each change of [av]; never 0. */
+static inline uint64_t wfi_av_version(const struct wfi_av *av)
+{
+    return __atomic_load_n(&av->version, __ATOMIC_RELAXED);
+}
 
 /* ---- event queue ---- */
 
@@ -408,6 +410,7 @@ struct wfi_slab {
 struct wfi_remotes;
 struct wfi_many;
 struct wfi_claim;
+struct wfi_sender;
 
 #define WFI_REMOVED (UINT64_C(1) << 63) /* of a serial: the address was removed */
 
@@ -433,7 +436,7 @@ struct wfi_ep {
                           * no region opens any more */
     void (*plain_done)(struct weft_op *op); /* of plain receives */
     /* The sender of the last message, and its address vector's version and entry then; NULL: look
-     * it up. Only plain receives use these. */
+     * it up (senders.c). Not used if [free_lock] is on. */
     struct weft_sender *last_sender;
     uint64_t last_version;
     fi_addr_t last_source;
@@ -446,6 +449,13 @@ struct wfi_ep {
     struct wfi_many *many;       /* posted multi-receive buffers; under free_lock */
     struct wfi_claim *claims;    /* claimed messages; under free_lock */
     struct wfi_remotes *remotes; /* remote.c */
+    /* senders.c, under free_lock: the records of senders, how many there are, and how many there
+     * may be before some are forgotten; receive calls that use a sender now */
+    struct wfi_sender *senders;
+    size_t nsenders, senders_most;
+    unsigned windows;
+    bool forgetting;
+    struct weft_deferred forget;
     struct wfi_lock
         opening;       /* opening and closing of peers and remotes; what follows is under it */
     size_t room;       /* of the array of peers: npeers, unless addresses were removed meanwhile */

@@ -228,6 +228,7 @@ static void ep_free(struct wfi_ep *ep)
     }
     wfi_peers_free(ep);
     wfi_lock_fini(&ep->opening);
+    wfi_senders_free(ep);
     free(ep);
 }
 
@@ -333,6 +334,7 @@ int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
     ep->domain = d;
     wfi_lock_init(&ep->opening, d->shared);
     ep->free_lock.on = d->locked;
+    wfi_senders_init(ep);
     set_attributes(ep, info);
     rc = weft_open(ep, info->ep_attr);
     if (rc) {

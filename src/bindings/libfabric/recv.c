@@ -47,7 +47,7 @@ __attribute__((noinline)) static void recv_fail(struct wfi_ep *ep, struct fi_cq_
 void wfi_recv_report(struct wfi_ep *ep, void *context, uint64_t flags, void *buf, size_t room,
                      const struct weft_op *message, struct wfi_cntr *cntr, bool report)
 {
-    fi_addr_t source = FI_ADDR_NOTAVAIL;
+    fi_addr_t source;
     flags |= message->has_data ? FI_REMOTE_CQ_DATA : 0;
     if (WEFT_UNLIKELY(message->status != WEFT_OK)) {
         struct fi_cq_err_entry e = {.op_context = context,
@@ -59,8 +59,7 @@ void wfi_recv_report(struct wfi_ep *ep, void *context, uint64_t flags, void *buf
         recv_fail(ep, &e, room, message, cntr);
         return;
     }
-    if (ep->source)
-        source = wfi_av_of_sender(ep->av, message->sender);
+    source = wfi_source_of(ep, message->sender);
     wfi_op_count(cntr);
     if (WEFT_UNLIKELY(ep->source_err && source == FI_ADDR_NOTAVAIL)) {
         struct fi_cq_err_entry e = {.op_context = context,
@@ -115,9 +114,13 @@ __attribute__((noinline)) static void plain_done_slow(struct wfi_op *o)
 {
     struct wfi_ep *ep = o->ep;
     if (o->op.status == WEFT_OK) {
-        ep->last_version = __atomic_load_n(&ep->av->version, __ATOMIC_RELAXED);
-        ep->last_source = ep->source ? wfi_av_of_sender(ep->av, o->op.sender) : FI_ADDR_NOTAVAIL;
-        ep->last_sender = o->op.sender;
+        fi_addr_t source = wfi_source_of(ep, o->op.sender);
+        if (!ep->source_err || source != FI_ADDR_NOTAVAIL) {
+            wfi_cq_put(ep->rx_cq, o->op.user, o->flags | (o->op.has_data ? FI_REMOTE_CQ_DATA : 0),
+                       o->op.len, o->buf, o->op.data, o->op.tag, source);
+            wfi_op_free(o);
+            return;
+        }
     }
     wfi_recv_unplain(o);
     wfi_recv_done(&o->op);
@@ -130,7 +133,7 @@ static inline void plain_done(struct wfi_op *o, bool source)
     struct wfi_cq *cq = ep->rx_cq;
     bool known = o->op.status == WEFT_OK && o->op.sender == ep->last_sender;
     if (source)
-        known = known && ep->last_version == __atomic_load_n(&ep->av->version, __ATOMIC_RELAXED) &&
+        known = known && ep->last_version == wfi_av_version(ep->av) &&
                 !(ep->source_err && ep->last_source == FI_ADDR_NOTAVAIL);
     if (WEFT_UNLIKELY(!known || cq->tail - cq->head > cq->mask)) {
         plain_done_slow(o);
@@ -179,7 +182,7 @@ ssize_t wfi_recv(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
     struct weft_msg_filter filter;
     struct wfi_op *o;
     enum weft_status s;
-    int rc;
+    ssize_t rc;
     if (flags & FI_MULTI_RECV && m->space == WFI_SPACE_MSG)
         return wfi_recv_many(ep, m, flags);
     if (flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) && m->space == WFI_SPACE_TAGGED)
@@ -191,7 +194,7 @@ ssize_t wfi_recv(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
     rc = wfi_filter(ep, m, &filter);
     if (rc)
         return rc;
-    o = wfi_op_take(ep);
+    o = wfi_op_take_receive(ep);
     if (!o)
         return -FI_ENOMEM;
     wfi_op_begin(o, m->context, FI_RECV | (m->space == WFI_SPACE_TAGGED ? FI_TAGGED : FI_MSG),
@@ -200,5 +203,7 @@ ssize_t wfi_recv(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
     o->buf = m->count ? m->iov[0].iov_base : NULL;
     o->len = wfi_iov_length(m->iov, m->count);
     s = weft_msg_post_recv(ep->wep, &filter, m->iov, (unsigned)m->count, &o->op);
-    return s == WEFT_PENDING ? 0 : wfi_recv_started(o, s);
+    rc = s == WEFT_PENDING ? 0 : wfi_recv_started(o, s);
+    wfi_window_close(ep);
+    return rc;
 }

@@ -88,13 +88,13 @@ __attribute__((noinline)) static ssize_t recv_any(struct fid_ep *fid, void *buf,
     struct weft_peer *source = NULL;
     struct wfi_op *o;
     enum weft_status s;
-    int rc;
+    ssize_t rc;
     (void)desc;
     if (ep->directed && addr != FI_ADDR_UNSPEC && (rc = wfi_peer(ep, addr, &source)))
         return rc;
     if (ep->plain_recv && ep->free)
         return recv_plain(ep, buf, len, source, tag, ignore, context);
-    o = wfi_op_take(ep);
+    o = wfi_op_take_receive(ep);
     if (WEFT_UNLIKELY(!o))
         return -FI_ENOMEM;
     wfi_op_begin(o, context, FI_RECV | FI_TAGGED, ep->rx_cq, ep->recv_cntr,
@@ -103,7 +103,9 @@ __attribute__((noinline)) static ssize_t recv_any(struct fid_ep *fid, void *buf,
     o->buf = buf;
     o->len = len;
     s = weft_msg_recv(ep->wep, source, tag, ~ignore, buf, len, &o->op);
-    return s == WEFT_PENDING ? 0 : wfi_recv_started(o, s);
+    rc = s == WEFT_PENDING ? 0 : wfi_recv_started(o, s);
+    wfi_window_close(ep);
+    return rc;
 }
 
 static ssize_t call_recv(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t addr,
