@@ -250,29 +250,44 @@ static inline bool source_is_plain(const struct weft_ep *ep, const struct weft_p
            source->status == WEFT_OK && (source->heeded || !source->transport->heed);
 }
 
-/* The short way: no message is kept, and nothing has to be allocated. */
+/* May a receive into one buffer take the short way? Then no message is kept, and nothing has to be
+ * allocated. [match]: the matcher of its space, or NULL. */
+static inline bool recv_is_short(const struct weft_ep *ep, struct wf_match *match,
+                                 const struct weft_peer *source, const void *buf, size_t len,
+                                 const struct weft_op *op)
+{
+    return op && !wf_ep_flags(ep) && wf_fork_gen_is(ep->fork_gen) && (buf || !len) &&
+           len <= SIZE_MAX / 2 && match && wf_match_is_plain(match) && ep->reqs.recvs &&
+           (!source || source_is_plain(ep, source));
+}
+
+/* Post a receive for which recv_is_short is true. */
+static inline enum weft_status recv_short(struct weft_ep *ep, struct wf_match *match,
+                                          const struct weft_msg_filter *filter, void *buf,
+                                          size_t len, struct weft_op *op)
+{
+    struct wf_recv *r = wf_recv_pop(&ep->reqs);
+    r->mem.one.iov_base = buf;
+    r->mem.one.iov_len = len;
+    r->mem.n = 1;
+    wf_recv_fill(r, filter->source ? filter->source->sender : NULL, filter, len, op);
+    wf_match_recv_push(match, &r->match);
+    return WEFT_PENDING;
+}
+
 enum weft_status weft_msg_recv(struct weft_ep *ep, struct weft_peer *source, uint64_t tag,
                                uint64_t mask, void *buf, size_t len, struct weft_op *op)
 {
     const struct weft_msg_filter filter = {source, tag, mask, 0, 0};
-    struct wf_recv *r;
-    if (__builtin_expect(!ep || !op || wf_ep_flags(ep) || !wf_fork_gen_is(ep->fork_gen) ||
-                             (len && !buf) || len > SIZE_MAX / 2 || !ep->match ||
-                             !wf_match_is_plain(ep->match) || !ep->reqs.recvs ||
-                             (source && !source_is_plain(ep, source)),
-                         0))
+    if (__builtin_expect(!ep || !recv_is_short(ep, ep->match, source, buf, len, op), 0))
         return recv_slow(ep, source, tag, mask, buf, len, op);
-    r = wf_recv_pop(&ep->reqs);
-    r->mem.one.iov_base = buf;
-    r->mem.one.iov_len = len;
-    r->mem.n = 1;
-    wf_recv_fill(r, source ? source->sender : NULL, &filter, len, op);
-    wf_match_recv_push(ep->match, &r->match);
-    return WEFT_PENDING;
+    return recv_short(ep, ep->match, &filter, buf, len, op);
 }
 
-enum weft_status weft_msg_post_recv(struct weft_ep *ep, const struct weft_msg_filter *filter,
-                                    const struct iovec *iov, unsigned count, struct weft_op *op)
+/* Post a receive, if weft_msg_post_recv has no short way. */
+__attribute__((noinline)) static enum weft_status
+post_recv_slow(struct weft_ep *ep, const struct weft_msg_filter *filter, const struct iovec *iov,
+               unsigned count, struct weft_op *op)
 {
     size_t room = 0;
     enum weft_status status =
@@ -281,6 +296,18 @@ enum weft_status weft_msg_post_recv(struct weft_ep *ep, const struct weft_msg_fi
     if (status != WEFT_OK)
         return status;
     return recv_checked(ep, filter, count ? iov : &none, count ? count : 1, room, op);
+}
+
+enum weft_status weft_msg_post_recv(struct weft_ep *ep, const struct weft_msg_filter *filter,
+                                    const struct iovec *iov, unsigned count, struct weft_op *op)
+{
+    struct wf_match *match;
+    if (!ep || count != 1 || !iov || !wf_msg_filter_ok(filter))
+        return post_recv_slow(ep, filter, iov, count, op);
+    match = *wf_msg_match_at(ep, filter->space);
+    if (!recv_is_short(ep, match, filter->source, iov->iov_base, iov->iov_len, op))
+        return post_recv_slow(ep, filter, iov, count, op);
+    return recv_short(ep, match, filter, iov->iov_base, iov->iov_len, op);
 }
 
 enum weft_status weft_msg_recvv(struct weft_ep *ep, struct weft_peer *source, uint64_t tag,
