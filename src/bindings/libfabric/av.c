@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "binding.h"
+#include "op.h"
 
 #define ADDRESS_VERSION 5
 #define AV_MOST (UINT32_MAX - 2) /* entries; indices + 1 are 32 bits */
@@ -141,38 +141,20 @@ bool wfi_av_get(struct wfi_av *av, fi_addr_t addr, uint8_t out[WFI_ADDR_SIZE])
     return found;
 }
 
-fi_addr_t wfi_av_find(struct wfi_av *av, const uint8_t address[WFI_ADDR_SIZE])
+fi_addr_t wfi_av_find(struct wfi_av *av, const uint8_t address[WFI_ADDR_SIZE], uint64_t *version)
 {
     fi_addr_t addr;
     wfi_lock(&av->lock);
     addr = newest(av, address);
+    *version = wfi_av_version(av);
     wfi_unlock(&av->lock);
     return addr;
 }
 
-/* The result is kept with the sender: the version of the vector, and the entry + 1. */
-fi_addr_t wfi_av_of_sender(struct wfi_av *av, struct weft_sender *sender)
-{
-    uint8_t bytes[WFI_ADDR_SIZE];
-    size_t len = sizeof bytes;
-    uint64_t kept = (uintptr_t)weft_sender_arg(sender);
-    fi_addr_t addr;
-    if (kept >> 32 == __atomic_load_n(&av->version, __ATOMIC_RELAXED))
-        return (uint32_t)kept ? (uint32_t)kept - 1 : FI_ADDR_NOTAVAIL;
-    if (weft_sender_address(sender, bytes, &len) != WEFT_OK)
-        return FI_ADDR_NOTAVAIL;
-    wfi_lock(&av->lock);
-    addr = newest(av, bytes);
-    kept = (uint64_t)av->version << 32 | (uint32_t)(addr + 1);
-    wfi_unlock(&av->lock);
-    weft_sender_set_arg(sender, (void *)(uintptr_t)kept);
-    return addr;
-}
-
-/* The vector has changed. Never 0, which no sender keeps. */
+/* The vector has changed. */
 static void version_raise(struct wfi_av *av)
 {
-    __atomic_store_n(&av->version, av->version + 1 ? av->version + 1 : 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&av->version, av->version + 1, __ATOMIC_RELAXED);
 }
 
 /* ---- insertion ---- */
@@ -265,6 +247,18 @@ static int av_insertsym(struct fid_av *fid, const char *node, size_t nodecnt, co
     return av_insertsvc(fid, node, service, fi_addr, flags, context);
 }
 
+/* Addresses were removed: their endpoints may have gone. An endpoint that another thread owns finds
+ * that out by itself. */
+static void senders_forget(struct wfi_av *av)
+{
+    if (av->domain->shared && !av->domain->locked)
+        return;
+    wfi_lock(&av->eps_lock);
+    for (struct wfi_ep *ep = av->eps; ep; ep = ep->next_in_av)
+        (void)wfi_senders_forget(ep);
+    wfi_unlock(&av->eps_lock);
+}
+
 static int av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint64_t flags)
 {
     struct wfi_av *av = av_of(fid);
@@ -276,7 +270,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint6
             return -FI_EINVAL;
         wfi_lock(&av->eps_lock);
         for (struct wfi_ep *ep = av->eps; ep; ep = ep->next_in_av)
-            wfi_peer_close(ep, fi_addr[i]);
+            wfi_peer_remove(ep, fi_addr[i]);
         wfi_unlock(&av->eps_lock);
         wfi_lock(&av->lock);
         unchain(av, (uint32_t)fi_addr[i]);
@@ -286,6 +280,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint6
         version_raise(av);
         wfi_unlock(&av->lock);
     }
+    senders_forget(av);
     return 0;
 }
 
@@ -379,8 +374,8 @@ int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_a
     av = calloc(1, sizeof *av);
     if (!av)
         return -FI_ENOMEM;
-    wfi_lock_init(&av->lock, d->locked);
-    wfi_lock_init(&av->eps_lock, d->locked);
+    wfi_lock_init(&av->lock, d->shared);
+    wfi_lock_init(&av->eps_lock, d->shared);
     av->domain = d;
     av->flags = attr->flags;
     av->version = 1;

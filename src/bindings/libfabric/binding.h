@@ -9,7 +9,7 @@
  *   cq.c        completion queues;  cq_wait.c  waiting for them
  *   cntr.c      counters;  eps.c  the endpoints that a queue or counter polls
  *   ep.c        endpoints;  ep_bind.c  objects bound to them;  peers.c  fi_addr_t to peers
- *   op.c        operations in flight, and how they complete
+ *   op.c        operations in flight, and how they complete;  senders.c  senders of messages
  *   send_one.h send.c transmit.c recv.c many.c peek.c msg.c tagged.c  messages
  *   rma.c access.c remote.c atomic.c atomic_kind.c data.c  accesses to regions
  *   mr.c        regions
@@ -18,17 +18,24 @@
  * The provider uses Weft's public headers alone (scripts/check, check_layers), and of libfabric the
  * headers and the functions that libfabric exports for providers.
  *
- * Threads. FI_THREAD_DOMAIN with manual progress: the program admits one thread at a time to all
- * objects of the domain, so nothing is locked (wfi_domain.locked is false). Otherwise endpoints are
- * WEFT_EP_LOCKED ones, and the provider's own locks guard what is not Weft's: those of a completion
- * queue, an endpoint's free operations, an address vector. FI_THREAD_COMPLETION is such a case: it
- * admits two threads to the address vector that two endpoints share.
+ * Threads. With manual progress, the program admits
  *
- * Locks, in the order in which they are taken: wfi_eps.lock or wfi_av.eps_lock; wfi_ep.opening; the
+ *   threading       one thread at a time to      locked (wfi_domain)
+ *   DOMAIN          all objects of the domain    nothing
+ *   COMPLETION      a queue and its endpoints    what endpoints share: shared
+ *   others          -                            endpoints and queues, too: shared, locked
+ *
+ * With FI_PROGRESS_AUTO all is locked. Locked endpoints are WEFT_EP_LOCKED ones, and the provider's
+ * own locks guard what is not Weft's: those of a completion queue, an endpoint's free operations,
+ * an address vector. In FI_THREAD_COMPLETION, fi_av_remove only marks the peers of endpoints, which
+ * are other threads' (peers.c).
+ *
+ * Locks, in the order in which they are taken: wfi_eps or wfi_av.eps_lock; wfi_ep.opening; the
  * mutex of Weft's endpoint, under which the done of operations runs; then one of wfi_cq.lock,
- * wfi_ep.free_lock, wfi_av.lock, wfi_eq.lock, under which nothing else is locked and Weft is not
- * called. Deferred calls run without the mutex: in a poll, under wfi_eps.lock, or on Weft's thread.
- * They use a peer only under wfi_ep.opening, because fi_av_remove and fi_close close peers. */
+ * wfi_ep.free_lock, wfi_av.lock, wfi_eq.lock, under which nothing else is locked, and Weft is not
+ * called but for the arg of a sender. Deferred calls run without the mutex: in a poll, under
+ * wfi_eps, or on Weft's thread. They use a peer only under wfi_ep.opening, because fi_av_remove and
+ * fi_close close peers. */
 #ifndef WFI_BINDING_H
 #define WFI_BINDING_H
 
@@ -52,6 +59,8 @@
 #include <weft/mr.h>
 #include <weft/msg.h>
 #include <weft/weft.h>
+
+#include "lock.h"
 
 #define WFI_NAME "weft" /* of the provider, its one fabric and its one domain */
 
@@ -80,41 +89,13 @@ extern struct fi_provider wfi_provider;
 
 struct wfi_ep;
 
-/* ---- locks ---- */
-
-/* A mutex that does nothing where the program serialises its calls. */
-struct wfi_lock {
-    pthread_mutex_t mutex;
-    bool on;
-};
-
-static inline void wfi_lock_init(struct wfi_lock *l, bool on)
-{
-    pthread_mutex_init(&l->mutex, NULL);
-    l->on = on;
-}
-
-static inline void wfi_lock_fini(struct wfi_lock *l)
-{
-    pthread_mutex_destroy(&l->mutex);
-}
-
-static inline void wfi_lock(struct wfi_lock *l)
-{
-    if (l->on)
-        pthread_mutex_lock(&l->mutex);
-}
-
-static inline void wfi_unlock(struct wfi_lock *l)
-{
-    if (l->on)
-        pthread_mutex_unlock(&l->mutex);
-}
+/* ---- the endpoints that a queue or counter polls ---- */
 
 /* The endpoints that an object polls. A poll holds the lock shared, opening and closing an endpoint
- * hold it alone. */
+ * hold it alone: eps.c. */
 struct wfi_eps {
-    pthread_rwlock_t lock;
+    atomic_int state;         /* threads that poll; negative: a thread waits for their end */
+    pthread_mutex_t changing; /* of the thread that changes the list */
     bool on;
     struct wfi_ep **all; /* [n] */
     size_t n;
@@ -159,7 +140,8 @@ struct wfi_domain {
     struct wfi_eq *eq; /* gets FI_MR_COMPLETE; NULL: registration reports nothing */
     uint64_t mr_flags; /* FI_REG_MR if eq is bound with it */
     uint32_t mr_mode;  /* FI_MR_ bits in force */
-    bool locked;       /* several threads may be inside at a time: all but THREAD_DOMAIN */
+    bool locked;       /* several threads may be inside an endpoint at a time */
+    bool shared;       /* several threads may be inside at a time: all but THREAD_DOMAIN */
     bool automatic;    /* a thread of Weft polls the endpoints */
     uint8_t auth_key[WEFT_AUTH_KEY_MAX]; /* of the program: [auth_key_size] bytes */
     size_t auth_key_size;                /* 0: none, or too long for one of regions */
@@ -241,7 +223,7 @@ struct wfi_av {
     uint32_t *slots;                /* [nslots], a power of 2: newest entry of that hash, + 1 */
     size_t count, room, nslots;
     size_t removed, lowest; /* number of removed entries; none of them is below [lowest] */
-    uint32_t version;       /* grows with each change */
+    uint64_t version;       /* grows with each change */
     struct wfi_lock eps_lock;
     struct wfi_ep *eps; /* bound endpoints, linked by next_in_av; under eps_lock */
     atomic_uint users;
@@ -251,12 +233,14 @@ int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_a
                 void *context);
 /* Copy the address of entry [addr]. Returns false if there is no such entry. */
 bool wfi_av_get(struct wfi_av *av, fi_addr_t addr, uint8_t out[WFI_ADDR_SIZE]);
-/* Returns the entry that was inserted last for [address], or FI_ADDR_NOTAVAIL. May be called in a
- * handler. */
-fi_addr_t wfi_av_find(struct wfi_av *av, const uint8_t address[WFI_ADDR_SIZE]);
-/* Returns the entry that was inserted last for [sender]'s address, or FI_ADDR_NOTAVAIL. May be
- * called in a done. */
-fi_addr_t wfi_av_of_sender(struct wfi_av *av, struct weft_sender *sender);
+/* Returns the entry that was inserted last for [address], or FI_ADDR_NOTAVAIL, and sets *version to
+ * that of the vector. May be called in a handler. */
+fi_addr_t wfi_av_find(struct wfi_av *av, const uint8_t address[WFI_ADDR_SIZE], uint64_t *version);
+/* Returns a number that grows with each change of [av]; never 0. */
+static inline uint64_t wfi_av_version(const struct wfi_av *av)
+{
+    return __atomic_load_n(&av->version, __ATOMIC_RELAXED);
+}
 
 /* ---- event queue ---- */
 
@@ -272,9 +256,9 @@ bool wfi_eq_is_empty(struct wfi_eq *eq);
 
 /* ---- completion queue ---- */
 
-/* The longest form of an entry. */
+/* The longest form of an entry, in a cache line of its own. */
 struct wfi_entry {
-    struct fi_cq_tagged_entry e;
+    _Alignas(64) struct fi_cq_tagged_entry e;
     fi_addr_t source;
 };
 
@@ -289,14 +273,16 @@ struct wfi_error {
 
 struct wfi_cq {
     struct fid_cq fid;
+    struct wfi_entry *ring;   /* [mask + 1], a power of 2; grows */
+    size_t mask, head, tail;  /* head: next to be read; written under the lock */
+    struct wfi_error *errors; /* oldest first */
+    struct weft_ep *only; /* the one endpoint that reports here, if nothing is locked; or NULL */
+    struct wfi_error *errors_last;
     struct wfi_domain *domain;
-    struct wfi_lock lock;
-    struct wfi_entry *ring;  /* [mask + 1], a power of 2; grows */
-    size_t mask, head, tail; /* head: next to be read; written under the lock */
+    struct wfi_brief lock;
     size_t entry_size;
     void (*copy)(void *out, const struct wfi_entry *from, size_t count);
-    struct wfi_error *errors, *errors_last; /* oldest first */
-    struct wfi_error *shown[WFI_SHOWN];     /* errors with data that the program may read */
+    struct wfi_error *shown[WFI_SHOWN]; /* errors with data that the program may read */
     size_t nshown;
     struct wfi_eps eps; /* endpoints that report here */
     enum fi_wait_obj wait_obj;
@@ -339,18 +325,32 @@ ssize_t wfi_cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *co
 int wfi_cq_signal(struct fid_cq *fid);
 ssize_t wfi_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source);
 
+/* Append an entry, under the lock. There is room. */
+static inline void wfi_cq_put_there(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
+                                    void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
+{
+    size_t tail = cq->tail;
+    struct wfi_entry *to = &cq->ring[tail & cq->mask];
+    to->e = (struct fi_cq_tagged_entry){context, flags, len, buf, data, tag};
+    to->source = source;
+    __atomic_store_n(&cq->tail, tail + 1, __ATOMIC_RELAXED);
+}
+
+/* The same, if there is room or memory. Without memory for it, it is lost (logged). */
+static inline void wfi_cq_put(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
+                              void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
+{
+    if (WEFT_UNLIKELY(cq->tail - cq->head > cq->mask) && !wfi_cq_grow(cq))
+        return;
+    wfi_cq_put_there(cq, context, flags, len, buf, data, tag, source);
+}
+
 /* Append an entry. */
 static inline void wfi_cq_push(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
                                void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
 {
     wfi_lock(&cq->lock);
-    if (WEFT_UNLIKELY(cq->tail - cq->head > cq->mask) && !wfi_cq_grow(cq)) {
-        wfi_unlock(&cq->lock);
-        return; /* logged */
-    }
-    cq->ring[cq->tail & cq->mask] =
-        (struct wfi_entry){{context, flags, len, buf, data, tag}, source};
-    __atomic_store_n(&cq->tail, cq->tail + 1, __ATOMIC_RELAXED);
+    wfi_cq_put(cq, context, flags, len, buf, data, tag, source);
     wfi_unlock(&cq->lock);
     if (WEFT_UNLIKELY(cq->wakes))
         wfi_cq_wake(cq);
@@ -371,32 +371,38 @@ int wfi_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct f
 
 /* ---- operations ---- */
 
-#define WFI_SMALL 64 /* bytes that an operation keeps in itself */
+#define WFI_SMALL 128 /* bytes that an operation keeps in itself */
 
-/* An operation in flight. */
+/* An operation in flight. A plain receive (wfi_ep.plain_recv) uses the first two cache lines only.
+ * The number of lines is odd, so that the operations of a window are spread over the whole cache.
+ */
 struct wfi_op {
-    struct weft_op op;
+    _Alignas(64) struct weft_op op; /* op.user: the program's context */
     struct wfi_ep *ep;
-    struct wfi_op *next;   /* in wfi_ep.free */
-    void *context;         /* the program's */
-    uint64_t flags;        /* of its completion; 0: the op is free. fi_cancel reads it: op.c */
+    uint64_t flags; /* of its completion; 0: the op is free. fi_cancel reads it: op.c */
+    union {
+        struct wfi_op *next; /* of a free one: in wfi_ep.free */
+        void *buf;           /* posted buffer, and its length */
+    };
+    size_t len;
     struct wfi_cq *cq;     /* gets errors, and the completion if [report] */
     struct wfi_cntr *cntr; /* NULL: nothing counts it */
-    void *buf;             /* posted buffer, and its length */
-    size_t len;
     bool report;
     bool cancelling;           /* fi_cancel uses it: it is not free yet */
-    struct wfi_extra *extra;   /* what few operations have: op.h; NULL: nothing */
+    struct wfi_extra *extra;   /* what few operations have: op.h; NULL: nothing, also if free */
     struct wfi_remote *remote; /* of an access: the region; in use until the access is complete */
     void *bounce; /* the bytes of an injected access, if [small] has no room for them */
     uint8_t small[WFI_SMALL];
 };
 
+_Static_assert(offsetof(struct wfi_op, cq) == 128, "what a plain receive uses");
+_Static_assert(sizeof(struct wfi_op) / 64 % 2 == 1, "an odd number of cache lines");
+
 #define WFI_OPS 64 /* operations in one allocation */
 
 struct wfi_slab {
-    struct wfi_slab *next;
     struct wfi_op ops[WFI_OPS];
+    struct wfi_slab *next;
 };
 
 /* ---- endpoint ---- */
@@ -404,36 +410,59 @@ struct wfi_slab {
 struct wfi_remotes;
 struct wfi_many;
 struct wfi_claim;
+struct wfi_sender;
+
+#define WFI_REMOVED (UINT64_C(1) << 63) /* of a serial: the address was removed */
 
 struct wfi_ep {
     struct fid_ep fid;
-    struct wfi_domain *domain;
     struct weft_ep *wep;
     _Atomic(struct weft_peer **) peers; /* [npeers] by fi_addr; NULL: not open */
     atomic_size_t npeers;
+    size_t inject; /* longest message that is copied, in bytes */
+    struct wfi_op *free;
     struct wfi_cq *tx_cq, *rx_cq;
+    struct wfi_cntr *send_cntr, *recv_cntr, *read_cntr, *write_cntr;
+    struct wfi_domain *domain;
     bool tx_selective, rx_selective; /* only operations with FI_COMPLETION are reported */
     bool directed, source, source_err;
     bool plain; /* sends have no default flags but FI_COMPLETION and FI_INJECT_COMPLETE */
+    /* Receives are reported to a completion queue and nowhere else, and nothing is locked: the
+     * short way, wfi_recv_plain_take. */
+    bool plain_recv;
+    bool plain_send; /* the same of sends */
     bool enabled;
     atomic_bool closing; /* what ends now is not reported: fi_endpoint(3), "fi_close"; no peer and
                           * no region opens any more */
+    void (*plain_done)(struct weft_op *op); /* of plain receives */
+    /* The sender of the last message, and its address vector's version and entry then; NULL: look
+     * it up (senders.c). Not used if [free_lock] is on. */
+    struct weft_sender *last_sender;
+    uint64_t last_version;
+    fi_addr_t last_source;
     uint64_t tx_flags, rx_flags; /* default flags of operations */
     uint64_t caps;
-    struct wfi_cntr *send_cntr, *recv_cntr, *read_cntr, *write_cntr;
-    struct wfi_op *free;
-    struct wfi_lock free_lock;
-    size_t inject; /* longest message that is copied, in bytes */
+    struct wfi_brief free_lock;
     struct wfi_av *av;
     size_t multi_least; /* FI_OPT_MIN_MULTI_RECV */
     struct wfi_slab *slabs;
     struct wfi_many *many;       /* posted multi-receive buffers; under free_lock */
     struct wfi_claim *claims;    /* claimed messages; under free_lock */
     struct wfi_remotes *remotes; /* remote.c */
-    struct wfi_lock opening;     /* opening and closing of peers and remotes */
-    uint64_t *serials; /* [npeers] the opening of each peer, counted from 1; under opening */
-    uint64_t serial;   /* openings of peers so far */
-    void **retired;    /* earlier arrays of peers, freed when the endpoint closes */
+    /* senders.c, under free_lock: the records of senders, how many there are, and how many there
+     * may be before some are forgotten; receive calls that use a sender now */
+    struct wfi_sender *senders;
+    size_t nsenders, senders_most;
+    unsigned windows;
+    bool forgetting;
+    struct weft_deferred forget;
+    struct wfi_lock
+        opening;       /* opening and closing of peers and remotes; what follows is under it */
+    size_t room;       /* of the array of peers: npeers, unless addresses were removed meanwhile */
+    uint64_t *serials; /* [room] the opening of each peer, counted from 1, and WFI_REMOVED */
+    atomic_uint nremoved; /* peers with WFI_REMOVED */
+    uint64_t serial;      /* openings of peers so far */
+    void **retired;       /* earlier arrays of peers, freed when the endpoint closes */
     size_t nretired;
     struct wfi_stx *stx;
     struct wfi_ep *next_in_av;
@@ -494,23 +523,29 @@ static inline uint64_t wfi_peer_serial(const struct wfi_ep *ep, fi_addr_t addr)
 {
     return ep->serials[addr];
 }
-/* Close the peer of [addr], if it is open. */
-void wfi_peer_close(struct wfi_ep *ep, fi_addr_t addr);
+/* Close the peer of [addr], if it is open, or let the thread of [ep] close it before it uses [addr]
+ * again. */
+void wfi_peer_remove(struct wfi_ep *ep, fi_addr_t addr);
 /* Close all peers. [ep] is closing, so that none is opened later. May be called again. */
 void wfi_peers_close(struct wfi_ep *ep);
 /* Free the arrays of peers. No other thread uses [ep]. */
 void wfi_peers_free(struct wfi_ep *ep);
 
+/* Returns the peer of [addr], or NULL if it is not open. */
+static inline struct weft_peer *wfi_peer_opened(const struct wfi_ep *ep, fi_addr_t addr)
+{
+    /* "peers": the array is published before its length. */
+    if (WEFT_UNLIKELY(addr >= atomic_load_explicit(&ep->npeers, memory_order_acquire)))
+        return NULL;
+    return __atomic_load_n(&atomic_load_explicit(&ep->peers, memory_order_relaxed)[addr],
+                           __ATOMIC_ACQUIRE); /* "peer" */
+}
+
 /* Find the peer of [addr]: one look-up, except for the first use. */
 static inline int wfi_peer(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
 {
-    /* "peers": the array is published before its length. */
-    if (addr < atomic_load_explicit(&ep->npeers, memory_order_acquire)) {
-        struct weft_peer **peers = atomic_load_explicit(&ep->peers, memory_order_relaxed);
-        if ((*out = __atomic_load_n(&peers[addr], __ATOMIC_ACQUIRE))) /* "peer" */
-            return 0;
-    }
-    return wfi_peer_open(ep, addr, out);
+    *out = wfi_peer_opened(ep, addr);
+    return WEFT_UNLIKELY(!*out) ? wfi_peer_open(ep, addr, out) : 0;
 }
 
 /* ---- status ---- */

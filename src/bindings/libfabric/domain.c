@@ -159,7 +159,8 @@ int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_
     }
     d->mr_mode = (uint32_t)a->mr_mode & ~(uint32_t)FI_MR_LOCAL; /* never needed, so not checked */
     d->automatic = a->data_progress == FI_PROGRESS_AUTO || a->control_progress == FI_PROGRESS_AUTO;
-    d->locked = d->automatic || a->threading != FI_THREAD_DOMAIN;
+    d->shared = d->automatic || a->threading != FI_THREAD_DOMAIN;
+    d->locked = d->shared && (d->automatic || a->threading != FI_THREAD_COMPLETION);
     rc = ctx_open(d, info);
     if (rc) {
         free(d);

@@ -228,7 +228,7 @@ static void ep_free(struct wfi_ep *ep)
     }
     wfi_peers_free(ep);
     wfi_lock_fini(&ep->opening);
-    wfi_lock_fini(&ep->free_lock);
+    wfi_senders_free(ep);
     free(ep);
 }
 
@@ -332,8 +332,9 @@ int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
     if (!ep)
         return -FI_ENOMEM;
     ep->domain = d;
-    wfi_lock_init(&ep->opening, d->locked);
-    wfi_lock_init(&ep->free_lock, d->locked);
+    wfi_lock_init(&ep->opening, d->shared);
+    ep->free_lock.on = d->locked;
+    wfi_senders_init(ep);
     set_attributes(ep, info);
     rc = weft_open(ep, info->ep_attr);
     if (rc) {

@@ -181,6 +181,7 @@ int wfi_ep_enable(struct wfi_ep *ep)
         return -FI_ENOCQ;
     }
     ep->enabled = true;
+    wfi_ep_flags_changed(ep);
     if (ep->caps & FI_MSG)
         ep->fid.msg = &wfi_msg_ops;
     if (ep->caps & FI_TAGGED)
@@ -194,7 +195,13 @@ int wfi_ep_enable(struct wfi_ep *ep)
 
 void wfi_ep_flags_changed(struct wfi_ep *ep)
 {
+    bool locked = ep->domain->locked;
     ep->plain = !(ep->tx_flags & ~(uint64_t)(FI_COMPLETION | FI_INJECT_COMPLETE));
+    ep->plain_send =
+        !locked && ep->tx_cq && !ep->send_cntr && wfi_reports(ep->tx_selective, ep->tx_flags);
+    ep->plain_done = ep->source ? wfi_recv_source_done : wfi_recv_plain_done;
+    ep->plain_recv =
+        !locked && ep->rx_cq && !ep->recv_cntr && wfi_reports(ep->rx_selective, ep->rx_flags);
 }
 
 int wfi_ep_set_flags(struct wfi_ep *ep, uint64_t flags)
