@@ -49,6 +49,16 @@ bool wf_msg_keep(struct weft_ep *ep, struct wf_sender *sender, struct weft_msg *
     return false;
 }
 
+void wf_msg_kept_free(struct weft_msg *m)
+{
+    if (m->offer)
+        wf_msg_push_forgotten(m);
+    else
+        wf_msg_kept_charge(m, -(int64_t)(m->len + WF_MSG_CHARGE));
+    wf_sender_unref(m->sender);
+    free(m);
+}
+
 void wf_msg_kept_drop(struct weft_msg *m)
 {
     if (m->parts)

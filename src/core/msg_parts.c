@@ -79,7 +79,8 @@ bool wf_msg_is_unfinished(const struct weft_peer *peer)
     if (!peer->flow || wf_list_empty(&peer->flow->queue))
         return false;
     first = wf_container_of(peer->flow->queue.next, struct wf_req, queued);
-    return first->kind == WF_REQ_STOP || (first->kind == WF_REQ_SEND && first->sent);
+    return (first->kind == WF_REQ_STOP && first->u.stop.at) ||
+           (first->kind == WF_REQ_SEND && first->sent);
 }
 
 /* ---- receiving ---- */

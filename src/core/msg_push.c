@@ -19,7 +19,7 @@
  * without payload (STOP, msg_send.c). It gets no reply.
  *
  * it meets            listed in             then
- * a receive           sender->pushed_to     FETCH, which the sender refuses
+ * a receive           sender->pushed_to     it ends with ECANCELED
  * a kept offer        sender->kept_offers   the offer is freed
  * a claimed offer     sender->kept_offers   no payload comes; weft_msg_take finds the sender's word
  *                                           changed, or sends FETCH
@@ -106,12 +106,18 @@ void wf_msg_push_answered(struct wf_req *req, bool used)
 
 /* ---- the receiver ---- */
 
-/* [copy] awaits its payload no longer: ask for it, unless it has no room for any of it. */
-static void fetch(struct wf_req *copy)
+/* [copy] awaits its payload no longer. */
+static void await_end(struct wf_req *copy)
 {
     copy->unanswered = 0;
     copy->u.copy.awaits = false;
     wf_list_remove(&copy->queued);
+}
+
+/* [copy] awaits its payload no longer: ask for it, unless it has no room for any of it. */
+static void fetch(struct wf_req *copy)
+{
+    await_end(copy);
     if (copy->len)
         wf_req_queue(copy);
     else
@@ -128,18 +134,31 @@ void wf_msg_push_await(struct wf_req *copy)
 void wf_msg_push_keep(struct weft_msg *m, bool due)
 {
     m->due = due;
+    m->sender->offers_due += due;
     wf_list_append(&m->sender->kept_offers, &m->offers);
+}
+
+/* No payload comes for the kept offer [m], which was due. */
+static void due_end(struct weft_msg *m)
+{
+    m->due = false;
+    m->sender->offers_due--;
+}
+
+void wf_msg_push_forgotten(struct weft_msg *m)
+{
+    if (m->due)
+        due_end(m);
+    wf_list_remove(&m->offers);
 }
 
 void wf_msg_push_down(struct wf_sender *sender, void *const *conn)
 {
-    wf_list_each_safe(kept_item, next_kept, &sender->kept_offers)
+    wf_list_each(kept_item, &sender->kept_offers)
     {
         struct weft_msg *m = wf_container_of(kept_item, struct weft_msg, offers);
-        if (m->conn != conn)
-            continue;
-        m->due = false;
-        wf_list_remove(kept_item);
+        if (m->due && m->conn == conn)
+            due_end(m);
     }
     wf_list_each_safe(it, nx, &sender->pushed_to)
     {
@@ -162,14 +181,42 @@ static struct wf_req *awaiting(const struct wf_token *token, uint64_t id)
     return NULL;
 }
 
+static struct weft_msg *offer_at(const struct wf_list *item)
+{
+    return wf_container_of(item, struct weft_msg, offers);
+}
+
+/* Returns the kept offer whose payload has come, or NULL. It is one of the last. */
+static struct weft_msg *kept_due(const struct wf_token *token, uint64_t id)
+{
+    const struct wf_sender *sender = *token->conn;
+    const struct wf_list *it = sender->offers_due ? sender->kept_offers.prev : &sender->kept_offers;
+    for (; it != &sender->kept_offers; it = it->prev) {
+        struct weft_msg *m = offer_at(it);
+        if (m->due && m->id == id && m->conn == token->conn)
+            return m;
+    }
+    return NULL;
+}
+
+/* Returns the kept offer [id] of [token]'s sender, or NULL. Looks at both ends of the list in turn,
+ * since the first or the last messages are cancelled first. The connection may be another one than
+ * that of the OFFER. */
 static struct weft_msg *kept(const struct wf_token *token, uint64_t id)
 {
     const struct wf_sender *sender = *token->conn;
-    wf_list_each(it, &sender->kept_offers)
-    {
-        struct weft_msg *m = wf_container_of(it, struct weft_msg, offers);
-        if (m->id == id && m->conn == token->conn)
+    const struct wf_list *end = &sender->kept_offers, *first = end->next, *last = end->prev;
+    unsigned member = wf_sender_member(sender, token);
+    while (first != end) {
+        struct weft_msg *m = offer_at(first), *n = offer_at(last);
+        if (m->id == id && m->member == member)
             return m;
+        if (n->id == id && n->member == member)
+            return n;
+        if (first == last || first->next == last)
+            return NULL;
+        first = first->next;
+        last = last->prev;
     }
     return NULL;
 }
@@ -189,15 +236,22 @@ void *wf_msg_push_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at,
     return wf_scratch_need(ep) == WEFT_OK ? ep->scratch : NULL;
 }
 
-/* The sender has cancelled the message that it offered. */
-static void withdrawn(struct wf_req *req, struct weft_msg *m)
+/* The sender has cancelled the message [id], which it had offered. */
+static void on_withdrawn(const struct wf_token *token, uint64_t id)
 {
-    if (req)
-        fetch(req);
-    else if (m && m->claimed)
-        m->due = false;
-    else if (m)
+    struct wf_req *req = awaiting(token, id);
+    struct weft_msg *m = req ? NULL : kept(token, id);
+    if (req) {
+        if (!req->status)
+            req->status = WEFT_ECANCELED;
+        await_end(req);
+        wf_msg_push_end(req, false);
+    } else if (m && m->claimed) {
+        if (m->due)
+            due_end(m);
+    } else if (m) {
         wf_msg_kept_withdraw(m);
+    }
 }
 
 void wf_msg_on_pushed(const struct weft_am *am)
@@ -206,15 +260,18 @@ void wf_msg_on_pushed(const struct weft_am *am)
     uint64_t id = am->nargs >= PUSH_ARGS ? wf_word64(am->args) : 0;
     struct wf_req *req;
     struct weft_msg *m;
-    if (am->nargs < PUSH_ARGS || am->nargs > WITHDRAW_ARGS || am->len) {
+    if (am->nargs == WITHDRAW_ARGS && am->args[2] == 1 && !am->len && !am->long_len) {
+        if (sender)
+            on_withdrawn(am->token, id);
+        return;
+    }
+    if (am->nargs != PUSH_ARGS || am->len) {
         wf_ctl_bad(am);
         return;
     }
     req = sender ? awaiting(am->token, id) : NULL;
-    m = sender && !req ? kept(am->token, id) : NULL;
-    if (am->nargs == WITHDRAW_ARGS) {
-        withdrawn(req, m);
-    } else if (req && am->long_len == req->u.copy.full) {
+    m = sender && !req ? kept_due(am->token, id) : NULL;
+    if (req && am->long_len == req->u.copy.full) {
         wf_msg_answer(am, id, sender, (enum weft_status)req->status, 0);
         wf_msg_push_end(req, false);
     } else if (req) {
@@ -222,7 +279,7 @@ void wf_msg_on_pushed(const struct weft_am *am)
         fetch(req);
     } else if (m) {
         wf_msg_answer(am, id, sender, WEFT_PENDING, 0);
-        m->due = false;
+        due_end(m);
     } else {
         wf_msg_answer(am, id, sender, WEFT_ENOMEM, 0);
     }

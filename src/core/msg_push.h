@@ -25,6 +25,8 @@ void wf_msg_push_answered(struct wf_req *req, bool used);
 void wf_msg_push_await(struct wf_req *copy);
 /* Keep the offer [m]. [due]: its payload is on its way. */
 void wf_msg_push_keep(struct weft_msg *m, bool due);
+/* The kept offer [m] is being freed. */
+void wf_msg_push_forgotten(struct weft_msg *m);
 /* Returns true if the payload of [m] is still on its way. */
 static inline bool wf_msg_push_is_due(const struct weft_msg *m)
 {

@@ -18,7 +18,7 @@ struct weft_msg {
     uint64_t data;            /* its data, as in struct wf_msg_head */
     uint64_t id;              /* for an offer: the id of the sender's request */
     struct wf_pull_word word; /* for an offer: the sender has the bytes as long as it holds */
-    /* for an offer: item of sender->kept_offers until the connection ends; else in no list */
+    /* for an offer: item of sender->kept_offers; else in no list */
     struct wf_list offers;
     void *const *conn;    /* for an offer: the connection on which it came */
     struct wf_req *parts; /* not null as long as parts of the message are still to come */
@@ -141,14 +141,7 @@ static inline void wf_msg_kept_charge(const struct weft_msg *m, int64_t by)
 }
 
 /* Free a message that no receive had matched. The caller has removed it from the matcher. */
-static inline void wf_msg_kept_free(struct weft_msg *m)
-{
-    wf_list_remove(&m->offers);
-    if (!m->offer)
-        wf_msg_kept_charge(m, -(int64_t)(m->len + WF_MSG_CHARGE));
-    wf_sender_unref(m->sender);
-    free(m);
-}
+void wf_msg_kept_free(struct weft_msg *m);
 
 /* Returns a message that is to be kept, with room for [bytes] bytes, or NULL. */
 struct weft_msg *wf_msg_kept_new(struct wf_sender *sender, const struct wf_msg_head *head,

@@ -159,6 +159,50 @@ void test_cancel_known(void **state)
     pair_quiet(p);
 }
 
+#define OTHERS 66 /* peers, more than an endpoint has rings by default */
+
+/* Fails when: a kept message is not forgotten after it was cancelled, because its sender's
+ * connection was given to other peers meanwhile. */
+void test_cancel_rings(void **state)
+{
+    struct pair *p = *state;
+    struct weft_msg_info info;
+    struct weft_ep *eps[OTHERS];
+    struct weft_peer *to[OTHERS];
+    uint64_t begin = test_now_ns();
+    struct sent m = {.len = 300000, .id = 5};
+    if (!p->setup->rings)
+        return; /* there is one connection for all peers, or each has its own */
+    m.out = source_new(m.len);
+    m.in = malloc(m.len);
+    m.s = (struct weft_op){.user = &m.dones, .done = count_done};
+    GIVES(WEFT_PENDING, weft_msg_send(p->peer[0], m.id, m.out, m.len, &m.s));
+    UNTIL(p, weft_msg_probe(p->ep[1], NULL, m.id, FULL, &info) == WEFT_OK);
+    for (unsigned i = 0; i < OTHERS; i++) {
+        uint64_t word = 0;
+        struct weft_op r = {0}, s = {0};
+        enum weft_status sent;
+        OK(weft_ep_open(p->ctx[1], NULL, &eps[i]));
+        to[i] = peer_to(p->ep[0], eps[i]);
+        GIVES(WEFT_PENDING, weft_msg_recv(eps[i], NULL, 1, FULL, &word, 8, &r));
+        while ((sent = weft_msg_send(to[i], 1, &word, 8, &s)) == WEFT_AGAIN) {
+            pair_poll(p);
+            assert_true(test_now_ns() - begin < 60000000000u);
+        }
+        UNTIL(p, (assert_true(weft_ep_poll(eps[i]) >= 0), r.status == WEFT_OK));
+        UNTIL(p, sent == WEFT_OK || s.status == WEFT_OK);
+    }
+    cancel(p, &m);
+    assert_true(m.cancelled);
+    UNTIL(p, weft_msg_probe(p->ep[1], NULL, m.id, FULL, &info) == WEFT_AGAIN);
+    free(m.in);
+    for (unsigned i = 0; i < OTHERS; i++) {
+        OK(weft_peer_close(to[i]));
+        OK(weft_ep_close(eps[i]));
+    }
+    pair_quiet(p);
+}
+
 /* Fails when: a message that was cancelled before there was a connection is received in part, or
  * leaves its receive waiting. */
 void test_cancel_first(void **state)

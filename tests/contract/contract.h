@@ -234,6 +234,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(cancel_send)                                                                                 \
     X(cancel_first)                                                                                \
     X(cancel_known)                                                                                \
+    X(cancel_rings)                                                                                \
     X(close_sends)                                                                                 \
     X(close_receives)                                                                              \
     X(close_rma)                                                                                   \
