@@ -38,7 +38,7 @@ static void fill(struct wf_node_packet *p)
 
 size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 {
-    static const uint8_t fds[WF_NODE_TYPES] = {[WF_NODE_RING] = 3, [WF_NODE_RING_OK] = 1};
+    static const uint8_t fds[WF_NODE_TYPES] = {[WF_NODE_RING] = 2, [WF_NODE_RING_OK] = 1};
     struct wf_node_packet p;
     if (i + 1 >= WF_NODE_TYPES || room <= sizeof p)
         return 0;

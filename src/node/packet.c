@@ -22,7 +22,7 @@ static const struct {
     [WF_NODE_PROOF] = {0, sizeof(struct wf_node_proof)},
     [WF_NODE_WELCOME] = {1, sizeof(struct wf_node_welcome)},
     [WF_NODE_REFUSAL] = {0, sizeof(struct wf_node_refused)},
-    [WF_NODE_RING] = {3, sizeof(struct wf_node_ring)},
+    [WF_NODE_RING] = {2, sizeof(struct wf_node_ring)},
     [WF_NODE_RING_OK] = {1, 0},
     [WF_NODE_RING_NO] = {0, 4},
     [WF_NODE_UNRING] = {0, sizeof(struct wf_node_unring)},

@@ -45,7 +45,8 @@ struct desk_ring {
     struct desk_client *client; /* NULL: it has ended; the desk's */
     struct node_port_params params;
     struct node_port *port; /* the mover's; NULL before ATTACH and after DETACH */
-    int event_fd;           /* the endpoint's */
+    int bell;               /* the service's end of the endpoint's bell (packet.h); or -1 */
+    int given;              /* the client's end, until RING_OK is sent; or -1 */
     uint32_t cookie;        /* of RING, then of UNRING */
     enum weft_status status;
     bool busy;                  /* a job is under way; the desk's */
@@ -86,8 +87,9 @@ struct node_work {
     struct wf_contact contact;
     struct wf_node_page *page;
     int page_fd;
-    int bell_fd; /* clients and the desk wake the mover by it */
-    int done_fd; /* readable when a job is done */
+    int bell_fd;  /* the desk wakes the mover by it */
+    int bells_fd; /* an epoll descriptor: has the service's ends of all bells */
+    int done_fd;  /* readable when a job is done */
     bool membarrier;
     pthread_t thread;
     const uint8_t *key; /* the job's; the desk's memory */

@@ -85,7 +85,7 @@ static WF_UNCHECKED void ctx_init(struct via_ctx *ctx, const struct wf_tctx_para
     ctx->base.transport = &wf_node_transport;
     ctx->self = *params->self;
     ctx->number = atomic_fetch_add(&contexts, 1);
-    ctx->stop_fd = ctx->bell_fd = -1;
+    ctx->stop_fd = -1;
     wf_list_init(&ctx->eps);
     wf_list_init(&ctx->calls);
 }

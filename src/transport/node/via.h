@@ -54,7 +54,7 @@ struct via_ctx {
     struct wf_contact contact;
     const struct wf_node_page *page;
     pthread_t reader;
-    int stop_fd, bell_fd; /* wake the reader; wake the service (-1 before the first endpoint) */
+    int stop_fd; /* wakes the reader */
     struct wf_fork_item fork;
     pthread_mutex_t lock;
     pthread_cond_t answered;
@@ -80,6 +80,8 @@ struct via_ep {
     struct wf_address address;
     struct node_client *client;
     void *submit, *event;
+    int bell; /* this side's end (node/packet.h), also in the owner's epoll descriptor; or -1 */
+    struct wf_fork_item fork;
     uint32_t size;
     int budget;
     bool closing;

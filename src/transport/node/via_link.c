@@ -159,9 +159,7 @@ static void in_child(struct wf_fork_item *item)
 {
     struct via_ctx *ctx = wf_container_of(item, struct via_ctx, fork);
     close(ctx->stop_fd);
-    if (ctx->bell_fd >= 0)
-        close(ctx->bell_fd);
-    ctx->stop_fd = ctx->bell_fd = -1;
+    ctx->stop_fd = -1;
 }
 
 static const struct wf_fork_ops fork_ops = {.level = WF_FORK_TRANSPORT, .child = in_child};
@@ -202,8 +200,6 @@ WF_UNCHECKED void wf_via_reader_stop(struct via_ctx *ctx)
     pthread_cond_destroy(&ctx->answered);
     pthread_mutex_destroy(&ctx->lock);
     close(ctx->stop_fd);
-    if (ctx->bell_fd >= 0)
-        close(ctx->bell_fd);
     free(ctx->nodes);
 }
 

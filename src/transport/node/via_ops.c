@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Peers, requests and replies. */
-#include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
 #include "base/log.h"
 #include "transport/node/via.h"
@@ -175,10 +174,10 @@ static void on_gone(void *owner, struct node_sender *sender)
 
 static void on_wake(void *owner)
 {
-    const uint64_t one = 1;
     struct via_ep *ep = owner;
-    if (write(ep->ctx->bell_fd, &one, sizeof one) < 0 && errno != EAGAIN)
-        wf_error("cannot wake the node's service: %s", strerror(errno));
+    /* EAGAIN: the service has bytes to read. EPIPE, ECONNRESET: it ends, which the reader sees. */
+    if (send(ep->bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        wf_debug("the node's service was woken already, or ends: %m");
 }
 
 const struct node_client_ops wf_via_client_ops = {.deliver = on_request,
