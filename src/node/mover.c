@@ -20,6 +20,7 @@ enum weft_status wf_node_mover_open(const struct node_mover_params *params, stru
     m->lanes = params->lanes;
     m->nindexes = 1u << params->index_bits;
     m->young = params->young;
+    wf_list_init(&m->ends);
     if (wf_node_expect_open(m, params->rows) != WEFT_OK ||
         wf_node_waiters_open(m, params->waiters) != WEFT_OK) {
         wf_node_mover_close(m);
@@ -31,6 +32,9 @@ enum weft_status wf_node_mover_open(const struct node_mover_params *params, stru
 
 void wf_node_mover_close(struct node_mover *m)
 {
+    struct wf_list *item;
+    while ((item = wf_list_pop(&m->ends)))
+        free(wf_container_of(item, struct node_end, item));
     for (uint32_t i = 0; i < m->nsessions; i++)
         free(m->sessions[i]);
     free(m->rows);
@@ -217,6 +221,8 @@ enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
     if (state == WF_NODE_UP)
         s->number += 1 + (s->number == UINT32_MAX); /* never 0 */
     s->state = state;
+    if (state == WF_NODE_LOST)
+        wf_node_ends_cut(m, s);
     wf_node_rows_cut(m, word);
     wf_node_waiters_cut(m, word);
     wf_node_lanes_reset(m, s);
@@ -263,5 +269,7 @@ int wf_node_mover_turn(struct node_mover *m)
     for (uint32_t i = 0; i < m->nports; i++)
         if (m->ports[i] && m->ports[i]->ends_due)
             n += wf_node_ends_turn(m->ports[i]);
+    if (m->nends)
+        n += wf_node_ends_send(m);
     return n + wf_node_lanes_turn(m);
 }

@@ -18,6 +18,7 @@
 #define WF_NODE_TURN_BYTES 65536
 #define WF_NODE_ACK_AFTER 32 /* messages */
 #define WF_NODE_ANSWERS 5    /* in a frame */
+#define WF_NODE_ENDS 4096    /* ends of endpoints that a session may be behind */
 #define WF_NODE_NIL UINT32_MAX
 
 struct node_mover;
@@ -69,6 +70,8 @@ struct node_mover_ops {
     void (*wake)(void *owner, struct node_port *port); /* its client sleeps */
     /* The client broke the protocol, and its endpoint's status says so. The desk detaches it. */
     void (*failed)(void *owner, struct node_port *port);
+    /* The service of page word [word] has not taken WF_NODE_ENDS ends: end its session. */
+    void (*behind)(void *owner, uint16_t word);
     void *owner;
 };
 
@@ -89,6 +92,8 @@ struct node_session {
     uint32_t number;
     uint32_t state; /* enum wf_node_session_state */
     struct node_lane lanes[WF_NODE_LANES];
+    struct node_end *end; /* the next to send by it, in mover->ends; NULL: none */
+    uint32_t end_lane;    /* and by which lane */
 };
 
 /* An attached endpoint. */
@@ -144,11 +149,13 @@ struct node_waiter {
     bool refusal_due; /* REFUSED was not sent yet */
 };
 
-/* The end of an endpoint of this service, on its way to all others. */
+/* The end of an endpoint of this service, on its way to all others. Each session sends the ends in
+ * their order, at its own pace. */
 struct node_end {
+    struct wf_list item; /* in mover->ends */
     uint64_t tag;
     enum wf_node_state state; /* CLOSED or DEAD */
-    uint32_t word, lane;      /* what comes next; 0 at first */
+    uint32_t left;            /* sessions that are still to send it */
 };
 
 struct node_mover {
@@ -160,7 +167,9 @@ struct node_mover {
     struct node_port **ports; /* by id; NULL: free */
     uint32_t nports, port_room;
     struct node_session *sessions[WF_NODE_WORDS];
-    uint32_t nsessions; /* words in use */
+    uint32_t nsessions;  /* words in use */
+    struct wf_list ends; /* the oldest first */
+    uint32_t nends;
     /* expect.c */
     struct node_row *rows;
     uint32_t row_mask; /* of sets */
@@ -256,9 +265,13 @@ bool wf_node_end_deliver(struct node_port *port, const struct node_row *row);
 
 /* ---- end.c ---- */
 
-/* Tell all other services of an end, as far as their lanes have room. Returns false if there is
- * more to send. */
-bool wf_node_end_send(struct node_mover *m, struct node_end *end);
+/* Report an end to all other services, in the next turns. Takes over [end], which is memory of
+ * malloc: its tag and state are set. */
+void wf_node_end_add(struct node_mover *m, struct node_end *end);
+/* Send the ends that are due, as far as the lanes have room. Returns the number of frames. */
+int wf_node_ends_send(struct node_mover *m);
+/* The session is lost: it sends no more ends. */
+void wf_node_ends_cut(struct node_mover *m, struct node_session *s);
 /* An END of another service. */
 enum weft_status wf_node_end_take(struct node_mover *m, uint16_t word, const uint32_t *args,
                                   unsigned nargs);

@@ -153,6 +153,15 @@ bool wf_node_other_has_room(void *owner, uint16_t word, unsigned lane)
     return !(work->others[word]->full >> lane & 1);
 }
 
+void wf_node_other_behind(void *owner, uint16_t word)
+{
+    struct node_work *work = owner;
+    wf_warn("the service of another node takes nothing, and %d endpoints have ended meanwhile: its "
+            "clients are lost (is it stopped?)",
+            WF_NODE_ENDS);
+    other_lose(work, work->others[word]);
+}
+
 /* ---- receiving ---- */
 
 static bool hello_take(const struct node_work *work, struct node_other *other, const uint32_t *args,

@@ -41,7 +41,7 @@ static void ring_free(struct desk_ring *ring)
         close(ring->bell);
     if (ring->given >= 0)
         close(ring->given);
-    free(ring->ending);
+    free(ring->end);
     free(ring);
 }
 
@@ -108,8 +108,8 @@ static struct desk_ring *ring_new(const struct node_desk *desk, struct desk_clie
     const struct wf_node_ring *r = &p->u.ring;
     struct desk_ring *ring = calloc(1, sizeof *ring);
     if (ring)
-        ring->ending = calloc(1, sizeof *ring->ending);
-    if (!ring || !ring->ending) {
+        ring->end = calloc(1, sizeof *ring->end);
+    if (!ring || !ring->end) {
         free(ring);
         return NULL;
     }
@@ -122,7 +122,7 @@ static struct desk_ring *ring_new(const struct node_desk *desk, struct desk_clie
                                              .address = r->from,
                                              .contact = r->contact,
                                              .fence = client->fence || !desk->work.membarrier};
-    ring->ending->end.state = WF_NODE_DEAD;
+    ring->end->state = WF_NODE_DEAD;
     return ring;
 }
 
@@ -186,7 +186,7 @@ void wf_node_unring_read(struct node_desk *desk, struct desk_client *client,
     }
     ring->cookie = packet->cookie;
     ring->asked = true;
-    ring->ending->end.state = WF_NODE_CLOSED;
+    ring->end->state = WF_NODE_CLOSED;
     ring_leave(desk, ring);
 }
 

@@ -99,10 +99,10 @@ static void detach(struct node_work *work, struct desk_ring *r)
     if (!r->port)
         return;
     (void)epoll_ctl(work->bells_fd, EPOLL_CTL_DEL, r->bell, NULL);
-    r->ending->end.tag = r->port->tag;
-    wf_list_append(&work->endings, &r->ending->item);
-    r->ending = NULL;
+    r->end->tag = r->port->tag;
     wf_node_port_detach(r->port);
+    wf_node_end_add(work->mover, r->end);
+    r->end = NULL;
     r->port = NULL;
 }
 
@@ -135,28 +135,12 @@ static int jobs_do(struct node_work *work)
 
 /* ---- turns ---- */
 
-static int endings_send(struct node_work *work)
-{
-    int n = 0;
-    while (!wf_list_empty(&work->endings)) {
-        struct node_ending *e = wf_container_of(work->endings.next, struct node_ending, item);
-        if (!wf_node_end_send(work->mover, &e->end))
-            break;
-        wf_list_remove(&e->item);
-        free(e);
-        n++;
-    }
-    return n;
-}
-
 static int turn(struct node_work *work)
 {
     int n = 0;
     if (atomic_load_explicit(&work->has_asked, memory_order_acquire))
         n += jobs_do(work);
     n += wf_node_mover_turn(work->mover);
-    if (!wf_list_empty(&work->endings))
-        n += endings_send(work);
     return n + wf_node_others_poll(work);
 }
 
@@ -279,6 +263,7 @@ static enum weft_status mover_open(struct node_work *work)
                                         .tag = tag_of,
                                         .wake = wake,
                                         .failed = failed,
+                                        .behind = wf_node_other_behind,
                                         .owner = work};
     work->page->incarnation = work->incarnation;
     return wf_node_mover_open(&params, &work->mover);
@@ -290,7 +275,6 @@ WF_UNCHECKED enum weft_status wf_node_work_open(struct node_work *work)
     void *page = NULL;
     wf_list_init(&work->asked);
     wf_list_init(&work->done);
-    wf_list_init(&work->endings);
     work->membarrier = wf_config()->membarrier && wf_sleep_register();
     work->page_fd = wf_shared_create("weft-node-page", sizeof *work->page, 1, &page);
     work->page = page;
@@ -318,13 +302,10 @@ close_fds:
 
 void wf_node_work_close(struct node_work *work, uint32_t close_ms)
 {
-    struct wf_list *item;
     atomic_store_explicit(&work->stop, true, memory_order_release);
     ring(work->bell_fd);
     pthread_join(work->thread, NULL);
-    (void)endings_send(work);
-    while ((item = wf_list_pop(&work->endings)))
-        free(wf_container_of(item, struct node_ending, item));
+    (void)wf_node_ends_send(work->mover);
     wf_node_others_close(work, close_ms);
     wf_node_mover_close(work->mover);
     pthread_mutex_destroy(&work->lock);

@@ -30,12 +30,6 @@ struct node_job {
     enum node_job_kind kind;
 };
 
-/* The end of an endpoint that is being reported. */
-struct node_ending {
-    struct wf_list item;
-    struct node_end end;
-};
-
 struct desk_client;
 
 /* The rings of an endpoint. */
@@ -49,11 +43,11 @@ struct desk_ring {
     int given;              /* the client's end, until RING_OK is sent; or -1 */
     uint32_t cookie;        /* of RING, then of UNRING */
     enum weft_status status;
-    bool busy;                  /* a job is under way; the desk's */
-    bool leaves;                /* DETACH is to follow; the desk's */
-    bool asked;                 /* UNRING asked for it; the desk's */
-    _Atomic bool bad;           /* FAILED: the client broke the protocol */
-    struct node_ending *ending; /* what DETACH uses; malloc'ed */
+    bool busy;            /* a job is under way; the desk's */
+    bool leaves;          /* DETACH is to follow; the desk's */
+    bool asked;           /* UNRING asked for it; the desk's */
+    _Atomic bool bad;     /* FAILED: the client broke the protocol */
+    struct node_end *end; /* what DETACH uses; malloc'ed */
 };
 
 /* A client asks for the word of another service. */
@@ -97,7 +91,6 @@ struct node_work {
     /* The mover's. */
     struct node_mover *mover;
     struct node_mover_ops ops;
-    struct wf_list endings;
     struct node_other *others[WF_NODE_WORDS];
     uint32_t nothers;
     bool any_full, any_down;
@@ -141,10 +134,11 @@ enum weft_status wf_node_other_find(struct node_work *work, const struct wf_addr
                                     const struct wf_contact *contact, uint32_t *word);
 /* Receive from other services, and send frames that are due. Returns the number of events. */
 int wf_node_others_poll(struct node_work *work);
-/* node_mover_ops.send and .has_room. */
+/* node_mover_ops.send, .has_room and .behind. */
 enum weft_status wf_node_other_send(void *owner, uint16_t word, unsigned lane, unsigned kind,
                                     const uint32_t *args, unsigned nargs, const void *data,
                                     size_t len);
 bool wf_node_other_has_room(void *owner, uint16_t word, unsigned lane);
+void wf_node_other_behind(void *owner, uint16_t word);
 
 #endif

@@ -22,7 +22,8 @@
 
 #define BED_SIDE 3 /* most clients of a service */
 #define BED_LANES 2
-#define BED_WORD 2 /* of the other service, in both pages */
+#define BED_WORD 2  /* of the other service, in both pages */
+#define BED_STUCK 1 /* of a third one, which takes nothing */
 #define BED_AM_MAX 4096
 
 struct bed_frame {
@@ -46,7 +47,7 @@ struct bed_service {
     struct wf_node_page *page;
     struct bed_lane out[BED_LANES];
     struct node_mover_ops ops;
-    unsigned failed;
+    unsigned failed, behind;
 };
 
 struct bed_client {
@@ -100,6 +101,8 @@ static enum weft_status bed_send(void *owner, uint16_t word, unsigned lane, unsi
     struct bed_service *s = owner;
     struct bed_lane *l = &s->out[lane];
     struct bed_frame *f;
+    if (word == BED_STUCK)
+        return WEFT_AGAIN;
     CHECK(word == BED_WORD && lane < BED_LANES && nargs <= 16);
     if (l->count >= l->room || !s->bed->up)
         return WEFT_AGAIN;
@@ -139,6 +142,12 @@ static void bed_failed(void *owner, struct node_port *port)
 {
     (void)port;
     ((struct bed_service *)owner)->failed++;
+}
+
+static void bed_behind(void *owner, uint16_t word)
+{
+    CHECK(word == BED_STUCK);
+    ((struct bed_service *)owner)->behind++;
 }
 
 static inline void bed_lane_drop(struct bed_lane *l)
@@ -311,8 +320,8 @@ static inline void bed_open(struct bed *bed)
         struct bed_service *s = &bed->services[side];
         s->bed = bed;
         s->side = side;
-        s->ops = (struct node_mover_ops){bed_send,        bed_has_room, bed_tag,
-                                         bed_wake_client, bed_failed,   s};
+        s->ops = (struct node_mover_ops){bed_send,   bed_has_room, bed_tag, bed_wake_client,
+                                         bed_failed, bed_behind,   s};
         for (unsigned lane = 0; lane < BED_LANES; lane++) {
             s->out[lane].room = bed->limits.lane_room;
             s->out[lane].last = &s->out[lane].first;

@@ -440,15 +440,15 @@ static void gone(void **state)
     }
 }
 
-/* A client's service reports the client's end: as the mover's thread does, until all is sent. */
-static bool end_send(struct bed_client *b, enum wf_node_state state, struct node_end *end)
+/* A client's service reports the client's end: as the mover's thread does. */
+static void end_add(struct bed_client *b, enum wf_node_state state)
 {
-    if (b->attached) {
-        *end = (struct node_end){.tag = b->port->tag, .state = state};
-        wf_node_port_detach(b->port);
-        b->attached = false;
-    }
-    return wf_node_end_send(b->service->mover, end);
+    struct node_end *end = calloc(1, sizeof *end);
+    assert_non_null(end);
+    *end = (struct node_end){.tag = b->port->tag, .state = state};
+    wf_node_port_detach(b->port);
+    b->attached = false;
+    wf_node_end_add(b->service->mover, end);
 }
 
 /* The end of an endpoint is reported once, behind its messages, to an endpoint that received from
@@ -458,7 +458,6 @@ static void ended(void **state)
     struct bed *bed = bed_new(2, 8);
     struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
     struct bed_client *heeds = &bed->clients[1][1], *idle = &bed->clients[0][1];
-    struct node_end end;
     unsigned sent = 0;
     (void)state;
     OK(wf_node_client_heed(heeds->c, heeds->to[0]));
@@ -470,7 +469,7 @@ static void ended(void **state)
         (void)run(bed, 2);
     }
     assert_int_equal(sent, to->c->lines + 1); /* the last one was refused */
-    assert_true(end_send(from, WF_NODE_CLOSED, &end));
+    end_add(from, WF_NODE_CLOSED);
     from->stopped = true;
     (void)run(bed, 5);
     assert_int_equal(heeds->ended, 1);
@@ -492,22 +491,55 @@ static void ended_late(void **state)
 {
     struct bed *bed = bed_new(1, 8);
     struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
-    struct node_end end;
     (void)state;
     OK(send_to(from, 0, 8, 9));
     (void)run(bed, 1); /* [to] has the request, and its reply is on the way */
     (void)run(bed, 1);
     bed->services[1].out[0].room = bed->services[1].out[1].room = 0;
-    assert_false(end_send(to, WF_NODE_DEAD, &end));
+    end_add(to, WF_NODE_DEAD);
     to->stopped = true;
     (void)run(bed, 3);
     assert_int_equal(from->ended, 0);
     bed->services[1].out[0].room = bed->services[1].out[1].room = 64;
-    assert_true(end_send(to, WF_NODE_DEAD, &end));
     (void)run(bed, 3);
     assert_int_equal(from->ended, 1);
     assert_int_equal(from->why, WEFT_EPEER);
     assert_true(from->c->places_free == UINT64_MAX);
+    bed_free(bed);
+}
+
+/* Ends that a stopped service does not take hold up none of those to others, and are bounded: it is
+ * given up. */
+static void ended_beside(void **state)
+{
+    struct bed *bed = bed_new(2, 8);
+    struct node_mover *m = bed->services[1].mover;
+    struct bed_client *from = &bed->clients[0][0];
+    (void)state;
+    OK(wf_node_session_set(m, BED_STUCK, WF_NODE_UP));
+    OK(wf_node_client_heed(from->c, from->to[0]));
+    OK(wf_node_client_heed(from->c, from->to[1]));
+    (void)run(bed, 3);
+    end_add(&bed->clients[1][0], WF_NODE_DEAD);
+    (void)run(bed, 3);
+    assert_int_equal(from->ended, 1);
+    end_add(&bed->clients[1][1], WF_NODE_DEAD);
+    (void)run(bed, 3);
+    assert_int_equal(from->ended, 2);
+    assert_int_equal(m->nends, 2); /* for the stopped one */
+    for (uint32_t i = 0; i < WF_NODE_ENDS; i++) {
+        struct node_end *end = calloc(1, sizeof *end);
+        assert_non_null(end);
+        *end = (struct node_end){.tag = i + 1, .state = WF_NODE_DEAD};
+        assert_int_equal(bed->services[1].behind, i > WF_NODE_ENDS - 2);
+        wf_node_end_add(m, end);
+        assert_true(m->nends <= WF_NODE_ENDS);
+        (void)run(bed, 1);
+    }
+    assert_int_equal(bed->services[1].behind, 1);
+    OK(wf_node_session_set(m, BED_STUCK, WF_NODE_LOST)); /* as the mover's thread does */
+    (void)run(bed, 3);
+    assert_int_equal(m->nends, 0);
     bed_free(bed);
 }
 
@@ -566,12 +598,10 @@ static void few_slots(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes),      cmocka_unit_test(bodies),
-        cmocka_unit_test(blocks),     cmocka_unit_test(lies),
-        cmocka_unit_test(frames),     cmocka_unit_test(lies_of_services),
-        cmocka_unit_test(stopped),    cmocka_unit_test(gone),
-        cmocka_unit_test(lost),       cmocka_unit_test(ended),
-        cmocka_unit_test(ended_late), cmocka_unit_test(wakes),
-        cmocka_unit_test(few_slots)};
+        cmocka_unit_test(sizes),   cmocka_unit_test(bodies),     cmocka_unit_test(blocks),
+        cmocka_unit_test(lies),    cmocka_unit_test(frames),     cmocka_unit_test(lies_of_services),
+        cmocka_unit_test(stopped), cmocka_unit_test(gone),       cmocka_unit_test(lost),
+        cmocka_unit_test(ended),   cmocka_unit_test(ended_late), cmocka_unit_test(ended_beside),
+        cmocka_unit_test(wakes),   cmocka_unit_test(few_slots)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
