@@ -62,8 +62,8 @@ void wf_node_end_add(struct node_mover *m, struct node_end *end)
     m->nends++;
 }
 
-/* Returns the number of frames. The first one that cannot be sent now is tried again in the next
- * turn. */
+/* Returns the number of frames. The first one that cannot be sent now, for want of room or memory,
+ * is tried again in the next turn. */
 static int session_send(struct node_mover *m, struct node_session *s, uint16_t word)
 {
     int n = 0;
@@ -71,8 +71,9 @@ static int session_send(struct node_mover *m, struct node_session *s, uint16_t w
         const struct node_end *end = s->end;
         const uint32_t args[3] = {(uint32_t)end->tag, (uint32_t)(end->tag >> 32),
                                   (uint32_t)end->state | s->end_lane << 8};
-        if (m->ops->send(m->ops->owner, word, s->end_lane, WF_NODE_FRAME_END, args, 3, NULL, 0) ==
-            WEFT_AGAIN)
+        enum weft_status status =
+            m->ops->send(m->ops->owner, word, s->end_lane, WF_NODE_FRAME_END, args, 3, NULL, 0);
+        if (status != WEFT_OK && status != WEFT_EPEER)
             break;
         n++;
         if (++s->end_lane == m->lanes)

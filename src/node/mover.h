@@ -59,8 +59,9 @@ struct node_answer {
 /* ---- what the mover calls ---- */
 
 struct node_mover_ops {
-    /* Send a frame on lane [lane] of the session with the service of page word [word]. OK, or AGAIN
-     * if the lane has no room. Another status: the session is about to end. */
+    /* Send a frame on lane [lane] of the session with the service of page word [word]. OK; AGAIN if
+     * the lane has no room, or ENOMEM: the owner makes a turn when it may have; EPEER: the session
+     * is about to end. */
     enum weft_status (*send)(void *owner, uint16_t word, unsigned lane, unsigned kind,
                              const uint32_t *args, unsigned nargs, const void *data, size_t len);
     /* Is the lane half empty? */

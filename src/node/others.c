@@ -140,9 +140,10 @@ enum weft_status wf_node_other_send(void *owner, uint16_t word, unsigned lane, u
         status = greet(work, other, lane);
     if (status == WEFT_OK)
         status = frame_send(other, lane, kind, args, nargs, data, len);
-    if (status == WEFT_AGAIN) {
+    if (status == WEFT_AGAIN || status == WEFT_ENOMEM) {
         other->full |= 1u << lane;
         work->any_full = true;
+        work->is_short |= status == WEFT_ENOMEM;
     }
     return status;
 }
@@ -267,10 +268,11 @@ static void downs_lose(struct node_work *work)
     }
 }
 
-/* Something was acknowledged, or connected: lanes that had no room may have it. */
-static void lanes_retry(struct node_work *work)
+/* Something was acknowledged, or connected, or memory was short: lanes that had no room may have
+ * it. */
+void wf_node_others_retry(struct node_work *work)
 {
-    work->any_full = false;
+    work->any_full = work->is_short = false;
     for (uint32_t i = 0; i < work->nothers; i++)
         work->others[i]->full = 0;
 }
@@ -279,7 +281,7 @@ int wf_node_others_poll(struct node_work *work)
 {
     int n = work->tep->transport->poll(work->tep);
     if (n && work->any_full)
-        lanes_retry(work);
+        wf_node_others_retry(work);
     if (work->any_down)
         downs_lose(work);
     return n;

@@ -26,6 +26,7 @@
  * 5 to 10 us, and a client that answers at once has answered by then. */
 #define LOOK_NS 20000u
 #define LOOKS_PER_CLOCK 16
+#define SHORT_MS 10     /* until the next try, after one for which memory was short */
 #define BELLS 64        /* read after a sleep; others end the next one */
 #define BELL_BYTES 4096 /* read of a bell: a client rings once, one that floods loses its wakes */
 
@@ -166,10 +167,12 @@ static void sleep_until_event(struct node_work *work)
         !atomic_load_explicit(&work->has_asked, memory_order_acquire) &&
         !atomic_load_explicit(&work->stop, memory_order_acquire) &&
         work->tep->transport->arm(work->tep) == WEFT_OK) {
-        n = epoll_wait(work->epoll_fd, ev, WF_ARRAY_LEN(ev), -1);
+        n = epoll_wait(work->epoll_fd, ev, WF_ARRAY_LEN(ev), work->is_short ? SHORT_MS : -1);
         if (n > 0 && read(work->event_fd, &count, sizeof count) < 0)
             n = 0; /* not that descriptor */
         bells_read(work);
+        if (work->is_short)
+            wf_node_others_retry(work);
         work->tep->transport->disarm(work->tep);
     }
     wf_sleep_set(&work->page->sleep_epoch, &work->epoch, false);

@@ -94,6 +94,7 @@ struct node_work {
     struct node_other *others[WF_NODE_WORDS];
     uint32_t nothers;
     bool any_full, any_down;
+    bool is_short; /* of memory: a frame was not sent, and nothing else says when it can be */
     struct wf_tctx *tctx;
     struct wf_tep *tep;
     int event_fd, epoll_fd;
@@ -134,6 +135,8 @@ enum weft_status wf_node_other_find(struct node_work *work, const struct wf_addr
                                     const struct wf_contact *contact, uint32_t *word);
 /* Receive from other services, and send frames that are due. Returns the number of events. */
 int wf_node_others_poll(struct node_work *work);
+/* Try again to send by lanes that had no room or memory. */
+void wf_node_others_retry(struct node_work *work);
 /* node_mover_ops.send, .has_room and .behind. */
 enum weft_status wf_node_other_send(void *owner, uint16_t word, unsigned lane, unsigned kind,
                                     const uint32_t *args, unsigned nargs, const void *data,

@@ -81,7 +81,8 @@ struct bed {
     struct bed_limits limits;
     struct bed_service services[2];
     struct bed_client clients[2][BED_SIDE];
-    bool up; /* both services have a session */
+    bool up;       /* both services have a session */
+    bool is_short; /* lanes have no memory */
     void *old_pages[4096];
     unsigned nold;
     void (*on_request)(struct bed_client *to, const struct node_am *am);
@@ -104,6 +105,8 @@ static enum weft_status bed_send(void *owner, uint16_t word, unsigned lane, unsi
     if (word == BED_STUCK)
         return WEFT_AGAIN;
     CHECK(word == BED_WORD && lane < BED_LANES && nargs <= 16);
+    if (s->bed->is_short)
+        return WEFT_ENOMEM;
     if (l->count >= l->room || !s->bed->up)
         return WEFT_AGAIN;
     f = malloc(sizeof *f + len);

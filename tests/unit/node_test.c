@@ -7,6 +7,16 @@
 
 static unsigned received, replied;
 
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+
+static bool has_memory = true; /* else no journal can be allocated */
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    return has_memory ? __real_aligned_alloc(alignment, size) : NULL;
+}
+
 static void on_request(struct bed_client *b, const struct node_am *am)
 {
     (void)am;
@@ -508,6 +518,34 @@ static void ended_late(void **state)
     bed_free(bed);
 }
 
+/* What makes the services know a flow, a message, and the end of an endpoint go out once there is
+ * memory again, and until then the client does not sleep. */
+static void short_of_memory(void **state)
+{
+    struct bed *bed = bed_new(2, 8);
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    (void)state;
+    has_memory = false;
+    OK(wf_node_client_heed(from->c, from->to[0]));
+    assert_int_equal(send_to(from, 1, 8, 0), WEFT_AGAIN);
+    assert_int_equal(run(bed, 3), 0);
+    assert_true(wf_node_client_pending(from->c));
+    has_memory = true;
+    (void)run(bed, 3);
+    assert_int_equal(from->to[0]->low, 1); /* acknowledged */
+    OK(send_to(from, 1, 8, 0));
+    (void)run(bed, 3);
+    assert_int_equal(bed->clients[1][1].got[0], 1);
+    bed->is_short = true;
+    end_add(to, WF_NODE_DEAD);
+    (void)run(bed, 3);
+    assert_int_equal(from->ended, 0);
+    bed->is_short = false;
+    (void)run(bed, 3);
+    assert_int_equal(from->ended, 1);
+    bed_free(bed);
+}
+
 /* Ends that a stopped service does not take hold up none of those to others, and are bounded: it is
  * given up. */
 static void ended_beside(void **state)
@@ -597,11 +635,20 @@ static void few_slots(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes),   cmocka_unit_test(bodies),     cmocka_unit_test(blocks),
-        cmocka_unit_test(lies),    cmocka_unit_test(frames),     cmocka_unit_test(lies_of_services),
-        cmocka_unit_test(stopped), cmocka_unit_test(gone),       cmocka_unit_test(lost),
-        cmocka_unit_test(ended),   cmocka_unit_test(ended_late), cmocka_unit_test(ended_beside),
-        cmocka_unit_test(wakes),   cmocka_unit_test(few_slots)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sizes),
+                                       cmocka_unit_test(bodies),
+                                       cmocka_unit_test(blocks),
+                                       cmocka_unit_test(lies),
+                                       cmocka_unit_test(frames),
+                                       cmocka_unit_test(lies_of_services),
+                                       cmocka_unit_test(stopped),
+                                       cmocka_unit_test(gone),
+                                       cmocka_unit_test(lost),
+                                       cmocka_unit_test(ended),
+                                       cmocka_unit_test(ended_late),
+                                       cmocka_unit_test(ended_beside),
+                                       cmocka_unit_test(short_of_memory),
+                                       cmocka_unit_test(wakes),
+                                       cmocka_unit_test(few_slots)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -202,13 +202,25 @@ bool wf_node_client_drain(struct node_client *c, uint64_t now_ns)
     return left;
 }
 
+/* Does a flow wait for memory, so that nothing says when it can go on? */
+static bool is_short(const struct node_client *c)
+{
+    wf_list_each(it, &c->due)
+    {
+        const struct node_flow *flow = wf_container_of(it, struct node_flow, due_item);
+        if (flow->heeds && flow->live && !flow->journal)
+            return true;
+    }
+    return false;
+}
+
 bool wf_node_client_pending(const struct node_client *c)
 {
     uint64_t ready = wf_load_acquire(&c->event->entries[c->head & (c->lines - 1)].ready);
     return wf_load_acquire(&c->event->bell.rung) ||
            wf_load_acquire(&c->page->changes) != c->changes || wf_shm_is_ready(ready, c->head) ||
            wf_load_acquire(&c->event->status) || !wf_list_empty(&c->ending) ||
-           (c->wants_room && c->has_room) ||
+           (c->wants_room && c->has_room) || is_short(c) ||
            ((c->wants_room || !wf_list_empty(&c->due)) &&
             wf_load_acquire(&c->event->taken) != c->taken);
 }
