@@ -26,12 +26,17 @@
 
 WF_LOCK_CLASS(via_ctx_lock_class); /* struct via_ctx.lock */
 
-/* Another service, as endpoints of this context know it. */
+/* Another service, as endpoints of this context know it. The service answers NODE with ELIMIT or
+ * ENOMEM while it has no room: then NODE is sent again, for WEFT_CONNECT_TIMEOUT from the first one
+ * on. A failure is final for those that asked. Who asks later is the first again. */
 struct via_node {
     struct wf_node_other who;
     uint16_t word;           /* of the page; WF_NODE_NO_WORD: not known yet */
     enum weft_status status; /* or why there is none */
-    uint32_t cookie;         /* of NODE; 0: not sent yet */
+    uint32_t cookie;         /* of NODE; 0: to be sent at [at_ns] */
+    uint64_t at_ns;          /* then: when it failed */
+    uint64_t until_ns;       /* when to try no more; 0: NODE was not sent yet */
+    uint32_t pause_ms;
 };
 
 /* A call that waits for an answer, on the stack of its thread. */
@@ -63,9 +68,11 @@ struct via_ctx {
     struct via_node *nodes WF_UNDER(via_ctx_lock_class);
     uint32_t nnodes, nodes_room WF_UNDER(via_ctx_lock_class);
     uint32_t cookie WF_UNDER(via_ctx_lock_class);
-    bool unsent WF_UNDER(via_ctx_lock_class); /* a NODE is to be sent by the reader */
-    _Atomic uint32_t changes;                 /* counted up when an endpoint has to look */
-    _Atomic int ended;                        /* not OK: the service has ended, and why */
+    uint64_t warned_ns WF_UNDER(via_ctx_lock_class); /* of a failure to reach a service */
+    uint32_t nasks WF_UNDER(via_ctx_lock_class);     /* NODEs that are not answered */
+    bool unsent WF_UNDER(via_ctx_lock_class);        /* a NODE is to be sent by the reader */
+    _Atomic uint32_t changes;                        /* counted up when an endpoint has to look */
+    _Atomic int ended;                               /* not OK: the service has ended, and why */
 };
 
 struct via_token {
