@@ -234,6 +234,10 @@ struct wf_tep_events {
      * A transport need not call this function. */
     bool (*tagged)(void *owner, void *conn, uint64_t tag, const void *data, uint32_t len);
     void (*bulk_gone)(void *owner, const struct wf_bulk *bulk); /* bulk_hold was NULL: not sent */
+    /* Before peer_down with EPEER: the process at the address of [tpeer] has an endpoint of that
+     * number, whose generation is [ep_gen]. This is not authenticated; a connection to that
+     * endpoint is. NULL if the owner does not follow endpoints to their successors. */
+    void (*moved)(void *owner, struct wf_tpeer *tpeer, uint32_t ep_gen);
 };
 
 struct wf_tctx_params {

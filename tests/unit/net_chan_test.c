@@ -455,17 +455,20 @@ static void test_full(void **state)
     unsigned most = b->t->ctx->arrivals_max;
     int *fd = calloc(most, sizeof *fd);
     const struct wf_address *here = &b->t->address;
+    uint32_t now;
     assert_non_null(fd);
     assert_in_range(most, 1, NET_ARRIVALS_MAX);
     for (unsigned i = 0; i < most; i++) {
-        assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen),
+        assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen, &now),
                          WF_NET_HOST_OPEN);
         fd[i] = connect_lane(b, 0, i + 1);
     }
-    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen), WF_NET_HOST_FULL);
+    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen, &now),
+                     WF_NET_HOST_FULL);
     poll_once(b);
-    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen), WF_NET_HOST_OPEN);
-    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen + 1),
+    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen, &now),
+                     WF_NET_HOST_OPEN);
+    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen + 1, &now),
                      WF_NET_HOST_NONE);
     for (unsigned i = 0; i < most; i++)
         close(fd[i]);
