@@ -212,6 +212,11 @@ static struct node_session *session_new(struct node_mover *m, uint16_t word)
     return s;
 }
 
+uint32_t wf_node_word_of(const struct node_mover *m, uint16_t word)
+{
+    return wf_node_word_name(word, m->sessions[word]->use);
+}
+
 enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
                                      enum wf_node_session_state state)
 {
@@ -220,14 +225,17 @@ enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
         return WEFT_ENOMEM;
     if (state == WF_NODE_UP)
         s->number += 1 + (s->number == UINT32_MAX); /* never 0 */
+    if (state == WF_NODE_UP && s->state == WF_NODE_LOST)
+        s->use = (s->use + 1) % WF_NODE_USES;
     s->state = state;
     if (state == WF_NODE_LOST)
         wf_node_ends_cut(m, s);
     wf_node_rows_cut(m, word);
     wf_node_waiters_cut(m, word);
     wf_node_lanes_reset(m, s);
-    wf_store_release(&m->page->words[word], wf_node_session_word(s->number, state)); /* "page" */
-    atomic_fetch_add_explicit(&m->page->changes, 1, memory_order_release);           /* "page" */
+    wf_store_release(&m->page->words[word],
+                     wf_node_session_word(s->number, state, wf_node_word_of(m, word))); /* "page" */
+    atomic_fetch_add_explicit(&m->page->changes, 1, memory_order_release);              /* "page" */
     for (uint32_t i = 0; i < m->nports; i++)
         if (m->ports[i])
             wf_node_port_wake(m->ports[i]);

@@ -91,6 +91,7 @@ struct node_lane {
 
 struct node_session {
     uint32_t number;
+    uint32_t use;   /* services that had the word before */
     uint32_t state; /* enum wf_node_session_state */
     struct node_lane lanes[WF_NODE_LANES];
     struct node_end *end; /* the next to send by it, in mover->ends; NULL: none */
@@ -224,7 +225,8 @@ enum weft_status wf_node_port_attach(struct node_mover *m, const struct node_por
 /* From here on, nothing of the endpoint is read or written. */
 void wf_node_port_detach(struct node_port *port);
 /* The session of page word [word] has a new state. UP counts the session up, which makes all flows
- * begin again. Returns OK | ENOMEM (only the first time for a word). */
+ * begin again; after LOST it is that of another service. Returns OK | ENOMEM (only the first time
+ * for a word). */
 enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
                                      enum wf_node_session_state state);
 /* The service is no longer young: it answers messages for endpoints that no client has with CLOSED
@@ -240,6 +242,8 @@ bool wf_node_mover_pending(const struct node_mover *m);
 void wf_node_port_fail(struct node_port *port, const char *what);
 /* Wake the client if it sleeps. */
 void wf_node_port_wake(struct node_port *port);
+/* The name of the word, which has a session (wf_node_word_name). */
+uint32_t wf_node_word_of(const struct node_mover *m, uint16_t word);
 struct node_port *wf_node_port_find(const struct node_mover *m, uint32_t index, uint32_t tag);
 
 /* ---- submit.c ---- */

@@ -27,7 +27,7 @@
 /* Of the packets; part of the socket's name, too. Counted up with each change of a packet. */
 #define WF_NODE_VERSION 2
 /* Of the memory that client and service share. Counted up with each change of layout.h. */
-#define WF_NODE_SHARED_VERSION 1
+#define WF_NODE_SHARED_VERSION 2
 #define WF_NODE_KEY 32 /* bytes of the job's key */
 #define WF_NODE_NONCE 32
 #define WF_NODE_MAC 32
@@ -151,8 +151,8 @@ struct wf_node_other {
 _Static_assert(sizeof(struct wf_node_other) == 56, "wire structure");
 
 struct wf_node_other_ok {
-    uint32_t index;
-    int32_t status; /* below 0: there is no such word, and index is 0 */
+    uint32_t word;  /* its name (wf_node_word_name) */
+    int32_t status; /* below 0: there is no such word, and [word] is 0 */
 };
 
 struct wf_node_line {

@@ -274,7 +274,7 @@ static void other_found(struct node_desk *desk, struct desk_other *other)
     struct wf_node_packet p;
     wf_node_packet_init(&p, WF_NODE_NODE_OK);
     if (other->status == WEFT_OK)
-        p.u.node_ok.index = other->word;
+        p.u.node_ok.word = other->word;
     else
         p.u.node_ok.status = (int32_t)other->status;
     if (client && client->serial == other->serial) {

@@ -164,7 +164,7 @@ static void test_fields(void **state)
     BAD(WF_NODE_NODE, u.node.contact.count = 3);
     BAD(WF_NODE_NODE, u.node.contact.rdma = 1);
     BAD(WF_NODE_NODE, u.node.zero = 1);
-    BAD(WF_NODE_NODE_OK, u.node_ok.index = WF_NODE_WORDS);
+    BAD(WF_NODE_NODE_OK, u.node_ok.word = WF_NODE_NO_WORD);
     BAD(WF_NODE_NODE_OK, u.node_ok.status = 1);
     GOOD(WF_NODE_NODE_OK, u.node_ok.status = WEFT_ELIMIT);
     BAD(WF_NODE_NODE_OK, u.node_ok = ((struct wf_node_other_ok){1, WEFT_ELIMIT}));

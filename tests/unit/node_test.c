@@ -601,6 +601,33 @@ static void lost(void **state)
     bed_free(bed);
 }
 
+/* A client that did not look while its peers' service was lost and another one got the word: it
+ * loses these peers, and sends nothing to the other one under their name. */
+static void word_again(void **state)
+{
+    struct bed *bed = bed_new(1, 8);
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    struct node_mover *m = bed->services[0].mover;
+    const uint32_t name = wf_node_word_name(BED_WORD, 1);
+    (void)state;
+    OK(send_to(to, 0, 8, 0));
+    OK(send_to(from, 0, 8, 0));
+    (void)run(bed, 3);
+    assert_int_equal(received, 2);
+    OK(wf_node_session_set(m, BED_WORD, WF_NODE_LOST));
+    OK(wf_node_session_set(m, BED_WORD, WF_NODE_UP));
+    assert_int_equal(wf_node_word_of(m, BED_WORD), name);
+    OK(send_to(from, 0, 8, 0)); /* the service drops it: its session is over */
+    (void)wf_node_mover_turn(m);
+    assert_null(bed->services[0].out[0].first);
+    assert_null(bed->services[0].out[1].first);
+    (void)run(bed, 3);
+    assert_int_equal(from->why, WEFT_EPEER);
+    assert_int_equal(from->gone, 1);
+    assert_int_equal(received, 2);
+    bed_free(bed);
+}
+
 /* A sleeping client is woken once for each sleep. */
 static void wakes(void **state)
 {
@@ -648,6 +675,7 @@ int main(void)
                                        cmocka_unit_test(ended_late),
                                        cmocka_unit_test(ended_beside),
                                        cmocka_unit_test(short_of_memory),
+                                       cmocka_unit_test(word_again),
                                        cmocka_unit_test(wakes),
                                        cmocka_unit_test(few_slots)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,6 @@
 #include "transport/transport.h"
 
 #define WF_NODE_WINDOW 64 /* messages of a flow that are not acknowledged */
-#define WF_NODE_NO_WORD 0xffff
 #define WF_NODE_PROBE_NS                                                                           \
     1000000u /* a flow without a slot tries again after this, doubled each time */
 #define WF_NODE_PROBE_MAX_NS 100000000u
@@ -44,7 +43,7 @@ _Static_assert(sizeof(struct node_record) == 64, "a line for each message");
 struct node_target {
     uint64_t tag;
     uint16_t index, ep;
-    uint16_t word; /* of the page, or WF_NODE_NO_WORD */
+    uint32_t word; /* the name of its service's, or WF_NODE_NO_WORD */
 };
 
 struct node_flow {
@@ -75,7 +74,7 @@ struct node_sender {
     struct node_sender *next_sender;
     uint64_t tag;
     uint32_t expect; /* the number that is delivered next */
-    uint16_t word;   /* of its service, or WF_NODE_NO_WORD */
+    uint32_t word;   /* of its service, or WF_NODE_NO_WORD */
     struct wf_address address;
     struct wf_contact contact;
     struct node_flow *replies; /* the flow to it, once there is one */
@@ -91,7 +90,8 @@ struct node_am {
     uint32_t use;
     struct node_sender *from; /* request: its sender */
     struct node_flow *flow;   /* reply: the flow of its request */
-    uint16_t word, index, ep; /* request: of its sender */
+    uint32_t word;            /* request: of its sender */
+    uint16_t index, ep;
 };
 
 /* What the engine calls, inside wf_node_client_poll unless said otherwise. */
@@ -212,7 +212,7 @@ struct node_flow *wf_node_flow_find(struct node_client *c, const struct node_tar
 /* The flow of requests to the endpoint of [tag], or NULL. */
 struct node_flow *wf_node_flow_lookup(const struct node_client *c, uint64_t tag);
 /* The answer to [resolve]. */
-void wf_node_flow_resolve(struct node_client *c, struct node_flow *flow, uint16_t word);
+void wf_node_flow_resolve(struct node_client *c, struct node_flow *flow, uint32_t word);
 /* Prepare an attempt: slot, record, session. Returns false if the flow has to wait. */
 bool wf_node_flow_begin(struct node_client *c, struct node_flow *flow);
 /* Look at the words of [slot]. */

@@ -31,7 +31,7 @@ WF_LOCK_CLASS(via_ctx_lock_class); /* struct via_ctx.lock */
  * on. A failure is final for those that asked. Who asks later is the first again. */
 struct via_node {
     struct wf_node_other who;
-    uint16_t word;           /* of the page; WF_NODE_NO_WORD: not known yet */
+    uint32_t word;           /* its name; WF_NODE_NO_WORD: not known yet */
     enum weft_status status; /* or why there is none */
     uint32_t cookie;         /* of NODE; 0: to be sent at [at_ns] */
     uint64_t at_ns;          /* then: when it failed */
@@ -142,9 +142,9 @@ void wf_via_reader_stop(struct via_ctx *ctx);
  * Returns  OK | ETIMEDOUT | EPEER (the service has ended) | ESYSTEM */
 enum weft_status wf_via_call(struct via_ctx *ctx, struct wf_node_packet *packet, const int *fds,
                              int nfds, uint64_t ms, struct via_call *call);
-/* Returns the word of another service, or WF_NODE_NO_WORD: with *status OK, it is asked for, and
- * ctx->changes counts up when the answer has come. */
-uint16_t wf_via_word(struct via_ctx *ctx, const struct wf_node_other *who,
+/* Returns the name of the word of another service, or WF_NODE_NO_WORD: with *status OK, it is asked
+ * for, and ctx->changes counts up when the answer has come. */
+uint32_t wf_via_word(struct via_ctx *ctx, const struct wf_node_other *who,
                      enum weft_status *status);
 
 /* ---- via_ep.c ---- */

@@ -71,7 +71,7 @@ static WF_REQUIRES(via_ctx_lock_class) void node_answer(struct via_ctx *ctx,
                     weft_status_text(status));
         ctx->warned_ns = now;
     } else {
-        node->word = (uint16_t)p->u.node_ok.index;
+        node->word = p->u.node_ok.word;
     }
     eps_wake(ctx);
 }
@@ -292,11 +292,19 @@ WF_UNCHECKED enum weft_status wf_via_call(struct via_ctx *ctx, struct wf_node_pa
 
 /* ---- other services ---- */
 
-/* A failure is of its time: those that ask later have the service asked anew. */
+static bool is_lost(const struct via_ctx *ctx, uint32_t name)
+{
+    uint64_t word = wf_load_acquire(&ctx->page->words[wf_node_word_index(name)]); /* "page" */
+    return wf_node_session_state(word, name) == WF_NODE_LOST;
+}
+
+/* A failure is of its time, and so is a word: those that ask later have the service asked anew. */
 static WF_REQUIRES(via_ctx_lock_class) struct via_node *node_again(struct via_ctx *ctx,
                                                                    struct via_node *node)
 {
-    if (node->status == WEFT_OK || wf_now_ns() - node->at_ns < FORGET_MS * UINT64_C(1000000))
+    bool anew = node->status != WEFT_OK ? wf_now_ns() - node->at_ns >= FORGET_MS * UINT64_C(1000000)
+                                        : node->word != WF_NODE_NO_WORD && is_lost(ctx, node->word);
+    if (!anew)
         return node;
     *node = (struct via_node){.who = node->who, .word = WF_NODE_NO_WORD};
     ctx->unsent = true;
@@ -321,10 +329,10 @@ static WF_REQUIRES(via_ctx_lock_class) struct via_node *node_find(struct via_ctx
     return &more[ctx->nnodes++];
 }
 
-uint16_t wf_via_word(struct via_ctx *ctx, const struct wf_node_other *who, enum weft_status *status)
+uint32_t wf_via_word(struct via_ctx *ctx, const struct wf_node_other *who, enum weft_status *status)
 {
     const struct via_node *node;
-    uint16_t word;
+    uint32_t word;
     via_lock(ctx);
     node = node_find(ctx, who);
     word = node ? node->word : WF_NODE_NO_WORD;

@@ -88,7 +88,7 @@ static void on_resolve(void *owner, struct node_flow *flow)
     struct via_ep *ep = owner;
     struct via_flow *vf = flow->user;
     enum weft_status status = WEFT_OK;
-    uint16_t word = vf ? wf_via_word(ep->ctx, &vf->who, &status) : WF_NODE_NO_WORD;
+    uint32_t word = vf ? wf_via_word(ep->ctx, &vf->who, &status) : WF_NODE_NO_WORD;
     if (word != WF_NODE_NO_WORD)
         wf_node_flow_resolve(ep->client, flow, word);
     else if (status != WEFT_OK && status != WEFT_ENOMEM)

@@ -44,7 +44,7 @@ static void node_answer(struct service *s, uint32_t cookie, uint32_t word, enum 
     struct wf_node_packet p;
     wf_node_packet_init(&p, WF_NODE_NODE_OK);
     p.cookie = cookie;
-    p.u.node_ok.index = word;
+    p.u.node_ok.word = word;
     p.u.node_ok.status = (int32_t)status;
     CHECK(!wf_node_packet_send(s->sock, &p, NULL, 0));
 }
