@@ -62,15 +62,37 @@ struct desk_other {
     enum weft_status status;
 };
 
-/* Another service, or this one itself (word 0). */
+/* An instance of another service, or this service itself (word 0). A client cannot say which
+ * instance has a port: so the first call names any (a guess), and the process at the port answers
+ * which it is. An instance is known from the first frame on that comes from it. If a later one
+ * calls, or that one's port is called, it is lost:
+ *
+ * | state   | event                                   | action                          | next    |
+ * | ------- | --------------------------------------- | ------------------------------- | ------- |
+ * | -       | a client asks for the service           | take a word, guess an instance  | guessed |
+ * | -       | a frame of an instance                  | take a word                     | known   |
+ * | guessed | refused, the refusal names an instance  | call that one, begin again      | guessed |
+ * | guessed | a frame of the instance that is called  | -                               | known   |
+ * | guessed | a frame of another instance             | send to that one, begin again   | known   |
+ * | known   | a frame of a later instance             | LOST, another word for that one | -       |
+ * | any     | its session ends, or it breaks a rule   | LOST, the word is free          | -       |
+ *
+ * A frame of an earlier instance, or one that gets no word, is refused: the other service loses
+ * this one. */
 struct node_other {
     struct wf_address address;
+    struct wf_contact contact;
     uint16_t word;
-    bool down, lost;       /* down: to be lost when the turn is over */
-    uint32_t full;         /* lanes that had no room, as bits */
-    uint32_t greeted;      /* lanes by which this service has sent HELLO */
-    uint32_t greetings;    /* and by which it has received one */
-    struct wf_tpeer *peer; /* NULL: this service itself */
+    bool down; /* to be lost when the turn is over */
+    bool guessed;
+    uint32_t now_gen; /* the instance that a refusal named: to be called when the turn is over */
+    unsigned hints;   /* how many were followed */
+    struct wf_address stale_address; /* of [stale] */
+    struct wf_tpeer *stale;          /* a guess that was wrong: to be closed; or NULL */
+    uint32_t full;                   /* lanes that had no room, as bits */
+    uint32_t greeted;                /* lanes by which this service has sent HELLO */
+    uint32_t greetings;              /* and by which it has received one */
+    struct wf_tpeer *peer;           /* NULL: this service itself */
 };
 
 struct node_work {
@@ -91,9 +113,10 @@ struct node_work {
     /* The mover's. */
     struct node_mover *mover;
     struct node_mover_ops ops;
-    struct node_other *others[WF_NODE_WORDS];
-    uint32_t nothers;
-    bool any_full, any_down;
+    struct node_other *others[WF_NODE_WORDS]; /* by word; NULL: it is free */
+    uint32_t nothers;                         /* words from here on are free */
+    uint32_t guess;                           /* the last one */
+    bool any_full, any_change;
     bool is_short; /* of memory: a frame was not sent, and nothing else says when it can be */
     struct wf_tctx *tctx;
     struct wf_tep *tep;
@@ -129,8 +152,8 @@ void wf_node_work_failed(struct node_work *work, struct desk_ring *ring);
  * service itself. */
 enum weft_status wf_node_others_open(struct node_work *work);
 void wf_node_others_close(struct node_work *work, uint32_t close_ms);
-/* Find the service of [address], or make a word for it: messages to it call it.
- * Returns OK | ELIMIT | ENOMEM | EPEER (it was lost) */
+/* Find the service of [address], whose generation is not looked at, or make a word for it: messages
+ * to it call it. *word is the word's name. Returns OK | ELIMIT | ENOMEM */
 enum weft_status wf_node_other_find(struct node_work *work, const struct wf_address *address,
                                     const struct wf_contact *contact, uint32_t *word);
 /* Receive from other services, and send frames that are due. Returns the number of events. */
