@@ -345,10 +345,15 @@ static struct node_other *source_of(struct node_work *work, const struct wf_toke
 static void on_deliver(void *owner, struct weft_am *am)
 {
     struct node_work *work = owner;
-    struct node_other *other = source_of(work, am->token);
+    struct wf_token *token = am->token;
+    struct node_other *other = source_of(work, token);
     unsigned kind = am->handler - FRAME_HANDLER;
     bool ok;
-    if (!other || other->down)
+    if (!other) {
+        token->refuse = true; /* its service loses this one, and its clients their peers here */
+        return;
+    }
+    if (other->down)
         return;
     if (am->is_reply || am->handler < FRAME_HANDLER)
         ok = false;

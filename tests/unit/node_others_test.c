@@ -224,11 +224,28 @@ static void test_words(void **state)
     service_close(a);
 }
 
+/* Fails when: what a service sends to one that has no word left is dropped, and the sender waits
+ * for an answer for ever; or an earlier one loses its word. */
+static void test_no_word(void **state)
+{
+    struct node_work *a = service_open(1000, 0), *b = service_open(70000, 0);
+    uint32_t name, to_a;
+    (void)state;
+    for (uint32_t i = 1; i < WF_NODE_WORDS; i++)
+        OK(ask(a, (uint16_t)(FAKE_PORT + i), &name));
+    assert_int_equal(ask(a, b->contact.port, &name), WEFT_ELIMIT);
+    OK(ask(b, a->contact.port, &to_a));
+    UNTIL(a, b, (send_some(b, to_a), state_of(b, to_a) == WF_NODE_LOST));
+    assert_int_equal(others(a), WF_NODE_WORDS - 1);
+    service_close(a);
+    service_close(b);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_found),
-                                       cmocka_unit_test(test_restarted),
-                                       cmocka_unit_test(test_words)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_found), cmocka_unit_test(test_restarted),
+        cmocka_unit_test(test_words), cmocka_unit_test(test_no_word)};
     setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
     if (wf_config_init() != WEFT_OK)
         return 1;
