@@ -60,6 +60,7 @@ struct bed_client {
     struct wf_address address;
     uint16_t index;
     bool stopped, attached;
+    bool releases; /* its flows, when they end */
     struct node_flow *to[BED_SIDE];
     struct node_flow *asked[2 * BED_SIDE + 2];
     unsigned nasked;
@@ -203,9 +204,10 @@ static void bed_replied(void *owner, const struct node_am *am)
 static void bed_ended(void *owner, struct node_flow *flow, enum weft_status why)
 {
     struct bed_client *b = owner;
-    (void)flow;
     b->ended++;
     b->why = why;
+    if (b->releases)
+        wf_node_flow_release(b->c, flow);
 }
 
 static void bed_gone(void *owner, struct node_sender *sender)

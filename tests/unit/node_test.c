@@ -601,6 +601,30 @@ static void lost(void **state)
     bed_free(bed);
 }
 
+/* The flows of an endpoint that has ended go, both ways, and those to others stay. */
+static void flows_freed(void **state)
+{
+    struct bed *bed = bed_new(2, 8);
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    (void)state;
+    from->releases = true;
+    OK(send_to(from, 0, 8, 9));
+    OK(send_to(from, 1, 8, 9));
+    OK(send_to(to, 0, 8, 9)); /* [from] replies */
+    (void)run(bed, 4);
+    assert_int_equal(from->c->nflows, 3);
+    end_add(to, WF_NODE_CLOSED);
+    (void)run(bed, 4);
+    assert_int_equal(from->ended, 1 + 1); /* of requests, of replies */
+    assert_int_equal(from->gone, 1);
+    assert_int_equal(from->c->nflows, 1);
+    assert_null(wf_node_flow_lookup(from->c, bed_tag(NULL, &to->address)));
+    OK(send_to(from, 1, 8, 9));
+    (void)run(bed, 4);
+    assert_int_equal(bed->clients[1][1].got[0], 2);
+    bed_free(bed);
+}
+
 /* A client that did not look while its peers' service was lost and another one got the word: it
  * loses these peers, and sends nothing to the other one under their name. */
 static void word_again(void **state)
@@ -675,6 +699,7 @@ int main(void)
                                        cmocka_unit_test(ended_late),
                                        cmocka_unit_test(ended_beside),
                                        cmocka_unit_test(short_of_memory),
+                                       cmocka_unit_test(flows_freed),
                                        cmocka_unit_test(word_again),
                                        cmocka_unit_test(wakes),
                                        cmocka_unit_test(few_slots)};

@@ -185,7 +185,11 @@ int wf_node_client_poll(struct node_client *c, uint64_t now_ns, int budget)
         events += wf_node_flows_ending(c);
     if (c->lost && (int32_t)(c->head - c->lost_at) >= 0)
         wf_node_senders_lost(c, false);
-    return __builtin_expect(c->failed, WEFT_OK) ? events + flows_fail(c) : events;
+    if (__builtin_expect(c->failed, WEFT_OK))
+        events += flows_fail(c);
+    if (__builtin_expect(c->any_released, false))
+        wf_node_flows_free(c);
+    return events;
 }
 
 bool wf_node_client_drain(struct node_client *c, uint64_t now_ns)

@@ -52,6 +52,7 @@ struct node_flow {
     bool is_reply;
     bool live, begins, refused, asked; /* asked: [resolve] was called and has not been answered */
     bool heeds;                        /* HEED is to be sent, if nothing else is */
+    bool released;                     /* it has ended, and its owner has forgotten it */
     uint16_t attempt;
     int16_t slot; /* -1: none */
     uint32_t low, posted, next;
@@ -138,6 +139,7 @@ struct node_client {
     struct wf_list idle, refused, due, ending;
     uint32_t changes;          /* of the page, seen */
     bool wants_room, has_room; /* a send returned AGAIN; another one would not */
+    bool any_released;         /* a flow, or a sender whose replies have ended, may be freed */
     /* A service may have been lost: its senders end at position [lost_at] of the event ring. */
     bool lost;
     uint32_t lost_at;
@@ -228,6 +230,10 @@ void wf_node_flows_end(struct node_client *c, uint64_t tag, enum weft_status why
 void wf_node_flow_ending(struct node_client *c, struct node_flow *flow, enum weft_status why);
 /* End the flows whose destinations' last messages are consumed. Returns the number of events. */
 int wf_node_flows_ending(struct node_client *c);
+/* The flow has ended, and its owner keeps no pointer to it any more: it is freed at the end of the
+ * poll. For a flow of replies, its sender is the owner. */
+void wf_node_flow_release(struct node_client *c, struct node_flow *flow);
+void wf_node_flows_free(struct node_client *c);
 /* Has the flow's message number [number] arrived in its destination's ring? Looks at the
  * acknowledgements first. */
 bool wf_node_flow_is_past(struct node_client *c, struct node_flow *flow, uint32_t number);

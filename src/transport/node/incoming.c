@@ -135,6 +135,8 @@ static void sender_end(struct node_client *c, struct node_sender *s)
         at = &(*at)->next_sender;
     *at = s->next_sender;
     c->nsenders--;
+    if (s->replies) /* nobody replies any more: it is freed once it has ended */
+        wf_node_flow_release(c, s->replies);
     c->ops->gone(c->owner, s);
     free(s);
 }

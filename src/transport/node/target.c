@@ -206,10 +206,32 @@ void wf_node_flow_end(struct node_client *c, struct node_flow *flow, enum weft_s
     wf_list_remove(&flow->due_item);
     slot_leave(c, flow);
     wf_node_journal_keep(c, flow);
+    c->any_released |= flow->released;
     for (uint32_t i = 0; i < WF_NODE_PLACES; i++)
         if (c->places[i].flow == flow)
             wf_node_place_free(c, i);
     c->ops->ended(c->owner, flow, why);
+}
+
+void wf_node_flow_release(struct node_client *c, struct node_flow *flow)
+{
+    flow->released = c->any_released = true;
+}
+
+void wf_node_flows_free(struct node_client *c)
+{
+    c->any_released = false;
+    for (uint32_t i = 0; i <= c->flow_mask; i++)
+        for (struct node_flow **at = &c->flows[i], *flow; (flow = *at);) {
+            if (!flow->released || !flow->ended) {
+                at = &flow->next_flow;
+                continue;
+            }
+            *at = flow->next_flow;
+            c->nflows--;
+            free(flow->user);
+            free(flow);
+        }
 }
 
 void wf_node_flows_end(struct node_client *c, uint64_t tag, enum weft_status why)

@@ -165,6 +165,8 @@ static void on_ended(void *owner, struct node_flow *flow, enum weft_status why)
         peer->status = why;
         ep->base.events->peer_down(ep->base.owner, &peer->base, why);
     }
+    if (!flow->is_reply)
+        wf_node_flow_release(ep->client, flow);
 }
 
 static void on_gone(void *owner, struct node_sender *sender)
