@@ -241,6 +241,9 @@ static void lie(void (*entry)(struct wf_node_entry *), void (*record)(struct wf_
     assert_int_equal(liar->event->status, WEFT_EPROTO);
     assert_int_equal(liar->why, WEFT_EPROTO);
     assert_int_equal(send_to(liar, 0, 8, 0), WEFT_EPROTO);
+    assert_int_equal(wf_node_client_heed(liar->c, liar->to[1]), WEFT_EPROTO);
+    assert_int_equal(wf_node_client_poll(liar->c, bed->now, 10), 0);
+    assert_false(wf_node_client_pending(liar->c)); /* it rests */
     OK(send_to(other, 1, 8, 0));
     (void)run(bed, 4);
     assert_int_equal(bed->clients[1][1].got[0], 2);

@@ -164,12 +164,15 @@ static int flows_fail(struct node_client *c)
                 events++;
             }
     wf_node_senders_lost(c, true);
+    c->over = true;
     return events;
 }
 
 int wf_node_client_poll(struct node_client *c, uint64_t now_ns, int budget)
 {
     int events = 0;
+    if (__builtin_expect(c->over, false))
+        return 0;
     c->now_ns = now_ns;
     status_look(c);
     if (wf_load_relaxed(&c->event->bell.rung))
@@ -221,6 +224,8 @@ static bool is_short(const struct node_client *c)
 bool wf_node_client_pending(const struct node_client *c)
 {
     uint64_t ready = wf_load_acquire(&c->event->entries[c->head & (c->lines - 1)].ready);
+    if (c->failed)
+        return !c->over;
     return wf_load_acquire(&c->event->bell.rung) ||
            wf_load_acquire(&c->page->changes) != c->changes || wf_shm_is_ready(ready, c->head) ||
            wf_load_acquire(&c->event->status) || !wf_list_empty(&c->ending) ||

@@ -125,6 +125,7 @@ struct node_client {
     uint32_t size, lines, am_max;
     bool fence;
     enum weft_status failed; /* not OK: the service broke the protocol or ended the endpoint */
+    bool over;               /* and all that was of it has ended: nothing is left to do */
     /* the submit ring */
     uint32_t tail, taken;
     struct wf_node_blocks blocks;

@@ -217,8 +217,8 @@ enum weft_status wf_node_client_send(struct node_client *c, struct node_flow *fl
     uint32_t body = wf_node_body(out->len, out->nargs), reply = reply_blocks_of(out);
     uint32_t where = WF_NODE_NO_BLOCK, reply_at = 0;
     struct node_record *r;
-    if (flow->ended)
-        return flow->ended;
+    if (flow->ended || c->failed)
+        return flow->ended ? flow->ended : c->failed;
     if (!may_send(c, flow, body) || (out->reply_max && !c->places_free))
         return again(c);
     if (body > WF_NODE_SUBMIT_DATA &&
@@ -245,6 +245,8 @@ enum weft_status wf_node_client_send(struct node_client *c, struct node_flow *fl
 
 enum weft_status wf_node_client_heed(struct node_client *c, struct node_flow *flow)
 {
+    if (c->failed)
+        return flow->ended ? flow->ended : c->failed;
     if (flow->ended || flow->ending || flow->low != flow->next || (flow->live && flow->next))
         return flow->ended; /* the services know the flow, or will */
     flow->heeds = true;

@@ -204,7 +204,9 @@ enum weft_status wf_via_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer,
     peer->contact = *contact;
     peer->tag = wf_node_tag(ep->ctx->key, to);
     flow = wf_node_flow_lookup(ep->client, peer->tag);
-    if (flow && flow->ended)
+    if (ep->client->failed)
+        peer->status = ep->client->failed;
+    else if (flow && flow->ended)
         peer->status = flow->ended;
     else if (flow && flow->user)
         flow_join(flow, peer);
