@@ -35,7 +35,8 @@
 _Static_assert(WF_NODE_FDS <= WF_SEQPACKET_FDS, "room for descriptors");
 
 #define WF_NODE_INDEX_BITS_MAX 12
-#define WF_NODE_ASKS 64 /* NODEs of a client that are not answered yet */
+#define WF_NODE_RINGS 64 /* endpoints of a client */
+#define WF_NODE_ASKS 64  /* NODEs of a client that are not answered yet */
 /* The row of a list that describes the service itself. */
 #define WF_NODE_NO_INDEX UINT32_MAX
 

@@ -52,8 +52,11 @@ struct via_ctx {
     struct wf_tctx base;
     struct wf_process_id self;
     unsigned number; /* of the context in its process: %n of WEFT_NODE_NAME */
-    /* Constant once [attached] is set, which is before the first endpoint is opened. */
-    bool attached;
+    /* The key is set once. The thread that sets it attaches; endpoints are opened before that, and
+     * then have no service, or afterwards. */
+    bool has_key, attaching WF_UNDER(via_ctx_lock_class);
+    /* Constant once [attached] is set, which is at most once. */
+    _Atomic bool attached;
     uint8_t key[WF_NODE_KEY];
     struct wf_node_link link;
     struct wf_contact contact;
@@ -83,11 +86,13 @@ struct via_token {
 struct via_ep {
     struct wf_tep base;
     struct via_ctx *ctx;
-    struct wf_list item; /* in ctx->eps */
+    struct wf_list item;                       /* in ctx->eps */
+    bool is_open WF_UNDER(via_ctx_lock_class); /* the service has its rings */
     struct wf_address address;
     struct node_client *client;
     void *submit, *event;
-    int bell; /* this side's end (node/packet.h), also in the owner's epoll descriptor; or -1 */
+    int bell;     /* this side's end (node/packet.h), or -1; also in [epoll_fd] */
+    int epoll_fd; /* the owner's */
     struct wf_fork_item fork;
     uint32_t size;
     int budget;
@@ -135,6 +140,9 @@ static inline void wf_via_count(struct via_ep *ep, enum wf_stat stat)
 
 /* ---- via_link.c ---- */
 
+/* Make and destroy the lock and the condition. */
+void wf_via_lock_init(struct via_ctx *ctx);
+void wf_via_lock_fini(struct via_ctx *ctx);
 /* Start the reader of an attached link. Returns OK | ESYSTEM (logged) */
 enum weft_status wf_via_reader_start(struct via_ctx *ctx);
 void wf_via_reader_stop(struct via_ctx *ctx);

@@ -20,23 +20,27 @@
 
 /* ---- opening ---- */
 
+/* If another thread sets the key meanwhile, wait until the context is attached, or has no service:
+ * at most WEFT_CONNECT_TIMEOUT. */
 static WF_UNCHECKED void ep_list(struct via_ep *ep)
 {
-    if (!ep->ctx->attached) {
-        wf_list_append(&ep->ctx->eps, &ep->item);
-        return;
-    }
     via_lock(ep->ctx);
+    while (ep->ctx->attaching)
+        pthread_cond_wait(&ep->ctx->answered, &ep->ctx->lock);
     wf_list_append(&ep->ctx->eps, &ep->item);
     via_unlock(ep->ctx);
 }
 
+static WF_UNCHECKED void ep_opened(struct via_ep *ep)
+{
+    via_lock(ep->ctx);
+    ep->is_open = true;
+    via_unlock(ep->ctx);
+    wf_tep_activate(&ep->base);
+}
+
 static WF_UNCHECKED void ep_unlist(struct via_ep *ep)
 {
-    if (!ep->ctx->attached) {
-        wf_list_remove(&ep->item);
-        return;
-    }
     via_lock(ep->ctx);
     wf_list_remove(&ep->item);
     via_unlock(ep->ctx);
@@ -58,7 +62,7 @@ static void bell_in_child(struct wf_fork_item *item)
 static const struct wf_fork_ops fork_ops = {.level = WF_FORK_TRANSPORT, .child = bell_in_child};
 
 /* Give the service the rings, and get the endpoint's bell. */
-static enum weft_status rings_give(struct via_ep *ep, int submit_fd, int event_fd, int epoll_fd)
+static enum weft_status rings_give(struct via_ep *ep, int submit_fd, int event_fd)
 {
     struct via_ctx *ctx = ep->ctx;
     const int fds[] = {submit_fd, event_fd};
@@ -76,7 +80,7 @@ static enum weft_status rings_give(struct via_ep *ep, int submit_fd, int event_f
         status = WEFT_ELIMIT; /* this process had no descriptor left for the bell */
     if (status != WEFT_OK)
         return status;
-    if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, call.fd, &ev)) {
+    if (epoll_ctl(ep->epoll_fd, EPOLL_CTL_ADD, call.fd, &ev)) {
         close(call.fd);
         return WEFT_ELIMIT;
     }
@@ -85,7 +89,36 @@ static enum weft_status rings_give(struct via_ep *ep, int submit_fd, int event_f
     return WEFT_OK;
 }
 
-static enum weft_status rings_open(struct via_ep *ep, int epoll_fd)
+/* The service does not take the rings. The address of this context says that it has a service, so
+ * the endpoint cannot go without. Returns what weft_ep_open returns for it: ELIMIT | ENOMEM |
+ * ESYSTEM */
+static enum weft_status ring_failed(const struct via_ctx *ctx, enum weft_status why)
+{
+    int pid = (int)ctx->link.pid;
+    if (why == WEFT_ELIMIT)
+        wf_error("the node's service, process %d, does not take another endpoint: it takes %d "
+                 "endpoints of a context, or a process has no descriptor left (ulimit -n, its own "
+                 "and the one under which the job's first process starts)",
+                 pid, WF_NODE_RINGS);
+    else if (why == WEFT_ENOMEM)
+        wf_error("the node's service, process %d, has no memory for another endpoint (ulimit -v)",
+                 pid);
+    else if (why == WEFT_ETIMEDOUT)
+        wf_error(
+            "the node's service, process %d, does not answer, so no endpoint can be opened: is "
+            "it stopped? (kill -CONT, or WEFT_CONNECT_TIMEOUT)",
+            pid);
+    else if (why == WEFT_EPEER)
+        wf_error("the node's service, process %d, has ended, so no endpoint can be opened in this "
+                 "context: open another context, or set WEFT_NODE=0",
+                 pid);
+    else
+        wf_error("the node's service, process %d, refuses an endpoint: %s", pid,
+                 weft_status_text(why));
+    return why == WEFT_ELIMIT || why == WEFT_ENOMEM ? why : WEFT_ESYSTEM;
+}
+
+static enum weft_status rings_open(struct via_ep *ep)
 {
     int submit_fd = wf_shared_create("weft-node-ring", ep->size, 1, &ep->submit);
     int event_fd = wf_shared_create("weft-node-ring", ep->size, 0, &ep->event);
@@ -100,12 +133,10 @@ static enum weft_status rings_open(struct via_ep *ep, int epoll_fd)
     enum weft_status status = submit_fd < 0 || event_fd < 0 ? WEFT_ELIMIT : WEFT_OK;
     if (status == WEFT_OK)
         status = wf_node_client_open(&params, &ep->client);
-    if (status == WEFT_OK && (status = rings_give(ep, submit_fd, event_fd, epoll_fd)) != WEFT_OK) {
+    if (status == WEFT_OK && (status = rings_give(ep, submit_fd, event_fd)) != WEFT_OK) {
         wf_node_client_close(ep->client);
         ep->client = NULL;
-        wf_error("the node's service does not take another endpoint: %s (ulimit -n, and the "
-                 "service's, weft node --list)",
-                 weft_status_text(status));
+        status = ring_failed(ep->ctx, status);
     }
     if (submit_fd >= 0)
         close(submit_fd);
@@ -131,15 +162,17 @@ enum weft_status wf_via_ep_open(struct wf_tctx *tctx, const struct wf_tep_params
     ep->budget = (int)wf_config()->poll_burst;
     ep->token.base.tep = &ep->base;
     ep->bell = -1;
+    ep->epoll_fd = params->epoll_fd;
     wf_list_init(&ep->peers);
-    status = ctx->attached ? rings_open(ep, params->epoll_fd) : WEFT_OK;
+    ep_list(ep);
+    status = ctx->attached ? rings_open(ep) : WEFT_OK;
     if (status != WEFT_OK) {
+        ep_unlist(ep);
         free(ep);
         return status;
     }
-    ep_list(ep);
     if (ep->client)
-        wf_tep_activate(&ep->base);
+        ep_opened(ep);
     *out = &ep->base;
     return WEFT_OK;
 }
@@ -151,7 +184,10 @@ enum weft_status wf_via_ep_open(struct wf_tctx *tctx, const struct wf_tep_params
 static bool bell_read(const struct via_ep *ep)
 {
     char bytes[BELL_BYTES];
-    return recv(ep->bell, bytes, sizeof bytes, MSG_DONTWAIT) > 0;
+    ssize_t n = recv(ep->bell, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (!n) /* the service has closed its end, and would wake this side for ever */
+        (void)epoll_ctl(ep->epoll_fd, EPOLL_CTL_DEL, ep->bell, NULL);
+    return n > 0;
 }
 
 /* Wait until the peers' services have all that was sent. */

@@ -204,25 +204,33 @@ static void in_child(struct wf_fork_item *item)
 
 static const struct wf_fork_ops fork_ops = {.level = WF_FORK_TRANSPORT, .child = in_child};
 
-WF_UNCHECKED enum weft_status wf_via_reader_start(struct via_ctx *ctx)
+WF_UNCHECKED void wf_via_lock_init(struct via_ctx *ctx)
 {
     pthread_condattr_t attr;
-    ctx->stop_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (ctx->stop_fd < 0) {
-        wf_warn("this process has no node service: no descriptor is left (ulimit -n)");
-        return WEFT_ESYSTEM;
-    }
     pthread_mutex_init(&ctx->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&ctx->answered, &attr);
     pthread_condattr_destroy(&attr);
+}
+
+WF_UNCHECKED void wf_via_lock_fini(struct via_ctx *ctx)
+{
+    pthread_cond_destroy(&ctx->answered);
+    pthread_mutex_destroy(&ctx->lock);
+}
+
+WF_UNCHECKED enum weft_status wf_via_reader_start(struct via_ctx *ctx)
+{
+    ctx->stop_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (ctx->stop_fd < 0) {
+        wf_warn("this process has no node service: no descriptor is left (ulimit -n)");
+        return WEFT_ESYSTEM;
+    }
     ctx->link.answer = answer;
     errno = wf_thread_start(&ctx->reader, "weft-node", STACK, reader_main, ctx);
     if (errno) {
         wf_warn("this process has no node service: cannot start a thread: %s", strerror(errno));
-        pthread_cond_destroy(&ctx->answered);
-        pthread_mutex_destroy(&ctx->lock);
         close(ctx->stop_fd);
         return WEFT_ESYSTEM;
     }
@@ -237,8 +245,6 @@ WF_UNCHECKED void wf_via_reader_stop(struct via_ctx *ctx)
         wf_error("cannot stop a thread: %s", strerror(errno));
     pthread_join(ctx->reader, NULL);
     wf_fork_leave(&ctx->fork);
-    pthread_cond_destroy(&ctx->answered);
-    pthread_mutex_destroy(&ctx->lock);
     close(ctx->stop_fd);
     free(ctx->nodes);
 }
