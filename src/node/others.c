@@ -10,7 +10,6 @@
 
 #define FRAME_HANDLER WEFT_AM_USER_HANDLERS /* plus the kind of the frame */
 #define FRAME_HELLO 1
-#define HELLO_VERSION 2 /* of frames; counted up with each change of one */
 #define HELLO_ARGS 6
 #define GUESSES 0xffffu /* more than a transport remembers sessions that have ended */
 #define HINTS 8         /* that are followed until something comes from the service */
@@ -18,7 +17,7 @@
 
 /* ---- services, and their instances ---- */
 
-/* The service that is called as [process] says, in whatever instance. */
+/* The service of [process], in any instance. */
 static struct node_other *other_at(const struct node_work *work,
                                    const struct wf_process_id *process)
 {
@@ -223,7 +222,7 @@ static enum weft_status frame_send(struct node_other *other, unsigned lane, unsi
 /* What both services must have alike, and which lane this is. */
 static void hello_pack(const struct node_work *work, unsigned lane, uint32_t args[HELLO_ARGS])
 {
-    args[0] = HELLO_VERSION;
+    args[0] = WF_NODE_FRAMES_VERSION;
     args[1] = work->parameters.connections;
     args[2] = work->parameters.index_bits;
     args[3] = work->parameters.am_max;

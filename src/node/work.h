@@ -62,9 +62,9 @@ struct desk_other {
     enum weft_status status;
 };
 
-/* An instance of another service, or this service itself (word 0). A client cannot say which
+/* An instance of another service, or this service itself (word 0). A client does not know which
  * instance has a port: so the first call names any (a guess), and the process at the port answers
- * which it is. An instance is known from the first frame on that comes from it. If a later one
+ * with its own. An instance is known from the first frame on that comes from it. If a later one
  * calls, or that one's port is called, it is lost:
  *
  * | state   | event                                   | action                          | next    |
@@ -117,7 +117,7 @@ struct node_work {
     uint32_t nothers;                         /* words from here on are free */
     uint32_t guess;                           /* the last one */
     bool any_full, any_change;
-    bool is_short; /* of memory: a frame was not sent, and nothing else says when it can be */
+    bool is_short; /* of memory: a frame was not sent, and no event reports when it can be */
     struct wf_tctx *tctx;
     struct wf_tep *tep;
     int event_fd, epoll_fd;

@@ -532,7 +532,7 @@ static void test_turned_away(void **state)
 }
 
 /* Fails when: a session goes on that the owner has refused or given up, or its peer is not turned
- * away, or the owner is not told that its connection is gone. */
+ * away, or the end of the connection is not reported to the owner. */
 static void test_given_up(void **state)
 {
     struct bench *b = *state;

@@ -209,7 +209,7 @@ bool wf_node_client_drain(struct node_client *c, uint64_t now_ns)
     return left;
 }
 
-/* Does a flow wait for memory, so that nothing says when it can go on? */
+/* Does a flow wait for memory, so that no event reports when it can go on? */
 static bool is_short(const struct node_client *c)
 {
     wf_list_each(it, &c->due)

@@ -203,7 +203,7 @@ static inline bool may_send(struct node_client *c, struct node_flow *flow, uint3
         flow->bytes + body > c->size / 4 || (c->sent_bytes > 4u * c->size && sent))
         return false;
     if (!wf_node_journal_open(c, flow)) {
-        c->has_room = true; /* nothing says when there is memory: the next poll lets it try again */
+        c->has_room = true; /* no event reports memory: the next poll lets it try again */
         return false;
     }
     if (!flow->live && (flow->posted != flow->next || !wf_node_flow_begin(c, flow)))

@@ -28,7 +28,7 @@ WF_LOCK_CLASS(via_ctx_lock_class); /* struct via_ctx.lock */
 
 /* Another service, as endpoints of this context know it. The service answers NODE with ELIMIT or
  * ENOMEM while it has no room: then NODE is sent again, for WEFT_CONNECT_TIMEOUT from the first one
- * on. A failure is final for those that asked. Who asks later is the first again. */
+ * on. A failure ends the flows that waited for the answer. A later flow has NODE sent again. */
 struct via_node {
     struct wf_node_other who;
     uint32_t word;           /* its name; WF_NODE_NO_WORD: not known yet */
