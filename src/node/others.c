@@ -37,8 +37,7 @@ static struct node_other *other_of(const struct node_work *work, const struct wf
     return NULL;
 }
 
-/* Open a handle of the instance at [address]. Returns OK | ENOMEM | EPEER (its session has ended)
- */
+/* Open a handle of the instance at [address]. Returns OK | ENOMEM | EPEER (its session is over) */
 static enum weft_status peer_open(const struct node_work *work, const struct wf_address *address,
                                   const struct wf_contact *contact, struct wf_tpeer **out)
 {
@@ -255,7 +254,9 @@ enum weft_status wf_node_other_send(void *owner, uint16_t word, unsigned lane, u
             wf_error("a client's message to its own node breaks the protocol");
         return WEFT_OK;
     }
-    if (!(other->greeted >> lane & 1))
+    if (other->now_gen) /* the session has ended, and the next one is to be opened */
+        status = WEFT_AGAIN;
+    else if (!(other->greeted >> lane & 1))
         status = greet(work, other, lane);
     if (status == WEFT_OK)
         status = frame_send(other, lane, kind, args, nargs, data, len);

@@ -317,10 +317,10 @@ static void lies_of_services(void **state)
 
 /* ---- frames ---- */
 
-/* DATA of client 0 of side 0 to client 0 of side 1, which begins an attempt. */
-static size_t frame_fill(struct bed *bed, uint32_t *a, uint8_t *data)
+/* DATA of client [i] of side 0 to client 0 of side 1, which begins an attempt. */
+static size_t frame_fill(struct bed *bed, unsigned i, uint32_t *a, uint8_t *data)
 {
-    const struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    const struct bed_client *from = &bed->clients[0][i], *to = &bed->clients[1][0];
     const uint64_t tag = bed_tag(NULL, &from->address);
     const struct wf_contact contact = {.port = 7, .count = 1};
     memset(data, 0, WF_NODE_SENDER + 8);
@@ -341,7 +341,7 @@ static enum weft_status frame_try(unsigned arg, uint32_t value, int nargs, int m
     struct bed *bed = bed_new(1, 8);
     uint32_t a[10] = {0};
     uint8_t data[WF_NODE_SENDER + 64];
-    size_t len = frame_fill(bed, a, data);
+    size_t len = frame_fill(bed, 0, a, data);
     enum weft_status status;
     a[arg] ^= value;
     if (byte >= 0)
@@ -584,6 +584,33 @@ static void ended_beside(void **state)
     bed_free(bed);
 }
 
+/* A flow of a stopped service that waits for room holds up none that waits behind it. */
+static void room_beside(void **state)
+{
+    struct bed *bed = bed_new(2, 8);
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    struct node_mover *m = bed->services[1].mover;
+    uint8_t data[WF_NODE_SENDER + 64];
+    uint32_t a[10] = {0}, lines = to->c->lines;
+    size_t len = frame_fill(bed, 1, a, data);
+    (void)state;
+    OK(wf_node_session_set(m, BED_STUCK, WF_NODE_UP));
+    to->stopped = true;
+    for (uint32_t i = 0; i < lines; i++) {
+        OK(send_to(from, 0, 8, 0));
+        (void)run(bed, 2);
+    }
+    OK(wf_node_frame_take(m, BED_STUCK, WF_NODE_FRAME_DATA, a, 8, data, len)); /* no room */
+    OK(send_to(from, 0, 8, 0));                                                /* nor for this */
+    (void)run(bed, 2);
+    assert_int_not_equal(to->port->waiting, to->port->waiting_last);
+    to->stopped = false;
+    (void)run(bed, 20);
+    assert_int_equal(to->got[0], lines + 1);
+    assert_int_equal(to->port->waiting, to->port->waiting_last); /* the stopped one */
+    bed_free(bed);
+}
+
 /* A service that is lost ends the flows to it, and its senders, behind what had arrived. */
 static void lost(void **state)
 {
@@ -703,6 +730,7 @@ int main(void)
                                        cmocka_unit_test(ended_beside),
                                        cmocka_unit_test(short_of_memory),
                                        cmocka_unit_test(flows_freed),
+                                       cmocka_unit_test(room_beside),
                                        cmocka_unit_test(word_again),
                                        cmocka_unit_test(wakes),
                                        cmocka_unit_test(few_slots)};

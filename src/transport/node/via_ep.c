@@ -89,9 +89,9 @@ static enum weft_status rings_give(struct via_ep *ep, int submit_fd, int event_f
     return WEFT_OK;
 }
 
-/* The service does not take the rings. The address of this context names the service, so
- * the endpoint cannot go without. Returns what weft_ep_open returns for it: ELIMIT | ENOMEM |
- * ESYSTEM */
+/* The service does not take the rings. The address of this context names the service, so the
+ * endpoint cannot go without. Returns what weft_ep_open returns for it: ELIMIT | ENOMEM | ESYSTEM
+ */
 static enum weft_status ring_failed(const struct via_ctx *ctx, enum weft_status why)
 {
     int pid = (int)ctx->link.pid;
