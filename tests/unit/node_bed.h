@@ -206,7 +206,7 @@ static void bed_ended(void *owner, struct node_flow *flow, enum weft_status why)
     struct bed_client *b = owner;
     b->ended++;
     b->why = why;
-    if (b->releases)
+    if (b->releases && !flow->is_reply)
         wf_node_flow_release(b->c, flow);
 }
 
