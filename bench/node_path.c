@@ -117,7 +117,7 @@ static void side_open(struct side *s, uint64_t tag)
                                     .address = {.version = WF_ADDRESS_VERSION,
                                                 .size = sizeof(struct wf_address),
                                                 .process = {.pid = 1, .token = {tag}}}};
-    s->ops = (struct node_mover_ops){lane_send, has_room, tag_of, no_wake, no_wake, s};
+    s->ops = (struct node_mover_ops){lane_send, has_room, tag_of, no_wake, no_wake, NULL, s};
     mover.ops = &s->ops;
     client.page = mover.page = s->page = wf_lines_new(sizeof *s->page);
     client.submit = port.submit = wf_lines_new(SIZE);

@@ -118,7 +118,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < 3; i++)
         (void)wf_node_client_poll(b->c, (uint64_t)i * 1000000, 3);
     FUZZ_CHECK(b->c->head <= LINES && b->submit->taken == b->c->head);
-    FUZZ_CHECK(!b->c->failed || b->ended == b->c->nflows);
+    FUZZ_CHECK(!b->c->failed || b->ended >= b->c->nflows); /* flows of replies are freed */
     bed_kill(bed, 0);
     bed_service_start(&bed->services[0], true);
     if (!b->c->failed) {

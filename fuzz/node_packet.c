@@ -27,7 +27,7 @@ static void fill(struct wf_node_packet *p)
     case WF_NODE_UNRING:
     case WF_NODE_UNRING_OK: p->u.unring = (struct wf_node_unring){3, 0, 9}; break;
     case WF_NODE_NODE: p->u.node.contact = (struct wf_contact){.port = 4711, .count = 1}; break;
-    case WF_NODE_NODE_OK: p->u.node_ok.index = WF_NODE_WORDS - 1; break;
+    case WF_NODE_NODE_OK: p->u.node_ok.word = WF_NODE_WORDS - 1; break;
     case WF_NODE_LOG:
         p->u.log = (struct wf_node_line){WF_LOG_ERROR, "what is wrong, and why"};
         break;
@@ -38,7 +38,7 @@ static void fill(struct wf_node_packet *p)
 
 size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 {
-    static const uint8_t fds[WF_NODE_TYPES] = {[WF_NODE_RING] = 3, [WF_NODE_RING_OK] = 1};
+    static const uint8_t fds[WF_NODE_TYPES] = {[WF_NODE_RING] = 2, [WF_NODE_RING_OK] = 1};
     struct wf_node_packet p;
     if (i + 1 >= WF_NODE_TYPES || room <= sizeof p)
         return 0;
@@ -64,7 +64,7 @@ static void check_body(const struct wf_node_packet *p)
         FUZZ_CHECK(p->u.ring.am_max <= 32704);
         break;
     case WF_NODE_NODE: FUZZ_CHECK(wf_contact_is_valid(&p->u.node.contact)); break;
-    case WF_NODE_NODE_OK: FUZZ_CHECK(p->u.node_ok.index < WF_NODE_WORDS); break;
+    case WF_NODE_NODE_OK: FUZZ_CHECK(p->u.node_ok.word != WF_NODE_NO_WORD); break;
     case WF_NODE_LOG: FUZZ_CHECK(strlen(p->u.log.text) < sizeof p->u.log.text); break;
     case WF_NODE_ROW: FUZZ_CHECK((int32_t)p->u.row.pid > 0); break;
     default: break;

@@ -39,9 +39,9 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
         memset(m.challenge.nonce, 7, sizeof m.challenge.nonce);
         break;
     case 2: wf_net_proof_make(0, &m.proof); break;
-    case 3: wf_net_refusal_make(0, WF_NET_REFUSED_GONE, &m.refusal); break;
+    case 3: wf_net_refusal_make(0, WF_NET_REFUSED_GONE, 77, &m.refusal); break;
     case 4:
-        wf_net_refusal_make(0, WF_NET_REFUSED_VERSION, &m.refusal);
+        wf_net_refusal_make(0, WF_NET_REFUSED_VERSION, 0, &m.refusal);
         m.refusal.greeting.version = 9;
         break;
     case 5: return seed_record(buf);
@@ -74,6 +74,7 @@ static void check_answers(const uint8_t *data, size_t size)
         FUZZ_CHECK(!memcmp(&p, data, sizeof p) && p.greeting.role == WF_NET_PROOF);
     if (size >= sizeof r && wf_net_refusal_parse(data, &r) == WEFT_OK) {
         FUZZ_CHECK(r.reason >= WF_NET_REFUSED_GONE && r.reason <= WF_NET_REFUSED_BUSY);
+        FUZZ_CHECK(!r.now_gen || r.reason == WF_NET_REFUSED_GONE);
         FUZZ_CHECK(r.greeting.version == WF_NET_VERSION || r.reason == WF_NET_REFUSED_VERSION);
     }
 }

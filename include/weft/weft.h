@@ -320,7 +320,8 @@ struct weft_ep_params {
  *          params.name) | EUNREACH (params.name is no address of this host) | ELIMIT (65,535
  *          endpoints are open; or one is
  *          open, and the category of the context allows no other; or RDMA may lock no more
- *          memory) | EFORKED */
+ *          memory; or the node's service takes no more of them) | EFORKED. ESYSTEM also if the
+ *          node's service has ended, or does not answer for WEFT_CONNECT_TIMEOUT */
 WEFT_API WEFT_MUST_USE enum weft_status
 weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct weft_ep **out);
 

@@ -512,11 +512,14 @@ static inline enum weft_status wf_peer_heed(struct weft_peer *peer)
     return status;
 }
 
-/* Returns true if a network transport is in use. Then an endpoint sleeps on that transport's
- * descriptors, too. The result is constant for a context. */
+/* Returns true if a network transport is in use, or may be once the key is set. Then an endpoint
+ * sleeps on that transport's descriptors, too. The result is constant for a context. */
 static inline bool wf_ctx_has_network(const struct weft_ctx *ctx)
 {
-    return wf_contact_is_some(&ctx->contact);
+    bool has = false;
+    for (int i = 0; i < WF_TRANSPORTS; i++)
+        has |= ctx->tctx[i] && wf_transports[i]->contact;
+    return has;
 }
 
 extern const struct wf_tep_events wf_ep_events;

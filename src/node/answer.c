@@ -236,22 +236,41 @@ static int room_all_send(struct node_mover *m, struct node_port *port)
 }
 
 /* Give room to flows that wait for [port], in the order of refusal: in a turn, as many as may each
- * send what is in flight at most of a flow. */
+ * send what is in flight at most of a flow. A service that does not take its answer holds up no
+ * other. */
+static int waiting_turn(struct node_mover *m, struct node_port *port)
+{
+    uint32_t most = WF_MAX((port->lines - (port->tail - port->taken)) / 64, 1u);
+    uint32_t i = port->waiting, last = port->waiting_last;
+    int n = 0;
+    port->waiting = port->waiting_last = WF_NODE_NIL;
+    while (i != WF_NODE_NIL) {
+        struct node_waiter *w = &m->waiters[i];
+        uint32_t next = w->next;
+        bool room = (uint32_t)n < most && port_has_room(port, w->blocks);
+        if (room && !w->refusal_due && waiter_answer(m, w, WF_NODE_ROOM)) {
+            waiter_free(m, w);
+            n++;
+        } else {
+            list_append(m, &port->waiting, &port->waiting_last, i);
+        }
+        if (!room) { /* the others wait behind this one */
+            w->next = next;
+            port->waiting_last = last;
+            break;
+        }
+        i = next;
+    }
+    return n;
+}
+
 static int port_turn(struct node_mover *m, struct node_port *port)
 {
-    uint32_t most;
     int n = 0;
     if ((port->waiting == WF_NODE_NIL && !port->room_all_any) || !wf_node_port_refresh(port))
         return 0;
-    most = WF_MAX((port->lines - (port->tail - port->taken)) / 64, 1u);
-    while (port->waiting != WF_NODE_NIL && (uint32_t)n < most) {
-        struct node_waiter *w = &m->waiters[port->waiting];
-        if (w->refusal_due || !port_has_room(port, w->blocks) || !waiter_answer(m, w, WF_NODE_ROOM))
-            break;
-        port->waiting = w->next;
-        waiter_free(m, w);
-        n++;
-    }
+    if (port->waiting != WF_NODE_NIL)
+        n = waiting_turn(m, port);
     if (port->waiting == WF_NODE_NIL && port->room_all_any &&
         port_has_room(port, wf_node_longest(port->am_max) / WF_NODE_BLOCK))
         n += room_all_send(m, port);

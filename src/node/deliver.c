@@ -92,7 +92,7 @@ static bool request_deliver(struct node_port *port, const struct node_data *d, u
     e->number = d->number;
     e->slot = d->index;
     e->attempt = d->ep;
-    e->session = word;
+    e->session = wf_node_word_of(port->mover, word);
     e->use = d->use;
     e->event.tag = d->tag;
     wf_store_release(&e->ready, wf_shm_ready(port->tail, d->len, d->reply_max)); /* "entry" */

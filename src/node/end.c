@@ -4,20 +4,94 @@
  * have a flow to it. */
 #include "node/mover.h"
 
-bool wf_node_end_send(struct node_mover *m, struct node_end *end)
+#include <stdlib.h>
+
+/* ---- to other services ---- */
+
+/* The session needs its end no more: go on to the next one. */
+static void end_pass(struct node_mover *m, struct node_session *s)
 {
-    for (; end->word < m->nsessions; end->word++, end->lane = 0) {
-        const struct node_session *s = m->sessions[end->word];
-        for (; s && s->state == WF_NODE_UP && end->lane < m->lanes; end->lane++) {
-            const uint32_t args[3] = {(uint32_t)end->tag, (uint32_t)(end->tag >> 32),
-                                      (uint32_t)end->state | end->lane << 8};
-            if (m->ops->send(m->ops->owner, (uint16_t)end->word, end->lane, WF_NODE_FRAME_END, args,
-                             3, NULL, 0) == WEFT_AGAIN)
-                return false;
-        }
-    }
-    return true;
+    struct node_end *end = s->end;
+    s->end =
+        end->item.next == &m->ends ? NULL : wf_container_of(end->item.next, struct node_end, item);
+    s->end_lane = 0;
+    if (--end->left)
+        return;
+    wf_list_remove(&end->item);
+    m->nends--;
+    free(end);
 }
+
+void wf_node_ends_cut(struct node_mover *m, struct node_session *s)
+{
+    while (s->end)
+        end_pass(m, s);
+}
+
+/* The sessions that are to send the oldest end are too far behind: a service that does not go on
+ * must not make this one's memory grow. */
+static void oldest_cut(struct node_mover *m)
+{
+    const struct node_end *oldest = wf_container_of(m->ends.next, struct node_end, item);
+    for (uint32_t w = 0; w < m->nsessions; w++)
+        if (m->sessions[w] && m->sessions[w]->end == oldest) {
+            m->ops->behind(m->ops->owner, (uint16_t)w);
+            wf_node_ends_cut(m, m->sessions[w]);
+            if (m->nends < WF_NODE_ENDS)
+                return;
+        }
+}
+
+void wf_node_end_add(struct node_mover *m, struct node_end *end)
+{
+    if (m->nends == WF_NODE_ENDS)
+        oldest_cut(m);
+    end->left = 0;
+    for (uint32_t w = 0; w < m->nsessions; w++) {
+        struct node_session *s = m->sessions[w];
+        if (!s || s->state != WF_NODE_UP)
+            continue;
+        end->left++;
+        s->end = s->end ? s->end : end;
+    }
+    if (!end->left) {
+        free(end);
+        return;
+    }
+    wf_list_append(&m->ends, &end->item);
+    m->nends++;
+}
+
+/* Returns the number of frames. The first one that cannot be sent now, for want of room or memory,
+ * is tried again in the next turn. */
+static int session_send(struct node_mover *m, struct node_session *s, uint16_t word)
+{
+    int n = 0;
+    while (s->end) {
+        const struct node_end *end = s->end;
+        const uint32_t args[3] = {(uint32_t)end->tag, (uint32_t)(end->tag >> 32),
+                                  (uint32_t)end->state | s->end_lane << 8};
+        enum weft_status status =
+            m->ops->send(m->ops->owner, word, s->end_lane, WF_NODE_FRAME_END, args, 3, NULL, 0);
+        if (status != WEFT_OK && status != WEFT_EPEER)
+            break;
+        n++;
+        if (++s->end_lane == m->lanes)
+            end_pass(m, s);
+    }
+    return n;
+}
+
+int wf_node_ends_send(struct node_mover *m)
+{
+    int n = 0;
+    for (uint32_t w = 0; w < m->nsessions && m->nends; w++)
+        if (m->sessions[w] && m->sessions[w]->state == WF_NODE_UP)
+            n += session_send(m, m->sessions[w], (uint16_t)w);
+    return n;
+}
+
+/* ---- from other services ---- */
 
 /* An endpoint that has sent to this port: its end follows its last message in the ring. */
 static void row_end(struct node_port *port, uint64_t tag, uint16_t word, unsigned lane,

@@ -20,6 +20,7 @@ enum weft_status wf_node_mover_open(const struct node_mover_params *params, stru
     m->lanes = params->lanes;
     m->nindexes = 1u << params->index_bits;
     m->young = params->young;
+    wf_list_init(&m->ends);
     if (wf_node_expect_open(m, params->rows) != WEFT_OK ||
         wf_node_waiters_open(m, params->waiters) != WEFT_OK) {
         wf_node_mover_close(m);
@@ -31,6 +32,9 @@ enum weft_status wf_node_mover_open(const struct node_mover_params *params, stru
 
 void wf_node_mover_close(struct node_mover *m)
 {
+    struct wf_list *item;
+    while ((item = wf_list_pop(&m->ends)))
+        free(wf_container_of(item, struct node_end, item));
     for (uint32_t i = 0; i < m->nsessions; i++)
         free(m->sessions[i]);
     free(m->rows);
@@ -208,6 +212,11 @@ static struct node_session *session_new(struct node_mover *m, uint16_t word)
     return s;
 }
 
+uint32_t wf_node_word_of(const struct node_mover *m, uint16_t word)
+{
+    return wf_node_word_name(word, m->sessions[word]->use);
+}
+
 enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
                                      enum wf_node_session_state state)
 {
@@ -216,12 +225,17 @@ enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
         return WEFT_ENOMEM;
     if (state == WF_NODE_UP)
         s->number += 1 + (s->number == UINT32_MAX); /* never 0 */
+    if (state == WF_NODE_UP && s->state == WF_NODE_LOST)
+        s->use = (s->use + 1) % WF_NODE_USES;
     s->state = state;
+    if (state == WF_NODE_LOST)
+        wf_node_ends_cut(m, s);
     wf_node_rows_cut(m, word);
     wf_node_waiters_cut(m, word);
     wf_node_lanes_reset(m, s);
-    wf_store_release(&m->page->words[word], wf_node_session_word(s->number, state)); /* "page" */
-    atomic_fetch_add_explicit(&m->page->changes, 1, memory_order_release);           /* "page" */
+    wf_store_release(&m->page->words[word],
+                     wf_node_session_word(s->number, state, wf_node_word_of(m, word))); /* "page" */
+    atomic_fetch_add_explicit(&m->page->changes, 1, memory_order_release);              /* "page" */
     for (uint32_t i = 0; i < m->nports; i++)
         if (m->ports[i])
             wf_node_port_wake(m->ports[i]);
@@ -263,5 +277,7 @@ int wf_node_mover_turn(struct node_mover *m)
     for (uint32_t i = 0; i < m->nports; i++)
         if (m->ports[i] && m->ports[i]->ends_due)
             n += wf_node_ends_turn(m->ports[i]);
+    if (m->nends)
+        n += wf_node_ends_send(m);
     return n + wf_node_lanes_turn(m);
 }

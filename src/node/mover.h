@@ -18,12 +18,16 @@
 #define WF_NODE_TURN_BYTES 65536
 #define WF_NODE_ACK_AFTER 32 /* messages */
 #define WF_NODE_ANSWERS 5    /* in a frame */
+#define WF_NODE_ENDS 4096    /* ends of endpoints that a session may be behind */
 #define WF_NODE_NIL UINT32_MAX
 
 struct node_mover;
 struct node_port;
 
 /* ---- frames ---- */
+
+/* In HELLO, the first frame of each lane (others.c). Counted up with each change of a frame. */
+#define WF_NODE_FRAMES_VERSION 2
 
 enum wf_node_frame {
     WF_NODE_FRAME_DATA = 2,
@@ -58,8 +62,9 @@ struct node_answer {
 /* ---- what the mover calls ---- */
 
 struct node_mover_ops {
-    /* Send a frame on lane [lane] of the session with the service of page word [word]. OK, or AGAIN
-     * if the lane has no room. Another status: the session is about to end. */
+    /* Send a frame on lane [lane] of the session with the service of page word [word]. OK; AGAIN if
+     * the lane has no room, or ENOMEM: the owner makes a turn when it may have; EPEER: the session
+     * is about to end. */
     enum weft_status (*send)(void *owner, uint16_t word, unsigned lane, unsigned kind,
                              const uint32_t *args, unsigned nargs, const void *data, size_t len);
     /* Is the lane half empty? */
@@ -69,6 +74,8 @@ struct node_mover_ops {
     void (*wake)(void *owner, struct node_port *port); /* its client sleeps */
     /* The client broke the protocol, and its endpoint's status says so. The desk detaches it. */
     void (*failed)(void *owner, struct node_port *port);
+    /* The service of page word [word] has not taken WF_NODE_ENDS ends: end its session. */
+    void (*behind)(void *owner, uint16_t word);
     void *owner;
 };
 
@@ -87,8 +94,11 @@ struct node_lane {
 
 struct node_session {
     uint32_t number;
+    uint32_t use;   /* services that had the word before */
     uint32_t state; /* enum wf_node_session_state */
     struct node_lane lanes[WF_NODE_LANES];
+    struct node_end *end; /* the next to send by it, in mover->ends; NULL: none */
+    uint32_t end_lane;    /* and by which lane */
 };
 
 /* An attached endpoint. */
@@ -144,11 +154,13 @@ struct node_waiter {
     bool refusal_due; /* REFUSED was not sent yet */
 };
 
-/* The end of an endpoint of this service, on its way to all others. */
+/* The end of an endpoint of this service, on its way to all others. Each session sends the ends in
+ * their order, at its own pace. */
 struct node_end {
+    struct wf_list item; /* in mover->ends */
     uint64_t tag;
     enum wf_node_state state; /* CLOSED or DEAD */
-    uint32_t word, lane;      /* what comes next; 0 at first */
+    uint32_t left;            /* sessions that are still to send it */
 };
 
 struct node_mover {
@@ -160,7 +172,9 @@ struct node_mover {
     struct node_port **ports; /* by id; NULL: free */
     uint32_t nports, port_room;
     struct node_session *sessions[WF_NODE_WORDS];
-    uint32_t nsessions; /* words in use */
+    uint32_t nsessions;  /* words in use */
+    struct wf_list ends; /* the oldest first */
+    uint32_t nends;
     /* expect.c */
     struct node_row *rows;
     uint32_t row_mask; /* of sets */
@@ -214,7 +228,8 @@ enum weft_status wf_node_port_attach(struct node_mover *m, const struct node_por
 /* From here on, nothing of the endpoint is read or written. */
 void wf_node_port_detach(struct node_port *port);
 /* The session of page word [word] has a new state. UP counts the session up, which makes all flows
- * begin again. Returns OK | ENOMEM (only the first time for a word). */
+ * begin again; after LOST it is that of another service. Returns OK | ENOMEM (only the first time
+ * for a word). */
 enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
                                      enum wf_node_session_state state);
 /* The service is no longer young: it answers messages for endpoints that no client has with CLOSED
@@ -230,6 +245,8 @@ bool wf_node_mover_pending(const struct node_mover *m);
 void wf_node_port_fail(struct node_port *port, const char *what);
 /* Wake the client if it sleeps. */
 void wf_node_port_wake(struct node_port *port);
+/* The name of the word, which has a session (wf_node_word_name). */
+uint32_t wf_node_word_of(const struct node_mover *m, uint16_t word);
 struct node_port *wf_node_port_find(const struct node_mover *m, uint32_t index, uint32_t tag);
 
 /* ---- submit.c ---- */
@@ -256,9 +273,13 @@ bool wf_node_end_deliver(struct node_port *port, const struct node_row *row);
 
 /* ---- end.c ---- */
 
-/* Tell all other services of an end, as far as their lanes have room. Returns false if there is
- * more to send. */
-bool wf_node_end_send(struct node_mover *m, struct node_end *end);
+/* Report an end to all other services, in the next turns. Takes over [end], which is memory of
+ * malloc: its tag and state are set. */
+void wf_node_end_add(struct node_mover *m, struct node_end *end);
+/* Send the ends that are due, as far as the lanes have room. Returns the number of frames. */
+int wf_node_ends_send(struct node_mover *m);
+/* The session is lost: it sends no more ends. */
+void wf_node_ends_cut(struct node_mover *m, struct node_session *s);
 /* An END of another service. */
 enum weft_status wf_node_end_take(struct node_mover *m, uint16_t word, const uint32_t *args,
                                   unsigned nargs);

@@ -39,7 +39,8 @@ void wf_node_socket_name(const uint8_t key[WF_NODE_KEY], const struct wf_node_sc
 socklen_t wf_node_sockaddr(const char *name, struct sockaddr_un *sa);
 
 /* Write the address by which other services call the service that listens at TCP port [port]. All
- * but the incarnation is the same for its successor. The process id is 1, for all services. */
+ * but the generation, which is the incarnation modulo 2^28, is the same for its successor. The
+ * process id is 1, for all services. */
 void wf_node_service_address(const uint8_t key[WF_NODE_KEY], const struct wf_node_scope *place,
                              uint16_t port, uint32_t incarnation, struct wf_address *out);
 

@@ -42,8 +42,6 @@
 #define WF_NODE_UNPROVED_MS UINT64_C(5000) /* how long each of them may take */
 #define WF_NODE_IDLE_MS UINT64_C(1000)     /* the service ends so long after its last client */
 #define WF_NODE_TURN 32                    /* packets read from one client in a turn */
-#define WF_NODE_RINGS 64                   /* endpoints of a client */
-#define WF_NODE_ASKS 64                    /* other services that a client asks for at a time */
 #define WF_NODE_CLOSE_MS 2000u             /* for other services, when the service ends */
 
 enum desk_client_state { NODE_KNOWN, NODE_ASKED, NODE_LISTS, NODE_STOPS, NODE_ATTACHED };

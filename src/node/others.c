@@ -10,63 +10,94 @@
 
 #define FRAME_HANDLER WEFT_AM_USER_HANDLERS /* plus the kind of the frame */
 #define FRAME_HELLO 1
-#define HELLO_VERSION 1
 #define HELLO_ARGS 6
+#define GUESSES 0xffffu /* more than a transport remembers sessions that have ended */
+#define HINTS 8         /* that are followed until something comes from the service */
+#define GEN_MASK ((1u << WF_GROUP_SHIFT) - 1)
 
-static struct node_other *other_at(struct node_work *work, const struct wf_address *address)
+/* ---- services, and their instances ---- */
+
+/* The service of [process], in any instance. */
+static struct node_other *other_at(const struct node_work *work,
+                                   const struct wf_process_id *process)
 {
-    for (uint32_t i = 0; i < work->nothers; i++)
-        if (!memcmp(&work->others[i]->address, address, sizeof *address))
-            return work->others[i];
+    for (uint32_t i = 0; i < work->nothers; i++) {
+        struct node_other *other = work->others[i];
+        if (other && !other->down && !memcmp(&other->address.process, process, sizeof *process))
+            return other;
+    }
     return NULL;
 }
 
 static struct node_other *other_of(const struct node_work *work, const struct wf_tpeer *peer)
 {
     for (uint32_t i = 0; i < work->nothers; i++)
-        if (work->others[i]->peer == peer)
+        if (work->others[i] && work->others[i]->peer == peer)
             return work->others[i];
     return NULL;
 }
 
-static void other_free(struct node_other *other)
+/* Open a handle of the instance at [address]. Returns OK | ENOMEM | EPEER (its session is over) */
+static enum weft_status peer_open(const struct node_work *work, const struct wf_address *address,
+                                  const struct wf_contact *contact, struct wf_tpeer **out)
 {
-    free(other->peer);
-    free(other);
+    const struct wf_transport *t = work->tep->transport;
+    struct wf_tpeer *peer = calloc(1, t->tpeer_size);
+    enum weft_status status = peer ? t->peer_open(work->tep, peer, address, contact) : WEFT_ENOMEM;
+    if (status == WEFT_OK && (status = t->failed(peer)) != WEFT_OK)
+        t->peer_close(peer);
+    if (status != WEFT_OK) {
+        free(peer);
+        return status;
+    }
+    *out = peer;
+    return WEFT_OK;
 }
 
-/* The words are given once each: a service that is lost keeps its word. */
+static void peer_close(const struct node_work *work, struct wf_tpeer **peer)
+{
+    if (*peer)
+        work->tep->transport->peer_close(*peer);
+    free(*peer);
+    *peer = NULL;
+}
+
+/* Returns a word that no service has; WF_NODE_WORDS if there is none. */
+static uint32_t word_free(const struct node_work *work)
+{
+    uint32_t word = 0;
+    while (word < work->nothers && work->others[word])
+        word++;
+    return word;
+}
+
+/* [contact] is NULL for this service itself. */
 static enum weft_status other_new(struct node_work *work, const struct wf_address *address,
                                   const struct wf_contact *contact, struct node_other **out)
 {
-    const struct wf_transport *t = work->tep->transport;
-    struct node_other *other = calloc(1, sizeof *other);
-    enum weft_status status = WEFT_ENOMEM;
-    if (work->nothers == WF_NODE_WORDS) {
-        free(other);
+    uint32_t word = word_free(work);
+    struct node_other *other;
+    enum weft_status status = WEFT_OK;
+    if (word == WF_NODE_WORDS)
         return WEFT_ELIMIT;
-    }
+    other = calloc(1, sizeof *other);
     if (!other)
         return WEFT_ENOMEM;
     other->address = *address;
-    other->word = (uint16_t)work->nothers;
+    other->word = (uint16_t)word;
     if (contact) {
-        other->peer = calloc(1, t->tpeer_size);
-        if (other->peer)
-            status = t->peer_open(work->tep, other->peer, address, contact);
-    } else {
-        status = WEFT_OK;
+        other->contact = *contact;
+        status = peer_open(work, address, contact, &other->peer);
     }
-    if (status == WEFT_OK) {
+    if (status == WEFT_OK)
         status = wf_node_session_set(work->mover, other->word, WF_NODE_UP);
-        if (status != WEFT_OK && other->peer)
-            t->peer_close(other->peer);
-    }
     if (status != WEFT_OK) {
-        other_free(other);
+        peer_close(work, &other->peer);
+        free(other);
         return status;
     }
-    work->others[work->nothers++] = other;
+    work->others[word] = other;
+    work->nothers = WF_MAX(work->nothers, word + 1);
     *out = other;
     return WEFT_OK;
 }
@@ -74,19 +105,106 @@ static enum weft_status other_new(struct node_work *work, const struct wf_addres
 enum weft_status wf_node_other_find(struct node_work *work, const struct wf_address *address,
                                     const struct wf_contact *contact, uint32_t *word)
 {
-    struct node_other *other = other_at(work, address);
-    enum weft_status status = other ? WEFT_OK : other_new(work, address, contact, &other);
-    if (status == WEFT_OK && (other->lost || other->down))
-        status = WEFT_EPEER;
+    struct node_other *other = other_at(work, &address->process);
+    enum weft_status status = WEFT_OK;
+    if (!other) {
+        struct wf_address guess = *address;
+        work->guess = work->guess % GUESSES + 1;
+        guess.ep_gen = work->guess;
+        status = other_new(work, &guess, contact, &other);
+        if (status == WEFT_OK)
+            other->guessed = true;
+    }
     if (status == WEFT_OK)
-        *word = other->word;
+        *word = wf_node_word_of(work->mover, other->word);
     return status;
 }
 
-/* Lose a session when the turn is over: the mover may be in the middle of it. */
+/* Lose a service when the turn is over: the mover may be in the middle of it. */
 static void other_lose(struct node_work *work, struct node_other *other)
 {
-    other->down = work->any_down = true;
+    other->down = work->any_change = true;
+}
+
+/* An instance of the service has called that is not the one that [other] was taken for. From now on
+ * all goes to that one, and what was sent before begins again. */
+static enum weft_status other_adopt(struct node_work *work, struct node_other *other,
+                                    const struct wf_address *address,
+                                    const struct wf_contact *contact)
+{
+    struct wf_tpeer *peer;
+    enum weft_status status = peer_open(work, address, contact, &peer);
+    if (status != WEFT_OK)
+        return status;
+    other->stale = other->peer;
+    other->stale_address = other->address;
+    work->any_change = true;
+    other->peer = peer;
+    other->address = *address;
+    other->contact = *contact;
+    other->guessed = false;
+    other->now_gen = 0;
+    other->greeted = other->greetings = other->full = 0;
+    return wf_node_session_set(work->mover, other->word, WF_NODE_UP);
+}
+
+/* The process at the address named its present instance when the guessed one was called. */
+static enum weft_status other_follow(struct node_work *work, struct node_other *other)
+{
+    struct wf_address address = other->address;
+    struct wf_tpeer *peer;
+    enum weft_status status;
+    address.ep_gen = other->now_gen;
+    status = peer_open(work, &address, &other->contact, &peer);
+    if (status != WEFT_OK)
+        return status;
+    peer_close(work, &other->peer);
+    other->peer = peer;
+    other->address = address;
+    other->now_gen = 0;
+    other->hints++;
+    other->greeted = other->greetings = other->full = 0;
+    return wf_node_session_set(work->mover, other->word, WF_NODE_UP);
+}
+
+/* ---- changes, after a turn ---- */
+
+static void stale_drop(struct node_work *work, struct node_other *other)
+{
+    if (!other->stale)
+        return;
+    peer_close(work, &other->stale);
+    work->tep->transport->give_up(work->tep, &other->stale_address);
+}
+
+/* Its clients lose the other service, and its word becomes free. */
+static void other_drop(struct node_work *work, struct node_other *other)
+{
+    stale_drop(work, other);
+    (void)wf_node_session_set(work->mover, other->word, WF_NODE_LOST); /* no new session */
+    peer_close(work, &other->peer);
+    work->tep->transport->give_up(work->tep, &other->address); /* nothing names [other] any more */
+    work->others[other->word] = NULL;
+    free(other);
+}
+
+static void changes_do(struct node_work *work)
+{
+    work->any_change = false;
+    for (uint32_t i = 0; i < work->nothers; i++) {
+        struct node_other *other = work->others[i];
+        enum weft_status status = WEFT_OK;
+        if (!other)
+            continue;
+        if (other->guessed && !other->down && other->now_gen)
+            status = other_follow(work, other);
+        if (status == WEFT_ENOMEM)
+            work->any_change = work->is_short = true; /* tried again */
+        if (other->down || (status != WEFT_OK && status != WEFT_ENOMEM))
+            other_drop(work, other);
+        else
+            stale_drop(work, other);
+    }
 }
 
 /* ---- sending ---- */
@@ -103,11 +221,11 @@ static enum weft_status frame_send(struct node_other *other, unsigned lane, unsi
 /* What both services must have alike, and which lane this is. */
 static void hello_pack(const struct node_work *work, unsigned lane, uint32_t args[HELLO_ARGS])
 {
-    args[0] = HELLO_VERSION;
+    args[0] = WF_NODE_FRAMES_VERSION;
     args[1] = work->parameters.connections;
     args[2] = work->parameters.index_bits;
     args[3] = work->parameters.am_max;
-    args[4] = work->incarnation;
+    args[4] = work->address.ep_gen;
     args[5] = lane;
 }
 
@@ -129,20 +247,27 @@ enum weft_status wf_node_other_send(void *owner, uint16_t word, unsigned lane, u
     struct node_work *work = owner;
     struct node_other *other = work->others[word];
     enum weft_status status = WEFT_OK;
-    if (other->lost || other->down)
+    if (other->down)
         return WEFT_EPEER;
     if (!other->peer) {
         if (wf_node_frame_take(work->mover, word, kind, args, nargs, data, len) != WEFT_OK)
             wf_error("a client's message to its own node breaks the protocol");
         return WEFT_OK;
     }
-    if (!(other->greeted >> lane & 1))
+    if (other->now_gen) /* the session has ended, and the next one is to be opened */
+        status = WEFT_AGAIN;
+    else if (!(other->greeted >> lane & 1))
         status = greet(work, other, lane);
     if (status == WEFT_OK)
         status = frame_send(other, lane, kind, args, nargs, data, len);
-    if (status == WEFT_AGAIN) {
+    if (status == WEFT_AGAIN || status == WEFT_ENOMEM) {
         other->full |= 1u << lane;
         work->any_full = true;
+        work->is_short |= status == WEFT_ENOMEM;
+    }
+    if (status != WEFT_OK && status != WEFT_AGAIN && status != WEFT_ENOMEM) {
+        other_lose(work, other);
+        status = WEFT_EPEER;
     }
     return status;
 }
@@ -151,6 +276,15 @@ bool wf_node_other_has_room(void *owner, uint16_t word, unsigned lane)
 {
     const struct node_work *work = owner;
     return !(work->others[word]->full >> lane & 1);
+}
+
+void wf_node_other_behind(void *owner, uint16_t word)
+{
+    struct node_work *work = owner;
+    wf_warn("the service of another node takes nothing, and %d endpoints have ended meanwhile: its "
+            "clients are lost (is it stopped?)",
+            WF_NODE_ENDS);
+    other_lose(work, work->others[word]);
 }
 
 /* ---- receiving ---- */
@@ -162,36 +296,65 @@ static bool hello_take(const struct node_work *work, struct node_other *other, c
     if (nargs != HELLO_ARGS || args[5] >= work->parameters.connections)
         return false;
     hello_pack(work, args[5], mine);
-    if (memcmp(mine, args, 4 * sizeof *args))
+    if (memcmp(mine, args, 4 * sizeof *args) || args[4] != other->address.ep_gen)
         return false;
     other->greetings |= 1u << args[5];
     return true;
 }
 
-/* The service that a message comes from. A service that calls first is known from then on. */
+/* Is [gen] of a later instance than [than]? Both count in steps of 1/64 s, modulo 2^28. */
+static bool is_later(uint32_t gen, uint32_t than)
+{
+    return ((gen - than) & GEN_MASK) - 1 < GEN_MASK / 2;
+}
+
+/* A service that calls first is known from then on. A later instance has the port of the one that
+ * is known, so that one has ended. Returns NULL if there is no room for it, or it has ended itself.
+ */
+static struct node_other *source_find(struct node_work *work, const struct wf_address *from,
+                                      const struct wf_contact *contact)
+{
+    struct node_other *other = other_at(work, &from->process);
+    if (other && !other->peer)
+        return NULL; /* no other one is called as this service is */
+    if (other && !memcmp(&other->address, from, sizeof *from)) {
+        other->guessed = false;
+        return other;
+    }
+    if (other && other->guessed)
+        return other_adopt(work, other, from, contact) == WEFT_OK ? other : NULL;
+    if (other && !is_later(from->ep_gen, other->address.ep_gen))
+        return NULL;
+    if (other)
+        other_lose(work, other);
+    return other_new(work, from, contact, &other) == WEFT_OK ? other : NULL;
+}
+
+/* The service that a message comes from, or NULL: there is none to deliver it to. */
 static struct node_other *source_of(struct node_work *work, const struct wf_token *token)
 {
-    struct node_other *other = *token->conn;
     struct wf_address from;
     struct wf_contact contact = {0};
-    if (other)
-        return other;
-    work->tep->transport->source(token, &from, &contact);
-    other = other_at(work, &from);
-    if (!other && other_new(work, &from, &contact, &other) != WEFT_OK)
-        return NULL;
-    *token->conn = other;
-    return other;
+    if (!*token->conn) {
+        work->tep->transport->source(token, &from, &contact);
+        *token->conn = source_find(work, &from, &contact);
+    }
+    return *token->conn;
 }
 
 static void on_deliver(void *owner, struct weft_am *am)
 {
     struct node_work *work = owner;
-    struct node_other *other = source_of(work, am->token);
+    struct wf_token *token = am->token;
+    struct node_other *other = source_of(work, token);
     unsigned kind = am->handler - FRAME_HANDLER;
     bool ok;
-    if (!other || other->lost || other->down)
-        return; /* without memory for its session nothing is acknowledged, so nothing is lost */
+    if (!other) {
+        token->refuse = true; /* its service loses this one, and its clients their peers here */
+        return;
+    }
+    if (other->down)
+        return;
     if (am->is_reply || am->handler < FRAME_HANDLER)
         ok = false;
     else if (kind == FRAME_HELLO)
@@ -203,12 +366,22 @@ static void on_deliver(void *owner, struct weft_am *am)
         other_lose(work, other);
 }
 
-static void on_peer_down(void *owner, struct wf_tpeer *peer, enum weft_status why)
+static void on_moved(void *owner, struct wf_tpeer *peer, uint32_t now_gen)
 {
     struct node_other *other = other_of(owner, peer);
+    if (other && other->guessed && other->hints < HINTS && !(now_gen & ~GEN_MASK))
+        other->now_gen = now_gen;
+}
+
+static void on_peer_down(void *owner, struct wf_tpeer *peer, enum weft_status why)
+{
+    struct node_work *work = owner;
+    struct node_other *other = other_of(work, peer);
     (void)why;
-    if (other)
-        other_lose(owner, other);
+    if (other && other->now_gen)
+        work->any_change = true;
+    else if (other)
+        other_lose(work, other);
 }
 
 static void on_conn_down(void *owner, void **conn)
@@ -244,35 +417,26 @@ static const struct wf_tep_events events = {.deliver = on_deliver,
                                             .conn_down = on_conn_down,
                                             .bulk_hold = on_bulk_hold,
                                             .bulk_unhold = on_bulk_unhold,
-                                            .is_unfinished = on_is_unfinished};
+                                            .is_unfinished = on_is_unfinished,
+                                            .moved = on_moved};
 
-static void downs_lose(struct node_work *work)
+/* Something was acknowledged, or connected, or memory was short: lanes that had no room may have
+ * it. */
+void wf_node_others_retry(struct node_work *work)
 {
-    work->any_down = false;
-    for (uint32_t i = 0; i < work->nothers; i++) {
-        struct node_other *other = work->others[i];
-        if (other->down && !other->lost) {
-            other->lost = true;
-            (void)wf_node_session_set(work->mover, other->word, WF_NODE_LOST); /* no new word */
-        }
-    }
-}
-
-/* Something was acknowledged, or connected: lanes that had no room may have it. */
-static void lanes_retry(struct node_work *work)
-{
-    work->any_full = false;
+    work->any_full = work->is_short = false;
     for (uint32_t i = 0; i < work->nothers; i++)
-        work->others[i]->full = 0;
+        if (work->others[i])
+            work->others[i]->full = 0;
 }
 
 int wf_node_others_poll(struct node_work *work)
 {
     int n = work->tep->transport->poll(work->tep);
     if (n && work->any_full)
-        lanes_retry(work);
-    if (work->any_down)
-        downs_lose(work);
+        wf_node_others_retry(work);
+    if (work->any_change)
+        changes_do(work);
     return n;
 }
 
@@ -282,7 +446,8 @@ int wf_node_others_poll(struct node_work *work)
 static void identify(void *arg, const struct wf_contact *contact, struct wf_process_id *self)
 {
     struct node_work *work = arg;
-    wf_node_service_address(work->key, work->scope, contact->port, 1, &work->address);
+    wf_node_service_address(work->key, work->scope, contact->port, work->incarnation,
+                            &work->address);
     *self = work->address.process;
 }
 
@@ -340,11 +505,13 @@ void wf_node_others_close(struct node_work *work, uint32_t close_ms)
 {
     work->tctx->close_ms = close_ms;
     for (uint32_t i = 0; i < work->nothers; i++)
-        if (work->others[i]->peer)
-            wf_tcp_transport.peer_close(work->others[i]->peer);
+        if (work->others[i]) {
+            peer_close(work, &work->others[i]->stale);
+            peer_close(work, &work->others[i]->peer);
+        }
     wf_tcp_transport.ep_close(work->tep);
     wf_tcp_transport.ctx_close(work->tctx);
     for (uint32_t i = 0; i < work->nothers; i++)
-        other_free(work->others[i]);
+        free(work->others[i]);
     work->nothers = 0;
 }

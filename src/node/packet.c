@@ -22,7 +22,7 @@ static const struct {
     [WF_NODE_PROOF] = {0, sizeof(struct wf_node_proof)},
     [WF_NODE_WELCOME] = {1, sizeof(struct wf_node_welcome)},
     [WF_NODE_REFUSAL] = {0, sizeof(struct wf_node_refused)},
-    [WF_NODE_RING] = {3, sizeof(struct wf_node_ring)},
+    [WF_NODE_RING] = {2, sizeof(struct wf_node_ring)},
     [WF_NODE_RING_OK] = {1, 0},
     [WF_NODE_RING_NO] = {0, 4},
     [WF_NODE_UNRING] = {0, sizeof(struct wf_node_unring)},
@@ -103,8 +103,9 @@ static bool body_ok(const struct wf_node_packet *p)
     case WF_NODE_UNRING_OK: return !p->u.unring.zero;
     case WF_NODE_NODE: return is_service(&p->u.node.contact) && !p->u.node.zero;
     case WF_NODE_NODE_OK:
-        return p->u.node_ok.status < 0 ? !p->u.node_ok.index
-                                       : !p->u.node_ok.status && p->u.node_ok.index < WF_NODE_WORDS;
+        return p->u.node_ok.status < 0
+                   ? !p->u.node_ok.word
+                   : !p->u.node_ok.status && p->u.node_ok.word != WF_NODE_NO_WORD;
     case WF_NODE_LOG: return line_ok(&p->u.log);
     case WF_NODE_ROW:
         return (p->u.row.index < 1u << WF_NODE_INDEX_BITS_MAX ||

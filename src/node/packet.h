@@ -24,15 +24,19 @@
 #include "transport/node/layout.h"
 
 #define WF_NODE_MAGIC 0x444e4657u /* "WFND" */
-#define WF_NODE_VERSION 1         /* of the packets; part of the socket's name, too */
-#define WF_NODE_SHARED_VERSION 1  /* of the memory that client and service share */
-#define WF_NODE_KEY 32            /* bytes of the job's key */
+/* Of the packets; part of the socket's name, too. Counted up with each change of a packet. */
+#define WF_NODE_VERSION 2
+/* Of the memory that client and service share. Counted up with each change of layout.h. */
+#define WF_NODE_SHARED_VERSION 2
+#define WF_NODE_KEY 32 /* bytes of the job's key */
 #define WF_NODE_NONCE 32
 #define WF_NODE_MAC 32
-#define WF_NODE_FDS 3 /* the most descriptors of a packet */
+#define WF_NODE_FDS 2 /* the most descriptors of a packet */
 _Static_assert(WF_NODE_FDS <= WF_SEQPACKET_FDS, "room for descriptors");
 
 #define WF_NODE_INDEX_BITS_MAX 12
+#define WF_NODE_RINGS 64 /* endpoints of a client */
+#define WF_NODE_ASKS 64  /* NODEs of a client that are not answered yet */
 /* The row of a list that describes the service itself. */
 #define WF_NODE_NO_INDEX UINT32_MAX
 
@@ -42,10 +46,12 @@ enum wf_node_type {
     WF_NODE_PROOF,     /* from the client */
     WF_NODE_WELCOME,   /* from the service: the client is attached. fd: the service's page */
     WF_NODE_REFUSAL,   /* from the service: it closes this connection */
-    /* From the client: opens the rings of an endpoint. fds: submit segment, event segment, the
-     * endpoint's event descriptor. */
+    /* From the client: opens the rings of an endpoint. fds: submit segment, event segment. */
     WF_NODE_RING,
-    WF_NODE_RING_OK,   /* from the service; fd: its doorbell */
+    /* From the service. fd: the endpoint's end of a pair of stream sockets, the bell. Each side
+     * wakes the other by a byte, which it sends with MSG_DONTWAIT. If the socket is full, the other
+     * side has bytes to read. */
+    WF_NODE_RING_OK,
     WF_NODE_RING_NO,   /* from the service: refuses the rings */
     WF_NODE_UNRING,    /* from the client: closes the rings of an endpoint */
     WF_NODE_UNRING_OK, /* from the service: it no longer reads or writes them */
@@ -146,8 +152,8 @@ struct wf_node_other {
 _Static_assert(sizeof(struct wf_node_other) == 56, "wire structure");
 
 struct wf_node_other_ok {
-    uint32_t index;
-    int32_t status; /* below 0: there is no such word, and index is 0 */
+    uint32_t word;  /* its name (wf_node_word_name) */
+    int32_t status; /* below 0: there is no such word, and [word] is 0 */
 };
 
 struct wf_node_line {

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The rings of clients' endpoints: the desk checks and maps them, and hands them to the mover. */
 #define _GNU_SOURCE
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "mem/shared.h"
 #include "node/node.h"
 
@@ -38,8 +37,11 @@ static void ring_free(struct desk_ring *ring)
         munmap(ring->params.submit, ring->params.size);
     if (ring->params.event)
         munmap(ring->params.event, ring->params.size);
-    close(ring->event_fd);
-    free(ring->ending);
+    if (ring->bell >= 0)
+        close(ring->bell);
+    if (ring->given >= 0)
+        close(ring->given);
+    free(ring->end);
     free(ring);
 }
 
@@ -49,20 +51,6 @@ static void ring_ask(struct node_desk *desk, struct desk_ring *ring, enum node_j
     ring->busy = true;
     desk->jobs++;
     wf_node_work_ask(&desk->work, &ring->job);
-}
-
-/* Is the descriptor an eventfd that a write does not wait for? */
-static bool is_eventfd(int fd)
-{
-    char path[64], target[64];
-    int flags = fcntl(fd, F_GETFL);
-    ssize_t n;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    n = readlink(path, target, sizeof target - 1);
-    if (n < 0)
-        return false;
-    target[n] = 0;
-    return !strcmp(target, "anon_inode:[eventfd]") && flags >= 0 && flags & O_NONBLOCK;
 }
 
 static struct desk_ring *ring_find(const struct desk_client *client, uint16_t ep, uint32_t gen)
@@ -78,7 +66,7 @@ static struct desk_ring *ring_find(const struct desk_client *client, uint16_t ep
 
 /* Returns a sentence that says why RING is refused, or NULL if it is not. */
 static const char *ring_wrong(const struct node_desk *desk, const struct desk_client *client,
-                              const struct wf_node_ring *r, const int *fds)
+                              const struct wf_node_ring *r)
 {
     const struct wf_contact *c = &r->contact;
     if (memcmp(&r->from.process, &client->hello.u.hello.self, sizeof r->from.process) != 0)
@@ -89,7 +77,18 @@ static const char *ring_wrong(const struct node_desk *desk, const struct desk_cl
         return "RING has sizes that the service does not take";
     if (ring_find(client, r->from.ep, r->from.ep_gen))
         return "RING comes twice for one endpoint";
-    return is_eventfd(fds[2]) ? NULL : "RING has no nonblocking eventfd";
+    return NULL;
+}
+
+/* Each endpoint has a bell of its own, so that no client reaches what wakes another one. */
+static bool bell_open(struct desk_ring *ring)
+{
+    int raw[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, raw))
+        return false;
+    ring->bell = wf_fd_high(raw[0]);
+    ring->given = wf_fd_high(raw[1]);
+    return ring->bell >= 0 && ring->given >= 0;
 }
 
 static enum weft_status ring_map(struct desk_ring *ring, const int *fds)
@@ -109,12 +108,13 @@ static struct desk_ring *ring_new(const struct node_desk *desk, struct desk_clie
     const struct wf_node_ring *r = &p->u.ring;
     struct desk_ring *ring = calloc(1, sizeof *ring);
     if (ring)
-        ring->ending = calloc(1, sizeof *ring->ending);
-    if (!ring || !ring->ending) {
+        ring->end = calloc(1, sizeof *ring->end);
+    if (!ring || !ring->end) {
         free(ring);
         return NULL;
     }
     ring->client = client;
+    ring->bell = ring->given = -1;
     ring->cookie = p->cookie;
     ring->params = (struct node_port_params){.size = r->bytes,
                                              .am_max = r->am_max,
@@ -122,7 +122,7 @@ static struct desk_ring *ring_new(const struct node_desk *desk, struct desk_clie
                                              .address = r->from,
                                              .contact = r->contact,
                                              .fence = client->fence || !desk->work.membarrier};
-    ring->ending->end.state = WF_NODE_DEAD;
+    ring->end->state = WF_NODE_DEAD;
     return ring;
 }
 
@@ -137,7 +137,7 @@ void wf_node_ring_read(struct node_desk *desk, struct desk_client *client,
         ring_no(desk, client, packet->cookie, WEFT_ELIMIT);
         return;
     }
-    wrong = ring_wrong(desk, client, &packet->u.ring, fds);
+    wrong = ring_wrong(desk, client, &packet->u.ring);
     if (wrong) {
         wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
         wf_node_client_fail(desk, client, "%s", wrong);
@@ -148,11 +148,11 @@ void wf_node_ring_read(struct node_desk *desk, struct desk_client *client,
     close(fds[0]);
     close(fds[1]);
     if (!ring) {
-        close(fds[2]);
         ring_no(desk, client, packet->cookie, status);
         return;
     }
-    ring->event_fd = fds[2];
+    if (status == WEFT_OK && !bell_open(ring))
+        status = WEFT_ELIMIT;
     if (status != WEFT_OK) {
         ring_free(ring);
         if (status == WEFT_EPROTO)
@@ -186,7 +186,7 @@ void wf_node_unring_read(struct node_desk *desk, struct desk_client *client,
     }
     ring->cookie = packet->cookie;
     ring->asked = true;
-    ring->ending->end.state = WF_NODE_CLOSED;
+    ring->end->state = WF_NODE_CLOSED;
     ring_leave(desk, ring);
 }
 
@@ -237,8 +237,11 @@ static void attached(struct node_desk *desk, struct desk_ring *ring)
     if (ring->leaves) { /* meanwhile */
         ring_ask(desk, ring, NODE_JOB_DETACH);
     } else if (ring->status == WEFT_OK) {
+        int given = ring->given;
+        ring->given = -1;
         wf_node_packet_init(&p, WF_NODE_RING_OK);
-        answer(desk, client, &p, ring->cookie, &desk->work.bell_fd, 1);
+        answer(desk, client, &p, ring->cookie, &given, 1);
+        close(given);
     } else {
         uint32_t cookie = ring->cookie;
         enum weft_status status = ring->status == WEFT_EINVAL ? WEFT_EPROTO : ring->status;
@@ -271,7 +274,7 @@ static void other_found(struct node_desk *desk, struct desk_other *other)
     struct wf_node_packet p;
     wf_node_packet_init(&p, WF_NODE_NODE_OK);
     if (other->status == WEFT_OK)
-        p.u.node_ok.index = other->word;
+        p.u.node_ok.word = other->word;
     else
         p.u.node_ok.status = (int32_t)other->status;
     if (client && client->serial == other->serial) {

@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -25,6 +26,9 @@
  * 5 to 10 us, and a client that answers at once has answered by then. */
 #define LOOK_NS 20000u
 #define LOOKS_PER_CLOCK 16
+#define SHORT_MS 10     /* until the next try, after one for which memory was short */
+#define BELLS 64        /* read after a sleep; others end the next one */
+#define BELL_BYTES 4096 /* read of a bell: a client rings once, one that floods loses its wakes */
 
 static WF_ACQUIRES(node_work_lock_class) void lock(struct node_work *work)
 {
@@ -79,19 +83,27 @@ void wf_node_work_failed(struct node_work *work, struct desk_ring *r)
 
 static void attach(struct node_work *work, struct desk_ring *r)
 {
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.fd = r->bell};
+    if (epoll_ctl(work->bells_fd, EPOLL_CTL_ADD, r->bell, &ev)) {
+        r->status = WEFT_ELIMIT;
+        return;
+    }
     r->status = wf_node_port_attach(work->mover, &r->params, &r->port);
     if (r->status == WEFT_OK)
         r->port->user = r;
+    else
+        (void)epoll_ctl(work->bells_fd, EPOLL_CTL_DEL, r->bell, NULL);
 }
 
 static void detach(struct node_work *work, struct desk_ring *r)
 {
     if (!r->port)
         return;
-    r->ending->end.tag = r->port->tag;
-    wf_list_append(&work->endings, &r->ending->item);
-    r->ending = NULL;
+    (void)epoll_ctl(work->bells_fd, EPOLL_CTL_DEL, r->bell, NULL);
+    r->end->tag = r->port->tag;
     wf_node_port_detach(r->port);
+    wf_node_end_add(work->mover, r->end);
+    r->end = NULL;
     r->port = NULL;
 }
 
@@ -124,34 +136,27 @@ static int jobs_do(struct node_work *work)
 
 /* ---- turns ---- */
 
-static int endings_send(struct node_work *work)
-{
-    int n = 0;
-    while (!wf_list_empty(&work->endings)) {
-        struct node_ending *e = wf_container_of(work->endings.next, struct node_ending, item);
-        if (!wf_node_end_send(work->mover, &e->end))
-            break;
-        wf_list_remove(&e->item);
-        free(e);
-        n++;
-    }
-    return n;
-}
-
 static int turn(struct node_work *work)
 {
     int n = 0;
     if (atomic_load_explicit(&work->has_asked, memory_order_acquire))
         n += jobs_do(work);
     n += wf_node_mover_turn(work->mover);
-    if (!wf_list_empty(&work->endings))
-        n += endings_send(work);
     return n + wf_node_others_poll(work);
 }
 
-/* Clients ring the bell once for each time that this thread marks itself as sleeping in the page.
- * The bell is watched edge-triggered, so that nothing has to be read from a descriptor that clients
- * have. */
+/* A client rings its bell once for each time that this thread marks itself as sleeping in the page.
+ * Bells are watched edge-triggered: the end of one is no event for ever, and a client that rings
+ * without need costs one call each time. */
+static void bells_read(struct node_work *work)
+{
+    struct epoll_event ev[BELLS];
+    char bytes[BELL_BYTES];
+    int n = epoll_wait(work->bells_fd, ev, BELLS, 0);
+    for (int i = 0; i < n; i++)
+        (void)recv(ev[i].data.fd, bytes, sizeof bytes, MSG_DONTWAIT); /* 0: its client has ended */
+}
+
 static void sleep_until_event(struct node_work *work)
 {
     struct epoll_event ev[8];
@@ -162,9 +167,12 @@ static void sleep_until_event(struct node_work *work)
         !atomic_load_explicit(&work->has_asked, memory_order_acquire) &&
         !atomic_load_explicit(&work->stop, memory_order_acquire) &&
         work->tep->transport->arm(work->tep) == WEFT_OK) {
-        n = epoll_wait(work->epoll_fd, ev, WF_ARRAY_LEN(ev), -1);
+        n = epoll_wait(work->epoll_fd, ev, WF_ARRAY_LEN(ev), work->is_short ? SHORT_MS : -1);
         if (n > 0 && read(work->event_fd, &count, sizeof count) < 0)
             n = 0; /* not that descriptor */
+        bells_read(work);
+        if (work->is_short)
+            wf_node_others_retry(work);
         work->tep->transport->disarm(work->tep);
     }
     wf_sleep_set(&work->page->sleep_epoch, &work->epoch, false);
@@ -204,8 +212,12 @@ static uint64_t tag_of(void *owner, const struct wf_address *address)
 
 static void wake(void *owner, struct node_port *port)
 {
+    int bell = ((struct desk_ring *)port->user)->bell;
     (void)owner;
-    ring(((struct desk_ring *)port->user)->event_fd);
+    /* EAGAIN: the client has bytes to read. EPIPE: it has closed its end. Both are its own concern:
+     * nothing that it does to its end makes this call wait. */
+    if (send(bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        wf_debug("a client was woken already, or has ended: %m");
 }
 
 static void failed(void *owner, struct node_port *port)
@@ -222,14 +234,18 @@ static bool fds_open(struct node_work *work)
     work->done_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     work->event_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     work->epoll_fd = wf_fd_high(epoll_create1(EPOLL_CLOEXEC));
+    work->bells_fd = wf_fd_high(epoll_create1(EPOLL_CLOEXEC));
     return work->bell_fd >= 0 && work->done_fd >= 0 && work->event_fd >= 0 && work->epoll_fd >= 0 &&
+           work->bells_fd >= 0 &&
+           !epoll_ctl(work->epoll_fd, EPOLL_CTL_ADD, work->bells_fd, &event) &&
            !epoll_ctl(work->epoll_fd, EPOLL_CTL_ADD, work->bell_fd, &bell) &&
            !epoll_ctl(work->epoll_fd, EPOLL_CTL_ADD, work->event_fd, &event);
 }
 
 static void fds_close(struct node_work *work)
 {
-    const int fds[] = {work->bell_fd, work->done_fd, work->event_fd, work->epoll_fd, work->page_fd};
+    const int fds[] = {work->bell_fd,  work->done_fd,  work->event_fd,
+                       work->epoll_fd, work->bells_fd, work->page_fd};
     for (size_t i = 0; i < WF_ARRAY_LEN(fds); i++)
         if (fds[i] >= 0)
             close(fds[i]);
@@ -250,6 +266,7 @@ static enum weft_status mover_open(struct node_work *work)
                                         .tag = tag_of,
                                         .wake = wake,
                                         .failed = failed,
+                                        .behind = wf_node_other_behind,
                                         .owner = work};
     work->page->incarnation = work->incarnation;
     return wf_node_mover_open(&params, &work->mover);
@@ -261,7 +278,6 @@ WF_UNCHECKED enum weft_status wf_node_work_open(struct node_work *work)
     void *page = NULL;
     wf_list_init(&work->asked);
     wf_list_init(&work->done);
-    wf_list_init(&work->endings);
     work->membarrier = wf_config()->membarrier && wf_sleep_register();
     work->page_fd = wf_shared_create("weft-node-page", sizeof *work->page, 1, &page);
     work->page = page;
@@ -289,13 +305,10 @@ close_fds:
 
 void wf_node_work_close(struct node_work *work, uint32_t close_ms)
 {
-    struct wf_list *item;
     atomic_store_explicit(&work->stop, true, memory_order_release);
     ring(work->bell_fd);
     pthread_join(work->thread, NULL);
-    (void)endings_send(work);
-    while ((item = wf_list_pop(&work->endings)))
-        free(wf_container_of(item, struct node_ending, item));
+    (void)wf_node_ends_send(work->mover);
     wf_node_others_close(work, close_ms);
     wf_node_mover_close(work->mover);
     pthread_mutex_destroy(&work->lock);

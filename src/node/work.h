@@ -30,12 +30,6 @@ struct node_job {
     enum node_job_kind kind;
 };
 
-/* The end of an endpoint that is being reported. */
-struct node_ending {
-    struct wf_list item;
-    struct node_end end;
-};
-
 struct desk_client;
 
 /* The rings of an endpoint. */
@@ -45,14 +39,15 @@ struct desk_ring {
     struct desk_client *client; /* NULL: it has ended; the desk's */
     struct node_port_params params;
     struct node_port *port; /* the mover's; NULL before ATTACH and after DETACH */
-    int event_fd;           /* the endpoint's */
+    int bell;               /* the service's end of the endpoint's bell (packet.h); or -1 */
+    int given;              /* the client's end, until RING_OK is sent; or -1 */
     uint32_t cookie;        /* of RING, then of UNRING */
     enum weft_status status;
-    bool busy;                  /* a job is under way; the desk's */
-    bool leaves;                /* DETACH is to follow; the desk's */
-    bool asked;                 /* UNRING asked for it; the desk's */
-    _Atomic bool bad;           /* FAILED: the client broke the protocol */
-    struct node_ending *ending; /* what DETACH uses; malloc'ed */
+    bool busy;            /* a job is under way; the desk's */
+    bool leaves;          /* DETACH is to follow; the desk's */
+    bool asked;           /* UNRING asked for it; the desk's */
+    _Atomic bool bad;     /* FAILED: the client broke the protocol */
+    struct node_end *end; /* what DETACH uses; malloc'ed */
 };
 
 /* A client asks for the word of another service. */
@@ -67,15 +62,37 @@ struct desk_other {
     enum weft_status status;
 };
 
-/* Another service, or this one itself (word 0). */
+/* An instance of another service, or this service itself (word 0). A client does not know which
+ * instance has a port: so the first call names any (a guess), and the process at the port answers
+ * with its own. An instance is known from the first frame on that comes from it. If a later one
+ * calls, or that one's port is called, it is lost:
+ *
+ * | state   | event                                   | action                          | next    |
+ * | ------- | --------------------------------------- | ------------------------------- | ------- |
+ * | -       | a client asks for the service           | take a word, guess an instance  | guessed |
+ * | -       | a frame of an instance                  | take a word                     | known   |
+ * | guessed | refused, the refusal names an instance  | call that one, begin again      | guessed |
+ * | guessed | a frame of the instance that is called  | -                               | known   |
+ * | guessed | a frame of another instance             | send to that one, begin again   | known   |
+ * | known   | a frame of a later instance             | LOST, another word for that one | -       |
+ * | any     | its session ends, or it breaks a rule   | LOST, the word is free          | -       |
+ *
+ * A frame of an earlier instance, or one that gets no word, is refused: the other service loses
+ * this one. */
 struct node_other {
     struct wf_address address;
+    struct wf_contact contact;
     uint16_t word;
-    bool down, lost;       /* down: to be lost when the turn is over */
-    uint32_t full;         /* lanes that had no room, as bits */
-    uint32_t greeted;      /* lanes by which this service has sent HELLO */
-    uint32_t greetings;    /* and by which it has received one */
-    struct wf_tpeer *peer; /* NULL: this service itself */
+    bool down; /* to be lost when the turn is over */
+    bool guessed;
+    uint32_t now_gen; /* the instance that a refusal named: to be called when the turn is over */
+    unsigned hints;   /* how many were followed */
+    struct wf_address stale_address; /* of [stale] */
+    struct wf_tpeer *stale;          /* a guess that was wrong: to be closed; or NULL */
+    uint32_t full;                   /* lanes that had no room, as bits */
+    uint32_t greeted;                /* lanes by which this service has sent HELLO */
+    uint32_t greetings;              /* and by which it has received one */
+    struct wf_tpeer *peer;           /* NULL: this service itself */
 };
 
 struct node_work {
@@ -86,8 +103,9 @@ struct node_work {
     struct wf_contact contact;
     struct wf_node_page *page;
     int page_fd;
-    int bell_fd; /* clients and the desk wake the mover by it */
-    int done_fd; /* readable when a job is done */
+    int bell_fd;  /* the desk wakes the mover by it */
+    int bells_fd; /* an epoll descriptor: has the service's ends of all bells */
+    int done_fd;  /* readable when a job is done */
     bool membarrier;
     pthread_t thread;
     const uint8_t *key; /* the job's; the desk's memory */
@@ -95,10 +113,11 @@ struct node_work {
     /* The mover's. */
     struct node_mover *mover;
     struct node_mover_ops ops;
-    struct wf_list endings;
-    struct node_other *others[WF_NODE_WORDS];
-    uint32_t nothers;
-    bool any_full, any_down;
+    struct node_other *others[WF_NODE_WORDS]; /* by word; NULL: it is free */
+    uint32_t nothers;                         /* words from here on are free */
+    uint32_t guess;                           /* the last one */
+    bool any_full, any_change;
+    bool is_short; /* of memory: a frame was not sent, and no event reports when it can be */
     struct wf_tctx *tctx;
     struct wf_tep *tep;
     int event_fd, epoll_fd;
@@ -133,16 +152,19 @@ void wf_node_work_failed(struct node_work *work, struct desk_ring *ring);
  * service itself. */
 enum weft_status wf_node_others_open(struct node_work *work);
 void wf_node_others_close(struct node_work *work, uint32_t close_ms);
-/* Find the service of [address], or make a word for it: messages to it call it.
- * Returns OK | ELIMIT | ENOMEM | EPEER (it was lost) */
+/* Find the service of [address], whose generation is not looked at, or make a word for it: messages
+ * to it call it. *word is the word's name. Returns OK | ELIMIT | ENOMEM */
 enum weft_status wf_node_other_find(struct node_work *work, const struct wf_address *address,
                                     const struct wf_contact *contact, uint32_t *word);
 /* Receive from other services, and send frames that are due. Returns the number of events. */
 int wf_node_others_poll(struct node_work *work);
-/* node_mover_ops.send and .has_room. */
+/* Try again to send by lanes that had no room or memory. */
+void wf_node_others_retry(struct node_work *work);
+/* node_mover_ops.send, .has_room and .behind. */
 enum weft_status wf_node_other_send(void *owner, uint16_t word, unsigned lane, unsigned kind,
                                     const uint32_t *args, unsigned nargs, const void *data,
                                     size_t len);
 bool wf_node_other_has_room(void *owner, uint16_t word, unsigned lane);
+void wf_node_other_behind(void *owner, uint16_t word);
 
 #endif

@@ -234,6 +234,10 @@ struct wf_tep_events {
      * A transport need not call this function. */
     bool (*tagged)(void *owner, void *conn, uint64_t tag, const void *data, uint32_t len);
     void (*bulk_gone)(void *owner, const struct wf_bulk *bulk); /* bulk_hold was NULL: not sent */
+    /* Before peer_down with EPEER: the process at the address of [tpeer] has an endpoint of that
+     * number, whose generation is [ep_gen]. This is not authenticated; a connection to that
+     * endpoint is. NULL if the owner does not follow endpoints to their successors. */
+    void (*moved)(void *owner, struct wf_tpeer *tpeer, uint32_t ep_gen);
 };
 
 struct wf_tctx_params {
@@ -346,6 +350,9 @@ struct wf_token {
     /* enum wf_reply_state. If the state is not WF_REPLY_NONE when deliver returns, the transport
      * releases the room that was reserved for the reply. */
     uint8_t can_reply;
+    /* Set by deliver, for a transport with give_up: end the session by which the message came, as
+     * give_up does, and deliver nothing more of it. */
+    bool refuse;
 };
 
 enum wf_reply_state {
@@ -402,6 +409,10 @@ struct wf_transport {
     enum weft_status (*peer_open)(struct wf_tep *tep, struct wf_tpeer *tpeer,
                                   const struct wf_address *to, const struct wf_contact *contact);
     void (*peer_close)(struct wf_tpeer *tpeer); /* all its remotes are unmapped */
+    /* End the session with the endpoint of [to], if there is one: its tpeers get peer_down with
+     * EPEER. That endpoint loses this one, and is turned away when it connects again. Not inside
+     * poll. NULL if the transport has no sessions. */
+    void (*give_up)(struct wf_tep *tep, const struct wf_address *to);
 
     /* Send an active message (rule 1). The first message to a peer opens the connection. The
      * parameters are those of weft_am_request, and were checked; [what] is WF_AM_WHAT(handler,

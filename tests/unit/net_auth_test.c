@@ -251,14 +251,15 @@ static void test_hello(void **state)
     assert_int_equal(wf_net_greeting_parse(&t.hello, WF_NET_HELLO, 0, &g), WEFT_EPROTO);
 }
 
-static enum weft_status refusal(uint16_t version, uint32_t reason, uint32_t zero)
+static enum weft_status refusal(uint16_t version, uint32_t reason, uint32_t zero, uint32_t now_gen)
 {
     struct wf_net_refusal r, out;
-    wf_net_refusal_make(0, WF_NET_REFUSED_GONE, &r);
+    wf_net_refusal_make(0, WF_NET_REFUSED_GONE, 0, &r);
     r.greeting.version = version;
     r.greeting.flags = version == WF_NET_VERSION ? 0 : UINT32_MAX;
     r.reason = reason;
-    r.zero[2] = zero;
+    r.zero[1] = zero;
+    r.now_gen = now_gen;
     return wf_net_refusal_parse(&r, &out);
 }
 
@@ -270,12 +271,14 @@ static void test_refusal(void **state)
     struct wf_net_challenge c;
     (void)state;
     for (uint32_t reason = 0; reason < 8; reason++)
-        assert_int_equal(refusal(WF_NET_VERSION, reason, 0) == WEFT_OK,
+        assert_int_equal(refusal(WF_NET_VERSION, reason, 0, 0) == WEFT_OK,
                          reason == WF_NET_REFUSED_GONE || reason == WF_NET_REFUSED_FLAGS ||
                              reason == WF_NET_REFUSED_BUSY);
-    assert_int_equal(refusal(WF_NET_VERSION + 1, WF_NET_REFUSED_VERSION, 0), WEFT_OK);
-    assert_int_equal(refusal(WF_NET_VERSION + 1, WF_NET_REFUSED_GONE, 0), WEFT_EPROTO);
-    assert_int_equal(refusal(WF_NET_VERSION, WF_NET_REFUSED_GONE, 1), WEFT_EPROTO);
+    assert_int_equal(refusal(WF_NET_VERSION + 1, WF_NET_REFUSED_VERSION, 0, 0), WEFT_OK);
+    assert_int_equal(refusal(WF_NET_VERSION + 1, WF_NET_REFUSED_GONE, 0, 0), WEFT_EPROTO);
+    assert_int_equal(refusal(WF_NET_VERSION, WF_NET_REFUSED_GONE, 1, 0), WEFT_EPROTO);
+    assert_int_equal(refusal(WF_NET_VERSION, WF_NET_REFUSED_GONE, 0, 7), WEFT_OK);
+    assert_int_equal(refusal(WF_NET_VERSION, WF_NET_REFUSED_BUSY, 0, 7), WEFT_EPROTO);
     assert_int_equal(wf_net_proof_parse(&t.proof, &p), WEFT_OK);
     assert_int_equal(wf_net_challenge_parse(&t.challenge, &c), WEFT_OK);
     assert_int_equal(wf_net_proof_parse(&t.challenge, &p), WEFT_EPROTO);

@@ -30,6 +30,7 @@ struct bench {
     char last[16];
     bool replies; /* to each request that may be replied to */
     bool urgent;  /* the replies may not wait */
+    bool refuses; /* the session, with its first message */
 };
 
 /* ---- what the core would do ---- */
@@ -42,6 +43,7 @@ static void deliver(void *owner, struct weft_am *am)
     if (am->len)
         memcpy(b->last, am->data, am->len < sizeof b->last ? am->len : sizeof b->last);
     *token->base.conn = b;
+    token->base.refuse = b->refuses;
     if (b->replies && am->reply_max) {
         struct wf_am_out out = wf_am_out(4, NULL, 0, "reply", 6, 0);
         out.may_wait = !b->urgent;
@@ -455,17 +457,20 @@ static void test_full(void **state)
     unsigned most = b->t->ctx->arrivals_max;
     int *fd = calloc(most, sizeof *fd);
     const struct wf_address *here = &b->t->address;
+    uint32_t now;
     assert_non_null(fd);
     assert_in_range(most, 1, NET_ARRIVALS_MAX);
     for (unsigned i = 0; i < most; i++) {
-        assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen),
+        assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen, &now),
                          WF_NET_HOST_OPEN);
         fd[i] = connect_lane(b, 0, i + 1);
     }
-    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen), WF_NET_HOST_FULL);
+    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen, &now),
+                     WF_NET_HOST_FULL);
     poll_once(b);
-    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen), WF_NET_HOST_OPEN);
-    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen + 1),
+    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen, &now),
+                     WF_NET_HOST_OPEN);
+    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, here->ep, here->ep_gen + 1, &now),
                      WF_NET_HOST_NONE);
     for (unsigned i = 0; i < most; i++)
         close(fd[i]);
@@ -524,6 +529,42 @@ static void test_turned_away(void **state)
     assert_int_equal(f.nargs, 0);
     expect_end(again);
     expect_end(fd);
+}
+
+/* Fails when: a session goes on that the owner has refused or given up, or its peer is not turned
+ * away, or the end of the connection is not reported to the owner. */
+static void test_given_up(void **state)
+{
+    struct bench *b = *state;
+    for (int refuses = 0; refuses < 2; refuses++) {
+        struct wf_contact nowhere = {0};
+        struct request r[2] = {request("first"), request("second")};
+        struct wf_net_frame f;
+        int fd = connect_lane(b, 0, 1), again;
+        r[0].frame.handler = r[1].frame.handler = WEFT_AM_USER_HANDLERS; /* is never shuffled */
+        b->refuses = refuses;
+        b->delivered = b->downs = 0;
+        say_sync(b, fd, 0);
+        say(fd, r, sizeof r);
+        poll_once(b);
+        assert_int_equal(b->delivered, refuses ? 1 : 2);
+        if (!refuses) {
+            assert_int_equal(b->session->status, WEFT_OK);
+            wf_tcp_transport.give_up(&b->t->base, &b->other);
+        }
+        assert_int_equal(b->session->status, WEFT_EPEER);
+        assert_int_equal(b->downs, 1);
+        while (recv(fd, &f, sizeof f, 0) > 0) /* what it had to acknowledge, then the end */
+            assert_int_not_equal(f.kind, WF_NET_BYE);
+        close(fd);
+        again = connect_lane(b, 0, 2);
+        assert_int_equal(recv(again, &f, sizeof f, 0), sizeof f);
+        assert_int_equal(f.kind, WF_NET_BYE);
+        expect_end(again);
+        b->other.process.token[0]++; /* another endpoint for the second round */
+        b->session = wf_net_session_make(b->t, &b->other, &nowhere);
+        assert_non_null(b->session);
+    }
 }
 
 /* As say_sync, and that frames up to [ack] were taken. */
@@ -1169,6 +1210,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_same_generation, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_newer_than_the_end, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_turned_away, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_given_up, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_away, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_look_ends, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_room_returns, bench_open, bench_close),

@@ -22,7 +22,8 @@
 
 #define BED_SIDE 3 /* most clients of a service */
 #define BED_LANES 2
-#define BED_WORD 2 /* of the other service, in both pages */
+#define BED_WORD 2  /* of the other service, in both pages */
+#define BED_STUCK 1 /* of a third one, which takes nothing */
 #define BED_AM_MAX 4096
 
 struct bed_frame {
@@ -46,7 +47,7 @@ struct bed_service {
     struct wf_node_page *page;
     struct bed_lane out[BED_LANES];
     struct node_mover_ops ops;
-    unsigned failed;
+    unsigned failed, behind;
 };
 
 struct bed_client {
@@ -59,6 +60,7 @@ struct bed_client {
     struct wf_address address;
     uint16_t index;
     bool stopped, attached;
+    bool releases; /* its flows, when they end */
     struct node_flow *to[BED_SIDE];
     struct node_flow *asked[2 * BED_SIDE + 2];
     unsigned nasked;
@@ -80,7 +82,8 @@ struct bed {
     struct bed_limits limits;
     struct bed_service services[2];
     struct bed_client clients[2][BED_SIDE];
-    bool up; /* both services have a session */
+    bool up;       /* both services have a session */
+    bool is_short; /* lanes have no memory */
     void *old_pages[4096];
     unsigned nold;
     void (*on_request)(struct bed_client *to, const struct node_am *am);
@@ -100,7 +103,11 @@ static enum weft_status bed_send(void *owner, uint16_t word, unsigned lane, unsi
     struct bed_service *s = owner;
     struct bed_lane *l = &s->out[lane];
     struct bed_frame *f;
+    if (word == BED_STUCK)
+        return WEFT_AGAIN;
     CHECK(word == BED_WORD && lane < BED_LANES && nargs <= 16);
+    if (s->bed->is_short)
+        return WEFT_ENOMEM;
     if (l->count >= l->room || !s->bed->up)
         return WEFT_AGAIN;
     f = malloc(sizeof *f + len);
@@ -139,6 +146,12 @@ static void bed_failed(void *owner, struct node_port *port)
 {
     (void)port;
     ((struct bed_service *)owner)->failed++;
+}
+
+static void bed_behind(void *owner, uint16_t word)
+{
+    CHECK(word == BED_STUCK);
+    ((struct bed_service *)owner)->behind++;
 }
 
 static inline void bed_lane_drop(struct bed_lane *l)
@@ -191,9 +204,10 @@ static void bed_replied(void *owner, const struct node_am *am)
 static void bed_ended(void *owner, struct node_flow *flow, enum weft_status why)
 {
     struct bed_client *b = owner;
-    (void)flow;
     b->ended++;
     b->why = why;
+    if (b->releases && !flow->is_reply)
+        wf_node_flow_release(b->c, flow);
 }
 
 static void bed_gone(void *owner, struct node_sender *sender)
@@ -311,8 +325,8 @@ static inline void bed_open(struct bed *bed)
         struct bed_service *s = &bed->services[side];
         s->bed = bed;
         s->side = side;
-        s->ops = (struct node_mover_ops){bed_send,        bed_has_room, bed_tag,
-                                         bed_wake_client, bed_failed,   s};
+        s->ops = (struct node_mover_ops){bed_send,   bed_has_room, bed_tag, bed_wake_client,
+                                         bed_failed, bed_behind,   s};
         for (unsigned lane = 0; lane < BED_LANES; lane++) {
             s->out[lane].room = bed->limits.lane_room;
             s->out[lane].last = &s->out[lane].first;

@@ -10,7 +10,7 @@
 #include "node/packet.h"
 
 static const int fds_of_type[WF_NODE_TYPES] = {
-    [WF_NODE_WELCOME] = 1, [WF_NODE_RING] = 3, [WF_NODE_RING_OK] = 1};
+    [WF_NODE_WELCOME] = 1, [WF_NODE_RING] = 2, [WF_NODE_RING_OK] = 1};
 static const uint8_t key[WF_NODE_KEY] = "node_packet_test", other_key[WF_NODE_KEY] = "another";
 
 /* A packet of [type] that is right in all its fields. */
@@ -164,7 +164,7 @@ static void test_fields(void **state)
     BAD(WF_NODE_NODE, u.node.contact.count = 3);
     BAD(WF_NODE_NODE, u.node.contact.rdma = 1);
     BAD(WF_NODE_NODE, u.node.zero = 1);
-    BAD(WF_NODE_NODE_OK, u.node_ok.index = WF_NODE_WORDS);
+    BAD(WF_NODE_NODE_OK, u.node_ok.word = WF_NODE_NO_WORD);
     BAD(WF_NODE_NODE_OK, u.node_ok.status = 1);
     GOOD(WF_NODE_NODE_OK, u.node_ok.status = WEFT_ELIMIT);
     BAD(WF_NODE_NODE_OK, u.node_ok = ((struct wf_node_other_ok){1, WEFT_ELIMIT}));
@@ -182,7 +182,7 @@ static void test_fields(void **state)
 /* Fails when: a packet changes on its way, or more than its descriptors stay with the receiver. */
 static void test_round_trip(void **state)
 {
-    int s[2], fds[WF_NODE_FDS], nfds, files, give[4] = {0, 1, 2, 0};
+    int s[2], fds[WF_NODE_FDS], nfds, files, give[3] = {0, 1, 2};
     struct wf_node_packet p, out;
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s), 0);
@@ -194,7 +194,7 @@ static void test_round_trip(void **state)
         assert_memory_equal(&p, &out, sizeof p);
         assert_int_equal(nfds, fds_of_type[type]);
         wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
-        assert_int_equal(wf_node_packet_send(s[0], &p, give, 4), 0);
+        assert_int_equal(wf_node_packet_send(s[0], &p, give, 3), 0);
         assert_int_equal(wf_node_packet_recv(s[1], &out, fds, &nfds), WEFT_EPROTO);
     }
     assert_int_equal(wf_node_packet_recv(s[1], &out, fds, &nfds), WEFT_AGAIN);
@@ -262,12 +262,91 @@ static void test_parameters(void **state)
     }
 }
 
+/* ---- versions ---- */
+
+static uint64_t layout_hash(const uint32_t *values, size_t n)
+{
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ values[i]) * 0x100000001b3u;
+    return h;
+}
+
+#define AT(type, field) offsetof(struct type, field), sizeof(((struct type *)0)->field)
+
+/* Fails when: a packet, or the memory that service and client share, has another layout and the
+ * same version. Count the version up, then write the new number and hash here, and the bytes into
+ * docs/protocol.md or layout.h. The corpus of fuzz/node_packet has the version, too. */
+static void test_versions(void **state)
+{
+    const uint32_t packets[] = {WF_NODE_TYPES,
+                                WF_NODE_ROLES,
+                                WF_NODE_REASONS,
+                                WF_NODE_MEMBARRIER,
+                                (uint32_t)fds_of_type[WF_NODE_WELCOME],
+                                (uint32_t)fds_of_type[WF_NODE_RING],
+                                (uint32_t)fds_of_type[WF_NODE_RING_OK],
+                                AT(wf_node_packet, cookie),
+                                AT(wf_node_packet, u),
+                                AT(wf_node_parameters, shared_version),
+                                AT(wf_node_hello, self),
+                                AT(wf_node_challenge, mac),
+                                AT(wf_node_proof, parameters),
+                                AT(wf_node_welcome, contact),
+                                AT(wf_node_refused, ends),
+                                AT(wf_node_ring, am_max),
+                                AT(wf_node_unring, ep_gen),
+                                AT(wf_node_other, user),
+                                AT(wf_node_other_ok, word),
+                                AT(wf_node_line, text),
+                                AT(wf_node_row, age_ms),
+                                sizeof(struct wf_address),
+                                sizeof(struct wf_contact)};
+    const uint64_t word = wf_node_session_word(1, WF_NODE_UP, wf_node_word_name(2, 3));
+    const uint32_t shared[] = {WF_NODE_SLOTS,
+                               WF_NODE_PLACES,
+                               WF_NODE_WORDS,
+                               WF_NODE_BLOCK,
+                               WF_NODE_SENDER,
+                               WF_NODE_FLAGS,
+                               WF_NODE_END,
+                               WF_NODE_STATES,
+                               wf_node_word(1, WF_NODE_ROOM),
+                               wf_node_word_name(2, 3),
+                               (uint32_t)word,
+                               (uint32_t)(word >> 32),
+                               wf_node_submit_blocks_at(1 << 20),
+                               wf_node_payload_at(1 << 20),
+                               wf_node_reply_blocks_at(1 << 20),
+                               AT(wf_node_entry, session),
+                               AT(wf_node_entry, use),
+                               AT(wf_node_record, attempt),
+                               AT(wf_node_submit, records),
+                               AT(wf_node_slot, near),
+                               AT(wf_node_slot, far),
+                               AT(wf_node_place, room),
+                               AT(wf_node_event, slots),
+                               AT(wf_node_event, places),
+                               AT(wf_node_page, sleep_epoch),
+                               AT(wf_node_page, words)};
+    uint64_t h = layout_hash(packets, WF_ARRAY_LEN(packets));
+    (void)state;
+    if (WF_NODE_VERSION != 2 || h != UINT64_C(0x309b6cca283ae19))
+        fail_msg("packets of version %d have the hash 0x%llx", WF_NODE_VERSION,
+                 (unsigned long long)h);
+    h = layout_hash(shared, WF_ARRAY_LEN(shared));
+    if (WF_NODE_SHARED_VERSION != 2 || h != UINT64_C(0x3ce320c5f57ddbe5))
+        fail_msg("shared memory of version %d has the hash 0x%llx", WF_NODE_SHARED_VERSION,
+                 (unsigned long long)h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),  cmocka_unit_test(test_frame),
-        cmocka_unit_test(test_fields), cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_macs),   cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_types),    cmocka_unit_test(test_frame),
+        cmocka_unit_test(test_fields),   cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_macs),     cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_versions),
     };
     return cmocka_run_group_tests_name("node_packet", tests, NULL, NULL);
 }

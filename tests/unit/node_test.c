@@ -7,6 +7,16 @@
 
 static unsigned received, replied;
 
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+
+static bool has_memory = true; /* else no journal can be allocated */
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    return has_memory ? __real_aligned_alloc(alignment, size) : NULL;
+}
+
 static void on_request(struct bed_client *b, const struct node_am *am)
 {
     (void)am;
@@ -231,6 +241,9 @@ static void lie(void (*entry)(struct wf_node_entry *), void (*record)(struct wf_
     assert_int_equal(liar->event->status, WEFT_EPROTO);
     assert_int_equal(liar->why, WEFT_EPROTO);
     assert_int_equal(send_to(liar, 0, 8, 0), WEFT_EPROTO);
+    assert_int_equal(wf_node_client_heed(liar->c, liar->to[1]), WEFT_EPROTO);
+    assert_int_equal(wf_node_client_poll(liar->c, bed->now, 10), 0);
+    assert_false(wf_node_client_pending(liar->c)); /* it rests */
     OK(send_to(other, 1, 8, 0));
     (void)run(bed, 4);
     assert_int_equal(bed->clients[1][1].got[0], 2);
@@ -304,10 +317,10 @@ static void lies_of_services(void **state)
 
 /* ---- frames ---- */
 
-/* DATA of client 0 of side 0 to client 0 of side 1, which begins an attempt. */
-static size_t frame_fill(struct bed *bed, uint32_t *a, uint8_t *data)
+/* DATA of client [i] of side 0 to client 0 of side 1, which begins an attempt. */
+static size_t frame_fill(struct bed *bed, unsigned i, uint32_t *a, uint8_t *data)
 {
-    const struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    const struct bed_client *from = &bed->clients[0][i], *to = &bed->clients[1][0];
     const uint64_t tag = bed_tag(NULL, &from->address);
     const struct wf_contact contact = {.port = 7, .count = 1};
     memset(data, 0, WF_NODE_SENDER + 8);
@@ -328,7 +341,7 @@ static enum weft_status frame_try(unsigned arg, uint32_t value, int nargs, int m
     struct bed *bed = bed_new(1, 8);
     uint32_t a[10] = {0};
     uint8_t data[WF_NODE_SENDER + 64];
-    size_t len = frame_fill(bed, a, data);
+    size_t len = frame_fill(bed, 0, a, data);
     enum weft_status status;
     a[arg] ^= value;
     if (byte >= 0)
@@ -440,15 +453,15 @@ static void gone(void **state)
     }
 }
 
-/* A client's service reports the client's end: as the mover's thread does, until all is sent. */
-static bool end_send(struct bed_client *b, enum wf_node_state state, struct node_end *end)
+/* A client's service reports the client's end: as the mover's thread does. */
+static void end_add(struct bed_client *b, enum wf_node_state state)
 {
-    if (b->attached) {
-        *end = (struct node_end){.tag = b->port->tag, .state = state};
-        wf_node_port_detach(b->port);
-        b->attached = false;
-    }
-    return wf_node_end_send(b->service->mover, end);
+    struct node_end *end = calloc(1, sizeof *end);
+    assert_non_null(end);
+    *end = (struct node_end){.tag = b->port->tag, .state = state};
+    wf_node_port_detach(b->port);
+    b->attached = false;
+    wf_node_end_add(b->service->mover, end);
 }
 
 /* The end of an endpoint is reported once, behind its messages, to an endpoint that received from
@@ -458,7 +471,6 @@ static void ended(void **state)
     struct bed *bed = bed_new(2, 8);
     struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
     struct bed_client *heeds = &bed->clients[1][1], *idle = &bed->clients[0][1];
-    struct node_end end;
     unsigned sent = 0;
     (void)state;
     OK(wf_node_client_heed(heeds->c, heeds->to[0]));
@@ -470,7 +482,7 @@ static void ended(void **state)
         (void)run(bed, 2);
     }
     assert_int_equal(sent, to->c->lines + 1); /* the last one was refused */
-    assert_true(end_send(from, WF_NODE_CLOSED, &end));
+    end_add(from, WF_NODE_CLOSED);
     from->stopped = true;
     (void)run(bed, 5);
     assert_int_equal(heeds->ended, 1);
@@ -492,22 +504,110 @@ static void ended_late(void **state)
 {
     struct bed *bed = bed_new(1, 8);
     struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
-    struct node_end end;
     (void)state;
     OK(send_to(from, 0, 8, 9));
     (void)run(bed, 1); /* [to] has the request, and its reply is on the way */
     (void)run(bed, 1);
     bed->services[1].out[0].room = bed->services[1].out[1].room = 0;
-    assert_false(end_send(to, WF_NODE_DEAD, &end));
+    end_add(to, WF_NODE_DEAD);
     to->stopped = true;
     (void)run(bed, 3);
     assert_int_equal(from->ended, 0);
     bed->services[1].out[0].room = bed->services[1].out[1].room = 64;
-    assert_true(end_send(to, WF_NODE_DEAD, &end));
     (void)run(bed, 3);
     assert_int_equal(from->ended, 1);
     assert_int_equal(from->why, WEFT_EPEER);
     assert_true(from->c->places_free == UINT64_MAX);
+    bed_free(bed);
+}
+
+/* What makes the services know a flow, a message, and the end of an endpoint go out once there is
+ * memory again, and until then the client does not sleep. */
+static void short_of_memory(void **state)
+{
+    struct bed *bed = bed_new(2, 8);
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    (void)state;
+    has_memory = false;
+    OK(wf_node_client_heed(from->c, from->to[0]));
+    assert_int_equal(send_to(from, 1, 8, 0), WEFT_AGAIN);
+    assert_int_equal(run(bed, 3), 0);
+    assert_true(wf_node_client_pending(from->c));
+    has_memory = true;
+    (void)run(bed, 3);
+    assert_int_equal(from->to[0]->low, 1); /* acknowledged */
+    OK(send_to(from, 1, 8, 0));
+    (void)run(bed, 3);
+    assert_int_equal(bed->clients[1][1].got[0], 1);
+    bed->is_short = true;
+    end_add(to, WF_NODE_DEAD);
+    (void)run(bed, 3);
+    assert_int_equal(from->ended, 0);
+    bed->is_short = false;
+    (void)run(bed, 3);
+    assert_int_equal(from->ended, 1);
+    bed_free(bed);
+}
+
+/* Ends that a stopped service does not take hold up none of those to others, and are bounded: it is
+ * given up. */
+static void ended_beside(void **state)
+{
+    struct bed *bed = bed_new(2, 8);
+    struct node_mover *m = bed->services[1].mover;
+    struct bed_client *from = &bed->clients[0][0];
+    (void)state;
+    OK(wf_node_session_set(m, BED_STUCK, WF_NODE_UP));
+    OK(wf_node_client_heed(from->c, from->to[0]));
+    OK(wf_node_client_heed(from->c, from->to[1]));
+    (void)run(bed, 3);
+    end_add(&bed->clients[1][0], WF_NODE_DEAD);
+    (void)run(bed, 3);
+    assert_int_equal(from->ended, 1);
+    end_add(&bed->clients[1][1], WF_NODE_DEAD);
+    (void)run(bed, 3);
+    assert_int_equal(from->ended, 2);
+    assert_int_equal(m->nends, 2); /* for the stopped one */
+    for (uint32_t i = 0; i < WF_NODE_ENDS; i++) {
+        struct node_end *end = calloc(1, sizeof *end);
+        assert_non_null(end);
+        *end = (struct node_end){.tag = i + 1, .state = WF_NODE_DEAD};
+        assert_int_equal(bed->services[1].behind, i > WF_NODE_ENDS - 2);
+        wf_node_end_add(m, end);
+        assert_true(m->nends <= WF_NODE_ENDS);
+        (void)run(bed, 1);
+    }
+    assert_int_equal(bed->services[1].behind, 1);
+    OK(wf_node_session_set(m, BED_STUCK, WF_NODE_LOST)); /* as the mover's thread does */
+    (void)run(bed, 3);
+    assert_int_equal(m->nends, 0);
+    bed_free(bed);
+}
+
+/* A flow of a stopped service that waits for room holds up none that waits behind it. */
+static void room_beside(void **state)
+{
+    struct bed *bed = bed_new(2, 8);
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    struct node_mover *m = bed->services[1].mover;
+    uint8_t data[WF_NODE_SENDER + 64];
+    uint32_t a[10] = {0}, lines = to->c->lines;
+    size_t len = frame_fill(bed, 1, a, data);
+    (void)state;
+    OK(wf_node_session_set(m, BED_STUCK, WF_NODE_UP));
+    to->stopped = true;
+    for (uint32_t i = 0; i < lines; i++) {
+        OK(send_to(from, 0, 8, 0));
+        (void)run(bed, 2);
+    }
+    OK(wf_node_frame_take(m, BED_STUCK, WF_NODE_FRAME_DATA, a, 8, data, len)); /* no room */
+    OK(send_to(from, 0, 8, 0));                                                /* nor for this */
+    (void)run(bed, 2);
+    assert_int_not_equal(to->port->waiting, to->port->waiting_last);
+    to->stopped = false;
+    (void)run(bed, 20);
+    assert_int_equal(to->got[0], lines + 1);
+    assert_int_equal(to->port->waiting, to->port->waiting_last); /* the stopped one */
     bed_free(bed);
 }
 
@@ -528,6 +628,57 @@ static void lost(void **state)
     assert_int_equal(from->got[0], 1);
     assert_int_equal(from->why, WEFT_EPEER);
     assert_int_equal(from->gone, 1);
+    bed_free(bed);
+}
+
+/* The flows of an endpoint that has ended go, both ways, and those to others stay. */
+static void flows_freed(void **state)
+{
+    struct bed *bed = bed_new(2, 8);
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    (void)state;
+    from->releases = true;
+    OK(send_to(from, 0, 8, 9));
+    OK(send_to(from, 1, 8, 9));
+    OK(send_to(to, 0, 8, 9)); /* [from] replies */
+    (void)run(bed, 4);
+    assert_int_equal(from->c->nflows, 3);
+    end_add(to, WF_NODE_CLOSED);
+    (void)run(bed, 4);
+    assert_int_equal(from->ended, 1 + 1); /* of requests, of replies */
+    assert_int_equal(from->gone, 1);
+    assert_int_equal(from->c->nflows, 1);
+    assert_null(wf_node_flow_lookup(from->c, bed_tag(NULL, &to->address)));
+    OK(send_to(from, 1, 8, 9));
+    (void)run(bed, 4);
+    assert_int_equal(bed->clients[1][1].got[0], 2);
+    bed_free(bed);
+}
+
+/* A client that did not look while its peers' service was lost and another one got the word: it
+ * loses these peers, and sends nothing to the other one under their name. */
+static void word_again(void **state)
+{
+    struct bed *bed = bed_new(1, 8);
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    struct node_mover *m = bed->services[0].mover;
+    const uint32_t name = wf_node_word_name(BED_WORD, 1);
+    (void)state;
+    OK(send_to(to, 0, 8, 0));
+    OK(send_to(from, 0, 8, 0));
+    (void)run(bed, 3);
+    assert_int_equal(received, 2);
+    OK(wf_node_session_set(m, BED_WORD, WF_NODE_LOST));
+    OK(wf_node_session_set(m, BED_WORD, WF_NODE_UP));
+    assert_int_equal(wf_node_word_of(m, BED_WORD), name);
+    OK(send_to(from, 0, 8, 0)); /* the service drops it: its session is over */
+    (void)wf_node_mover_turn(m);
+    assert_null(bed->services[0].out[0].first);
+    assert_null(bed->services[0].out[1].first);
+    (void)run(bed, 3);
+    assert_int_equal(from->why, WEFT_EPEER);
+    assert_int_equal(from->gone, 1);
+    assert_int_equal(received, 2);
     bed_free(bed);
 }
 
@@ -565,13 +716,23 @@ static void few_slots(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes),      cmocka_unit_test(bodies),
-        cmocka_unit_test(blocks),     cmocka_unit_test(lies),
-        cmocka_unit_test(frames),     cmocka_unit_test(lies_of_services),
-        cmocka_unit_test(stopped),    cmocka_unit_test(gone),
-        cmocka_unit_test(lost),       cmocka_unit_test(ended),
-        cmocka_unit_test(ended_late), cmocka_unit_test(wakes),
-        cmocka_unit_test(few_slots)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sizes),
+                                       cmocka_unit_test(bodies),
+                                       cmocka_unit_test(blocks),
+                                       cmocka_unit_test(lies),
+                                       cmocka_unit_test(frames),
+                                       cmocka_unit_test(lies_of_services),
+                                       cmocka_unit_test(stopped),
+                                       cmocka_unit_test(gone),
+                                       cmocka_unit_test(lost),
+                                       cmocka_unit_test(ended),
+                                       cmocka_unit_test(ended_late),
+                                       cmocka_unit_test(ended_beside),
+                                       cmocka_unit_test(short_of_memory),
+                                       cmocka_unit_test(flows_freed),
+                                       cmocka_unit_test(room_beside),
+                                       cmocka_unit_test(word_again),
+                                       cmocka_unit_test(wakes),
+                                       cmocka_unit_test(few_slots)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,6 +70,15 @@ static struct net_chan *chan_dialling(const struct net_session *session, uint64_
     return NULL;
 }
 
+/* Report which generation has the number of the session's peer now. */
+static void moved(struct net_session *session, uint32_t now_gen)
+{
+    const struct net_ep *ep = session->ep;
+    for (uint32_t i = 0; i < ep->npeers; i++)
+        if (ep->peers[i]->session == session)
+            ep->base.events->moved(ep->base.owner, &ep->peers[i]->base, now_gen);
+}
+
 static void given_up(struct net_ep *ep, const struct wf_dial_result *v)
 {
     struct net_session *session = wf_net_session_find(ep, &v->to);
@@ -88,6 +97,9 @@ static void given_up(struct net_ep *ep, const struct wf_dial_result *v)
         wf_info("lane %u to endpoint %u of process %u cannot be opened: %s", chan->index,
                 session->known.address.ep, session->known.address.process.pid, v->why);
         chan->lost = true;
+    } else if (v->now_gen) {
+        moved(session, v->now_gen);
+        wf_net_session_end(session, v->status);
     } else {
         if (chan->gen)
             wf_info("endpoint %u of process %u is lost: %s", session->known.address.ep,
@@ -206,7 +218,20 @@ static bool is_full(const struct net_ctx *ctx, struct net_ep *ep)
     return full;
 }
 
-static enum wf_net_host mgr_has(void *owner, uint16_t number, uint32_t gen)
+/* Returns the generation of the endpoint with that number, or 0. The caller holds the context's
+ * lock. */
+static uint32_t gen_now(const struct net_ctx *ctx, uint16_t number)
+{
+    wf_list_each(it, &ctx->eps)
+    {
+        const struct net_ep *ep = wf_container_of(it, struct net_ep, item);
+        if (ep->address.ep == number)
+            return ep->address.ep_gen;
+    }
+    return 0;
+}
+
+static enum wf_net_host mgr_has(void *owner, uint16_t number, uint32_t gen, uint32_t *now_gen)
 {
     struct net_ctx *ctx = owner;
     enum wf_net_host has = WF_NET_HOST_NONE;
@@ -215,6 +240,8 @@ static enum wf_net_host mgr_has(void *owner, uint16_t number, uint32_t gen)
     ep = ep_of(ctx, number, gen);
     if (ep)
         has = is_full(ctx, ep) ? WF_NET_HOST_FULL : WF_NET_HOST_OPEN;
+    else
+        *now_gen = gen_now(ctx, number);
     net_ctx_unlock(ctx);
     return has;
 }

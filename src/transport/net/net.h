@@ -241,6 +241,7 @@ struct net_session {
     enum weft_status status; /* WEFT_OK, or how the session ended */
     struct net_peer *handle; /* an open handle of the peer, or NULL */
     bool is_greater;         /* this side has the greater address */
+    bool refused; /* by the owner (struct wf_token): the read that is under way ends it */
     /* A bit mask of the lanes by which the peer sends BYE, its last frame. 0 before the first
      * BYE. */
     uint16_t bye;
@@ -503,6 +504,7 @@ enum weft_status wf_net_reach(struct wf_tctx *tctx, const struct wf_address *fro
 enum weft_status wf_net_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer,
                                   const struct wf_address *to, const struct wf_contact *contact);
 void wf_net_peer_close(struct wf_tpeer *tpeer);
+void wf_net_give_up(struct wf_tep *tep, const struct wf_address *to);
 struct wf_tpeer *wf_net_find(struct wf_tep *tep, const struct wf_address *address, uint32_t *at);
 void wf_net_address(const struct wf_tpeer *tpeer, struct wf_address *out);
 bool wf_net_is_same(const struct wf_tpeer *a, const struct wf_tpeer *b);
@@ -543,14 +545,15 @@ enum weft_status wf_net_failed(const struct wf_tpeer *tpeer);
 /* The entries that the function tables of all transports over channels have in common. */
 #define WF_NET_OPS                                                                                 \
     .tpeer_size = sizeof(struct net_peer), .set_key = wf_net_set_key, .contact = wf_net_contact,   \
-    .peer_open = wf_net_peer_open, .peer_close = wf_net_peer_close, .request = wf_net_request,     \
-    .requestv = wf_net_requestv, .request_ordered = wf_net_request_ordered,                        \
-    .tagged = wf_net_tagged, .request_after = wf_net_request_after,                                \
-    .request_bulk = wf_net_request_bulk, .reply = wf_net_reply, .reply_bulk = wf_net_reply_bulk,   \
-    .source = wf_net_source, .is_away = wf_net_is_away, .is_sent = wf_net_is_sent,                 \
-    .arm = wf_net_arm, .disarm = wf_net_disarm, .heed = wf_net_heed, .find = wf_net_find,          \
-    .address = wf_net_address, .is_same = wf_net_is_same, .pull = wf_net_pull,                     \
-    .remote_map = wf_net_remote_map, .remote_unmap = wf_net_remote_unmap, .flush = wf_net_status,  \
-    .status = wf_net_status, .failed = wf_net_failed
+    .peer_open = wf_net_peer_open, .peer_close = wf_net_peer_close, .give_up = wf_net_give_up,     \
+    .request = wf_net_request, .requestv = wf_net_requestv,                                        \
+    .request_ordered = wf_net_request_ordered, .tagged = wf_net_tagged,                            \
+    .request_after = wf_net_request_after, .request_bulk = wf_net_request_bulk,                    \
+    .reply = wf_net_reply, .reply_bulk = wf_net_reply_bulk, .source = wf_net_source,               \
+    .is_away = wf_net_is_away, .is_sent = wf_net_is_sent, .arm = wf_net_arm,                       \
+    .disarm = wf_net_disarm, .heed = wf_net_heed, .find = wf_net_find, .address = wf_net_address,  \
+    .is_same = wf_net_is_same, .pull = wf_net_pull, .remote_map = wf_net_remote_map,               \
+    .remote_unmap = wf_net_remote_unmap, .flush = wf_net_status, .status = wf_net_status,          \
+    .failed = wf_net_failed
 
 #endif

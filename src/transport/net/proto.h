@@ -94,7 +94,10 @@ enum wf_net_refusal_reason {
 struct wf_net_refusal {
     struct wf_net_greeting greeting; /* with the refusing side's version and flags */
     uint32_t reason;
-    uint32_t zero[3];
+    /* GONE: the generation of the endpoint that has the number now, if the process is the right
+     * one; else 0. */
+    uint32_t now_gen;
+    uint32_t zero[2];
 };
 _Static_assert(sizeof(struct wf_net_refusal) == 32, "wire structure");
 

@@ -88,6 +88,7 @@ void wf_net_deliver(struct net_chan *chan, const struct wf_net_frame *f, const u
     if (!ep->closing.begun) { /* a closing endpoint has no handlers */
         wf_net_count(ep, is_reply ? WF_STAT_REPLIES_RECEIVED : WF_STAT_REQUESTS_RECEIVED, 1);
         ep->base.events->deliver(ep->base.owner, &am);
+        chan->session->refused |= ep->token.base.refuse; /* for good: it is never reset */
     }
     ep->token.base.serial++;
     if (ep->token.base.can_reply)
@@ -248,7 +249,7 @@ static void bulk_begin(struct net_chan *chan, const struct wf_net_frame *f, cons
 /* ---- frames ---- */
 
 /* Process a frame that is neither a bulk frame nor SYNC. For BYE, sets *bye_lanes to a bit mask of
- * the lanes by which the peer sends BYE. Returns OK | EPROTO */
+ * the lanes by which the peer sends BYE. Returns OK | EPROTO | EPEER (the owner has refused) */
 static enum weft_status frame_take(struct net_chan *chan, const struct wf_net_frame *f,
                                    const uint8_t *bytes, uint32_t *bye_lanes)
 {
@@ -280,7 +281,7 @@ static enum weft_status frame_take(struct net_chan *chan, const struct wf_net_fr
         wf_net_shuffle_keep(chan, f, args, bytes + wf_net_head_size(f->nargs)))
         return WEFT_OK;
     wf_net_deliver(chan, f, args, bytes + wf_net_head_size(f->nargs), 0);
-    return WEFT_OK;
+    return __builtin_expect(chan->session->refused, 0) ? WEFT_EPEER : WEFT_OK;
 }
 
 static enum weft_status sync_take(struct net_chan *chan, const struct wf_net_frame *f,
@@ -480,7 +481,7 @@ static enum weft_status bytes_take(struct net_chan *chan, uint8_t *start, size_t
 static void read_done(struct net_chan *chan, enum weft_status status, uint32_t bye_lanes)
 {
     struct net_session *session = chan->session;
-    if (status == WEFT_EPEER)
+    if (status == WEFT_EPEER && !session->refused) /* else when it connects again */
         wf_net_chan_turn_away(chan);
     if (status == WEFT_OK && bye_lanes) {
         wf_net_flush(chan); /* the peer waits for the acknowledgement of its last messages */

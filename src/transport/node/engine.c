@@ -164,12 +164,15 @@ static int flows_fail(struct node_client *c)
                 events++;
             }
     wf_node_senders_lost(c, true);
+    c->over = true;
     return events;
 }
 
 int wf_node_client_poll(struct node_client *c, uint64_t now_ns, int budget)
 {
     int events = 0;
+    if (__builtin_expect(c->over, false))
+        return 0;
     c->now_ns = now_ns;
     status_look(c);
     if (wf_load_relaxed(&c->event->bell.rung))
@@ -185,7 +188,11 @@ int wf_node_client_poll(struct node_client *c, uint64_t now_ns, int budget)
         events += wf_node_flows_ending(c);
     if (c->lost && (int32_t)(c->head - c->lost_at) >= 0)
         wf_node_senders_lost(c, false);
-    return __builtin_expect(c->failed, WEFT_OK) ? events + flows_fail(c) : events;
+    if (__builtin_expect(c->failed, WEFT_OK))
+        events += flows_fail(c);
+    if (__builtin_expect(c->any_released, false))
+        wf_node_flows_free(c);
+    return events;
 }
 
 bool wf_node_client_drain(struct node_client *c, uint64_t now_ns)
@@ -202,13 +209,27 @@ bool wf_node_client_drain(struct node_client *c, uint64_t now_ns)
     return left;
 }
 
+/* Does a flow wait for memory, so that no event reports when it can go on? */
+static bool is_short(const struct node_client *c)
+{
+    wf_list_each(it, &c->due)
+    {
+        const struct node_flow *flow = wf_container_of(it, struct node_flow, due_item);
+        if (flow->heeds && flow->live && !flow->journal)
+            return true;
+    }
+    return false;
+}
+
 bool wf_node_client_pending(const struct node_client *c)
 {
     uint64_t ready = wf_load_acquire(&c->event->entries[c->head & (c->lines - 1)].ready);
+    if (c->failed)
+        return !c->over;
     return wf_load_acquire(&c->event->bell.rung) ||
            wf_load_acquire(&c->page->changes) != c->changes || wf_shm_is_ready(ready, c->head) ||
            wf_load_acquire(&c->event->status) || !wf_list_empty(&c->ending) ||
-           (c->wants_room && c->has_room) ||
+           (c->wants_room && c->has_room) || is_short(c) ||
            ((c->wants_room || !wf_list_empty(&c->due)) &&
             wf_load_acquire(&c->event->taken) != c->taken);
 }

@@ -20,7 +20,6 @@
 #include "transport/transport.h"
 
 #define WF_NODE_WINDOW 64 /* messages of a flow that are not acknowledged */
-#define WF_NODE_NO_WORD 0xffff
 #define WF_NODE_PROBE_NS                                                                           \
     1000000u /* a flow without a slot tries again after this, doubled each time */
 #define WF_NODE_PROBE_MAX_NS 100000000u
@@ -44,7 +43,7 @@ _Static_assert(sizeof(struct node_record) == 64, "a line for each message");
 struct node_target {
     uint64_t tag;
     uint16_t index, ep;
-    uint16_t word; /* of the page, or WF_NODE_NO_WORD */
+    uint32_t word; /* the name of its service's, or WF_NODE_NO_WORD */
 };
 
 struct node_flow {
@@ -53,6 +52,7 @@ struct node_flow {
     bool is_reply;
     bool live, begins, refused, asked; /* asked: [resolve] was called and has not been answered */
     bool heeds;                        /* HEED is to be sent, if nothing else is */
+    bool released;                     /* it has ended, and its owner has forgotten it */
     uint16_t attempt;
     int16_t slot; /* -1: none */
     uint32_t low, posted, next;
@@ -75,7 +75,7 @@ struct node_sender {
     struct node_sender *next_sender;
     uint64_t tag;
     uint32_t expect; /* the number that is delivered next */
-    uint16_t word;   /* of its service, or WF_NODE_NO_WORD */
+    uint32_t word;   /* of its service, or WF_NODE_NO_WORD */
     struct wf_address address;
     struct wf_contact contact;
     struct node_flow *replies; /* the flow to it, once there is one */
@@ -91,7 +91,8 @@ struct node_am {
     uint32_t use;
     struct node_sender *from; /* request: its sender */
     struct node_flow *flow;   /* reply: the flow of its request */
-    uint16_t word, index, ep; /* request: of its sender */
+    uint32_t word;            /* request: of its sender */
+    uint16_t index, ep;
 };
 
 /* What the engine calls, inside wf_node_client_poll unless said otherwise. */
@@ -124,6 +125,7 @@ struct node_client {
     uint32_t size, lines, am_max;
     bool fence;
     enum weft_status failed; /* not OK: the service broke the protocol or ended the endpoint */
+    bool over;               /* and all that was of it has ended: nothing is left to do */
     /* the submit ring */
     uint32_t tail, taken;
     struct wf_node_blocks blocks;
@@ -138,6 +140,7 @@ struct node_client {
     struct wf_list idle, refused, due, ending;
     uint32_t changes;          /* of the page, seen */
     bool wants_room, has_room; /* a send returned AGAIN; another one would not */
+    bool any_released;         /* a flow, or a sender whose replies have ended, may be freed */
     /* A service may have been lost: its senders end at position [lost_at] of the event ring. */
     bool lost;
     uint32_t lost_at;
@@ -212,7 +215,7 @@ struct node_flow *wf_node_flow_find(struct node_client *c, const struct node_tar
 /* The flow of requests to the endpoint of [tag], or NULL. */
 struct node_flow *wf_node_flow_lookup(const struct node_client *c, uint64_t tag);
 /* The answer to [resolve]. */
-void wf_node_flow_resolve(struct node_client *c, struct node_flow *flow, uint16_t word);
+void wf_node_flow_resolve(struct node_client *c, struct node_flow *flow, uint32_t word);
 /* Prepare an attempt: slot, record, session. Returns false if the flow has to wait. */
 bool wf_node_flow_begin(struct node_client *c, struct node_flow *flow);
 /* Look at the words of [slot]. */
@@ -228,6 +231,10 @@ void wf_node_flows_end(struct node_client *c, uint64_t tag, enum weft_status why
 void wf_node_flow_ending(struct node_client *c, struct node_flow *flow, enum weft_status why);
 /* End the flows whose destinations' last messages are consumed. Returns the number of events. */
 int wf_node_flows_ending(struct node_client *c);
+/* The flow has ended, and its owner keeps no pointer to it any more: it is freed at the end of the
+ * poll. For a flow of replies, its sender is the owner. */
+void wf_node_flow_release(struct node_client *c, struct node_flow *flow);
+void wf_node_flows_free(struct node_client *c);
 /* Has the flow's message number [number] arrived in its destination's ring? Looks at the
  * acknowledgements first. */
 bool wf_node_flow_is_past(struct node_client *c, struct node_flow *flow, uint32_t number);

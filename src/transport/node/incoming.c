@@ -135,8 +135,16 @@ static void sender_end(struct node_client *c, struct node_sender *s)
         at = &(*at)->next_sender;
     *at = s->next_sender;
     c->nsenders--;
+    if (s->replies) /* nobody replies any more: it is freed once it has ended */
+        wf_node_flow_release(c, s->replies);
     c->ops->gone(c->owner, s);
     free(s);
+}
+
+static bool is_lost(const struct node_client *c, const struct node_sender *s)
+{
+    uint64_t word = wf_load_acquire(&c->page->words[wf_node_word_index(s->word)]); /* "page" */
+    return s->word != WF_NODE_NO_WORD && wf_node_session_state(word, s->word) == WF_NODE_LOST;
 }
 
 void wf_node_senders_lost(struct node_client *c, bool all)
@@ -145,9 +153,8 @@ void wf_node_senders_lost(struct node_client *c, bool all)
     for (uint32_t i = 0; i <= c->sender_mask; i++)
         for (struct node_sender *s = c->senders[i], *next; s; s = next) {
             next = s->next_sender;
-            if (all || (s->word < WF_NODE_WORDS &&
-                        wf_load_acquire(&c->page->words[s->word]) >> 32 == WF_NODE_LOST))
-                sender_end(c, s); /* "page" */
+            if (all || is_lost(c, s))
+                sender_end(c, s);
         }
 }
 
@@ -177,7 +184,7 @@ static enum arrival entry_take(struct node_client *c, const struct wf_node_entry
                          .nargs = e->nargs,
                          .place = e->place,
                          .use = e->use,
-                         .word = known ? (uint16_t)e->session : WF_NODE_NO_WORD,
+                         .word = known ? e->session : WF_NODE_NO_WORD,
                          .index = e->slot,
                          .ep = e->attempt};
     if (!entry_ok(c, e, &am))

@@ -40,6 +40,7 @@
 #define WF_NODE_PLACES 64
 #define WF_NODE_NO_PLACE 0xff
 #define WF_NODE_WORDS 4096 /* of the page: one for each other service */
+#define WF_NODE_NO_WORD UINT32_MAX
 #define WF_NODE_INDEXES 4096
 #define WF_NODE_BLOCK 64
 #define WF_NODE_ARGS 16
@@ -81,7 +82,7 @@ struct wf_node_entry {
     uint32_t number;
     uint16_t slot;    /* event entry: the sender's index */
     uint16_t attempt; /* event entry: the sender's endpoint */
-    uint32_t session; /* event entry: the sender's service, as a word of the page */
+    uint32_t session; /* event entry: the name of the word of the sender's service */
     uint32_t use; /* of the reply place, if reply_max is not 0, or of the one that is answered */
     union {
         uint8_t data[WF_NODE_SUBMIT_DATA];
@@ -183,7 +184,7 @@ struct wf_node_page {
     _Atomic uint32_t changes;     /* of words: counted up after each */
     _Atomic uint64_t sleep_epoch; /* odd while the service's mover sleeps */
     uint8_t pad[48];
-    _Atomic uint64_t words[WF_NODE_WORDS]; /* session (32 bits, not 0), wf_node_session_state */
+    _Atomic uint64_t words[WF_NODE_WORDS]; /* wf_node_session_word */
 };
 _Static_assert(offsetof(struct wf_node_page, words) == 64, "wire structure");
 
@@ -201,9 +202,32 @@ static inline unsigned wf_node_word_state(uint32_t word, uint16_t attempt)
     return word >> 16 == attempt && state < WF_NODE_STATES ? state : WF_NODE_NONE;
 }
 
-static inline uint64_t wf_node_session_word(uint32_t session, enum wf_node_session_state state)
+/* A word is given to another service when its own is lost. So a word is named by its index in the
+ * page and by its use, the number of services that had it before: a client that has not looked
+ * meanwhile finds another use, and knows that its service is lost. The name is never NO_WORD. */
+#define WF_NODE_USES 0xfffffu
+
+static inline uint32_t wf_node_word_name(uint32_t index, uint32_t use)
 {
-    return session | (uint64_t)state << 32;
+    return index | use << 12;
+}
+
+static inline uint32_t wf_node_word_index(uint32_t name)
+{
+    return name & (WF_NODE_WORDS - 1);
+}
+
+/* The word of [name]: session (32 bits, not 0), state (12), use (20). */
+static inline uint64_t wf_node_session_word(uint32_t session, enum wf_node_session_state state,
+                                            uint32_t name)
+{
+    return session | (uint64_t)state << 32 | (uint64_t)(name >> 12) << 44;
+}
+
+/* Returns the state of the service that [name] was given for. */
+static inline unsigned wf_node_session_state(uint64_t word, uint32_t name)
+{
+    return word >> 44 == name >> 12 ? word >> 32 & 0xfff : WF_NODE_LOST;
 }
 
 /* ---- sizes ---- */

@@ -110,13 +110,16 @@ static struct node_record *record_add(struct node_client *c, struct node_flow *f
     return r;
 }
 
-/* Add the message that makes the services know the flow. */
+/* Add the message that makes the services know the flow, unless there is another one. Without
+ * memory the flow still heeds, and stays due. */
 static void heed_add(struct node_client *c, struct node_flow *flow)
 {
     const struct wf_am_out none = {0};
-    if (flow->posted != flow->next || !wf_node_journal_open(c, flow))
-        return;
-    record_add(c, flow, &none, 0)->flags = WF_NODE_HEED;
+    if (flow->posted == flow->next) {
+        if (!wf_node_journal_open(c, flow))
+            return;
+        record_add(c, flow, &none, 0)->flags = WF_NODE_HEED;
+    }
     flow->heeds = false;
 }
 
@@ -135,7 +138,7 @@ int wf_node_flow_post(struct node_client *c, struct node_flow *flow)
         entry_post(c, flow, r);
         n++;
     }
-    if (flow->posted == flow->next)
+    if (flow->posted == flow->next && !flow->heeds)
         wf_list_remove(&flow->due_item);
     return n;
 }
@@ -197,9 +200,12 @@ static inline bool may_send(struct node_client *c, struct node_flow *flow, uint3
 {
     uint32_t sent = flow->next - flow->low;
     if (flow->refused || flow->ending || sent >= WF_NODE_WINDOW ||
-        flow->bytes + body > c->size / 4 || (c->sent_bytes > 4u * c->size && sent) ||
-        !wf_node_journal_open(c, flow))
+        flow->bytes + body > c->size / 4 || (c->sent_bytes > 4u * c->size && sent))
         return false;
+    if (!wf_node_journal_open(c, flow)) {
+        c->has_room = true; /* no event reports memory: the next poll lets it try again */
+        return false;
+    }
     if (!flow->live && (flow->posted != flow->next || !wf_node_flow_begin(c, flow)))
         return true;
     return flow->posted == flow->next && ring_has_room(c);
@@ -211,8 +217,8 @@ enum weft_status wf_node_client_send(struct node_client *c, struct node_flow *fl
     uint32_t body = wf_node_body(out->len, out->nargs), reply = reply_blocks_of(out);
     uint32_t where = WF_NODE_NO_BLOCK, reply_at = 0;
     struct node_record *r;
-    if (flow->ended)
-        return flow->ended;
+    if (flow->ended || c->failed)
+        return flow->ended ? flow->ended : c->failed;
     if (!may_send(c, flow, body) || (out->reply_max && !c->places_free))
         return again(c);
     if (body > WF_NODE_SUBMIT_DATA &&
@@ -239,6 +245,8 @@ enum weft_status wf_node_client_send(struct node_client *c, struct node_flow *fl
 
 enum weft_status wf_node_client_heed(struct node_client *c, struct node_flow *flow)
 {
+    if (c->failed)
+        return flow->ended ? flow->ended : c->failed;
     if (flow->ended || flow->ending || flow->low != flow->next || (flow->live && flow->next))
         return flow->ended; /* the services know the flow, or will */
     flow->heeds = true;

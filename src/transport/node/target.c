@@ -71,7 +71,7 @@ struct node_flow *wf_node_flow_find(struct node_client *c, const struct node_tar
     return flow;
 }
 
-void wf_node_flow_resolve(struct node_client *c, struct node_flow *flow, uint16_t word)
+void wf_node_flow_resolve(struct node_client *c, struct node_flow *flow, uint32_t word)
 {
     flow->to.word = word;
     flow->asked = false;
@@ -136,7 +136,7 @@ static void record_write(struct node_client *c, const struct node_flow *flow)
     struct wf_node_slot *slot = &c->event->slots[flow->slot];
     wf_store_relaxed(&r->attempt, 0);
     atomic_thread_fence(memory_order_release);
-    r->word = flow->to.word;
+    r->word = (uint16_t)wf_node_word_index(flow->to.word);
     r->index = flow->to.index;
     r->ep = flow->to.ep;
     r->flags = 0;
@@ -150,13 +150,14 @@ static void record_write(struct node_client *c, const struct node_flow *flow)
 bool wf_node_flow_begin(struct node_client *c, struct node_flow *flow)
 {
     uint64_t word;
-    if (flow->to.word >= WF_NODE_WORDS) {
+    if (flow->to.word == WF_NODE_NO_WORD) {
         ask(c, flow);
-        if (flow->to.word >= WF_NODE_WORDS)
+        if (flow->to.word == WF_NODE_NO_WORD)
             return false;
     }
-    word = wf_load_acquire(&c->page->words[flow->to.word]); /* "page" */
-    if (word >> 32 != WF_NODE_UP || (flow->slot < 0 && !slot_take(c, flow)))
+    word = wf_load_acquire(&c->page->words[wf_node_word_index(flow->to.word)]); /* "page" */
+    if (wf_node_session_state(word, flow->to.word) != WF_NODE_UP ||
+        (flow->slot < 0 && !slot_take(c, flow)))
         return false;
     c->attempts[flow->slot] += 1 + (c->attempts[flow->slot] == UINT16_MAX); /* never 0 */
     flow->attempt = c->attempts[flow->slot];
@@ -205,10 +206,32 @@ void wf_node_flow_end(struct node_client *c, struct node_flow *flow, enum weft_s
     wf_list_remove(&flow->due_item);
     slot_leave(c, flow);
     wf_node_journal_keep(c, flow);
+    c->any_released |= flow->released;
     for (uint32_t i = 0; i < WF_NODE_PLACES; i++)
         if (c->places[i].flow == flow)
             wf_node_place_free(c, i);
     c->ops->ended(c->owner, flow, why);
+}
+
+void wf_node_flow_release(struct node_client *c, struct node_flow *flow)
+{
+    flow->released = c->any_released = true;
+}
+
+void wf_node_flows_free(struct node_client *c)
+{
+    c->any_released = false;
+    for (uint32_t i = 0; i <= c->flow_mask; i++)
+        for (struct node_flow **at = &c->flows[i], *flow; (flow = *at);) {
+            if (!flow->released || !flow->ended) {
+                at = &flow->next_flow;
+                continue;
+            }
+            *at = flow->next_flow;
+            c->nflows--;
+            free(flow->user);
+            free(flow);
+        }
 }
 
 void wf_node_flows_end(struct node_client *c, uint64_t tag, enum weft_status why)
@@ -319,15 +342,17 @@ bool wf_node_flow_is_past(struct node_client *c, struct node_flow *flow, uint32_
 static void session_look(struct node_client *c, struct node_flow *flow)
 {
     uint64_t word;
-    if (flow->ended || flow->ending || flow->to.word >= WF_NODE_WORDS)
+    unsigned state;
+    if (flow->ended || flow->ending || flow->to.word == WF_NODE_NO_WORD)
         return;
-    word = wf_load_acquire(&c->page->words[flow->to.word]); /* "page" */
-    if (flow->live && (word >> 32 != WF_NODE_UP || (uint32_t)word != flow->session)) {
+    word = wf_load_acquire(&c->page->words[wf_node_word_index(flow->to.word)]); /* "page" */
+    state = wf_node_session_state(word, flow->to.word);
+    if (flow->live && (state != WF_NODE_UP || (uint32_t)word != flow->session)) {
         (void)acked_look(c, flow);
         wf_node_journal_park(c, flow);
         wf_node_flow_again(c, flow);
     }
-    if (word >> 32 == WF_NODE_LOST)
+    if (state == WF_NODE_LOST)
         wf_node_flow_ending(c, flow, WEFT_EPEER);
 }
 

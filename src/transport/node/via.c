@@ -85,12 +85,14 @@ static WF_UNCHECKED void ctx_init(struct via_ctx *ctx, const struct wf_tctx_para
     ctx->base.transport = &wf_node_transport;
     ctx->self = *params->self;
     ctx->number = atomic_fetch_add(&contexts, 1);
-    ctx->stop_fd = ctx->bell_fd = -1;
+    ctx->stop_fd = -1;
+    wf_via_lock_init(ctx);
     wf_list_init(&ctx->eps);
     wf_list_init(&ctx->calls);
 }
 
-static enum weft_status via_ctx_open(const struct wf_tctx_params *params, struct wf_tctx **out)
+static WF_UNCHECKED enum weft_status via_ctx_open(const struct wf_tctx_params *params,
+                                                  struct wf_tctx **out)
 {
     const char *path = wf_config()->key_file;
     enum weft_status status = WEFT_OK;
@@ -105,10 +107,12 @@ static enum weft_status via_ctx_open(const struct wf_tctx_params *params, struct
     ctx_init(ctx, params);
     if (*path) {
         status = wf_node_key_read(path, ctx->key);
+        ctx->has_key = true; /* no other thread has the context yet */
         if (status == WEFT_OK)
             attach(ctx);
     }
     if (status != WEFT_OK) {
+        wf_via_lock_fini(ctx);
         free(ctx);
         return status;
     }
@@ -125,6 +129,7 @@ static void via_ctx_close(struct wf_tctx *tctx)
         wf_node_detach(&ctx->link);
     }
     sodium_memzero(ctx->key, sizeof ctx->key);
+    wf_via_lock_fini(ctx);
     free(ctx);
 }
 
@@ -132,14 +137,26 @@ static WF_UNCHECKED enum weft_status via_set_key(struct wf_tctx *tctx, const voi
                                                  size_t len)
 {
     struct via_ctx *ctx = VIA_OF(tctx, via_ctx);
-    if (ctx->attached)
+    bool is_late;
+    via_lock(ctx);
+    if (ctx->has_key) {
+        via_unlock(ctx);
         return WEFT_EBUSY;
-    if (!wf_list_empty(&ctx->eps)) {
+    }
+    ctx->has_key = true;
+    is_late = !wf_list_empty(&ctx->eps);
+    ctx->attaching = !is_late;
+    via_unlock(ctx);
+    if (is_late) {
         wf_warn("this context has no node service: it got its key after it had opened an endpoint");
         return WEFT_OK;
     }
     wf_node_key_derive(secret, len, ctx->key);
     attach(ctx);
+    via_lock(ctx);
+    ctx->attaching = false;
+    pthread_cond_broadcast(&ctx->answered); /* endpoints that are being opened */
+    via_unlock(ctx);
     return WEFT_OK;
 }
 
@@ -158,7 +175,7 @@ static WF_UNCHECKED bool is_open(struct via_ctx *ctx, const struct wf_address *f
     wf_list_each(it, &ctx->eps)
     {
         const struct via_ep *ep = wf_container_of(it, struct via_ep, item);
-        found |= ep->client && !memcmp(&ep->address, from, sizeof *from);
+        found |= ep->is_open && !memcmp(&ep->address, from, sizeof *from);
     }
     via_unlock(ctx);
     return found;

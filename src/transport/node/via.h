@@ -26,12 +26,17 @@
 
 WF_LOCK_CLASS(via_ctx_lock_class); /* struct via_ctx.lock */
 
-/* Another service, as endpoints of this context know it. */
+/* Another service, as endpoints of this context know it. The service answers NODE with ELIMIT or
+ * ENOMEM while it has no room: then NODE is sent again, for WEFT_CONNECT_TIMEOUT from the first one
+ * on. A failure ends the flows that waited for the answer. A later flow has NODE sent again. */
 struct via_node {
     struct wf_node_other who;
-    uint16_t word;           /* of the page; WF_NODE_NO_WORD: not known yet */
+    uint32_t word;           /* its name; WF_NODE_NO_WORD: not known yet */
     enum weft_status status; /* or why there is none */
-    uint32_t cookie;         /* of NODE; 0: not sent yet */
+    uint32_t cookie;         /* of NODE; 0: to be sent at [at_ns] */
+    uint64_t at_ns;          /* then: when it failed */
+    uint64_t until_ns;       /* when to try no more; 0: NODE was not sent yet */
+    uint32_t pause_ms;
 };
 
 /* A call that waits for an answer, on the stack of its thread. */
@@ -47,14 +52,17 @@ struct via_ctx {
     struct wf_tctx base;
     struct wf_process_id self;
     unsigned number; /* of the context in its process: %n of WEFT_NODE_NAME */
-    /* Constant once [attached] is set, which is before the first endpoint is opened. */
-    bool attached;
+    /* The key is set once. The thread that sets it attaches; endpoints are opened before that, and
+     * then have no service, or afterwards. */
+    bool has_key, attaching WF_UNDER(via_ctx_lock_class);
+    /* Constant once [attached] is set, which is at most once. */
+    _Atomic bool attached;
     uint8_t key[WF_NODE_KEY];
     struct wf_node_link link;
     struct wf_contact contact;
     const struct wf_node_page *page;
     pthread_t reader;
-    int stop_fd, bell_fd; /* wake the reader; wake the service (-1 before the first endpoint) */
+    int stop_fd; /* wakes the reader */
     struct wf_fork_item fork;
     pthread_mutex_t lock;
     pthread_cond_t answered;
@@ -63,9 +71,11 @@ struct via_ctx {
     struct via_node *nodes WF_UNDER(via_ctx_lock_class);
     uint32_t nnodes, nodes_room WF_UNDER(via_ctx_lock_class);
     uint32_t cookie WF_UNDER(via_ctx_lock_class);
-    bool unsent WF_UNDER(via_ctx_lock_class); /* a NODE is to be sent by the reader */
-    _Atomic uint32_t changes;                 /* counted up when an endpoint has to look */
-    _Atomic int ended;                        /* not OK: the service has ended, and why */
+    uint64_t warned_ns WF_UNDER(via_ctx_lock_class); /* of a failure to reach a service */
+    uint32_t nasks WF_UNDER(via_ctx_lock_class);     /* NODEs that are not answered */
+    bool unsent WF_UNDER(via_ctx_lock_class);        /* a NODE is to be sent by the reader */
+    _Atomic uint32_t changes;                        /* counted up when an endpoint has to look */
+    _Atomic int ended;                               /* not OK: the service has ended, and why */
 };
 
 struct via_token {
@@ -76,10 +86,14 @@ struct via_token {
 struct via_ep {
     struct wf_tep base;
     struct via_ctx *ctx;
-    struct wf_list item; /* in ctx->eps */
+    struct wf_list item;                       /* in ctx->eps */
+    bool is_open WF_UNDER(via_ctx_lock_class); /* the service has its rings */
     struct wf_address address;
     struct node_client *client;
     void *submit, *event;
+    int bell;     /* this side's end (node/packet.h), or -1; also in [epoll_fd] */
+    int epoll_fd; /* the owner's */
+    struct wf_fork_item fork;
     uint32_t size;
     int budget;
     bool closing;
@@ -126,6 +140,9 @@ static inline void wf_via_count(struct via_ep *ep, enum wf_stat stat)
 
 /* ---- via_link.c ---- */
 
+/* Make and destroy the lock and the condition. */
+void wf_via_lock_init(struct via_ctx *ctx);
+void wf_via_lock_fini(struct via_ctx *ctx);
 /* Start the reader of an attached link. Returns OK | ESYSTEM (logged) */
 enum weft_status wf_via_reader_start(struct via_ctx *ctx);
 void wf_via_reader_stop(struct via_ctx *ctx);
@@ -133,9 +150,9 @@ void wf_via_reader_stop(struct via_ctx *ctx);
  * Returns  OK | ETIMEDOUT | EPEER (the service has ended) | ESYSTEM */
 enum weft_status wf_via_call(struct via_ctx *ctx, struct wf_node_packet *packet, const int *fds,
                              int nfds, uint64_t ms, struct via_call *call);
-/* Returns the word of another service, or WF_NODE_NO_WORD: with *status OK, it is asked for, and
- * ctx->changes counts up when the answer has come. */
-uint16_t wf_via_word(struct via_ctx *ctx, const struct wf_node_other *who,
+/* Returns the name of the word of another service, or WF_NODE_NO_WORD: with *status OK, it is asked
+ * for, and ctx->changes counts up when the answer has come. */
+uint32_t wf_via_word(struct via_ctx *ctx, const struct wf_node_other *who,
                      enum weft_status *status);
 
 /* ---- via_ep.c ---- */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Endpoints: their rings, polling, sleeping, and closing. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -14,27 +15,32 @@
 #include "transport/node/via.h"
 #include "transport/ring/sleep.h"
 
-#define LOOK_MS 1 /* a turn of closing waits this long for the service */
+#define BELL_BYTES 64 /* read of the bell in one call: the service has sent one */
+#define LOOK_MS 1     /* a turn of closing waits this long for the service */
 
 /* ---- opening ---- */
 
+/* If another thread sets the key meanwhile, wait until the context is attached, or has no service:
+ * at most WEFT_CONNECT_TIMEOUT. */
 static WF_UNCHECKED void ep_list(struct via_ep *ep)
 {
-    if (!ep->ctx->attached) {
-        wf_list_append(&ep->ctx->eps, &ep->item);
-        return;
-    }
     via_lock(ep->ctx);
+    while (ep->ctx->attaching)
+        pthread_cond_wait(&ep->ctx->answered, &ep->ctx->lock);
     wf_list_append(&ep->ctx->eps, &ep->item);
     via_unlock(ep->ctx);
 }
 
+static WF_UNCHECKED void ep_opened(struct via_ep *ep)
+{
+    via_lock(ep->ctx);
+    ep->is_open = true;
+    via_unlock(ep->ctx);
+    wf_tep_activate(&ep->base);
+}
+
 static WF_UNCHECKED void ep_unlist(struct via_ep *ep)
 {
-    if (!ep->ctx->attached) {
-        wf_list_remove(&ep->item);
-        return;
-    }
     via_lock(ep->ctx);
     wf_list_remove(&ep->item);
     via_unlock(ep->ctx);
@@ -48,31 +54,68 @@ static void segments_unmap(struct via_ep *ep)
         munmap(ep->event, ep->size);
 }
 
-/* Give the service the rings. The first endpoint of a context gets the service's bell. */
-static WF_UNCHECKED enum weft_status rings_give(struct via_ep *ep, int submit_fd, int event_fd)
+static void bell_in_child(struct wf_fork_item *item)
+{
+    close(wf_container_of(item, struct via_ep, fork)->bell);
+}
+
+static const struct wf_fork_ops fork_ops = {.level = WF_FORK_TRANSPORT, .child = bell_in_child};
+
+/* Give the service the rings, and get the endpoint's bell. */
+static enum weft_status rings_give(struct via_ep *ep, int submit_fd, int event_fd)
 {
     struct via_ctx *ctx = ep->ctx;
-    const int fds[] = {submit_fd, event_fd, ep->base.event_fd};
+    const int fds[] = {submit_fd, event_fd};
+    struct epoll_event ev = {.events = EPOLLIN};
     struct wf_node_packet p;
     struct via_call call;
     enum weft_status status;
     wf_node_packet_init(&p, WF_NODE_RING);
     p.u.ring = (struct wf_node_ring){
         .from = ep->address, .contact = ctx->contact, .bytes = ep->size, .am_max = WF_NODE_AM_MAX};
-    status = wf_via_call(ctx, &p, fds, 3, wf_config()->connect_timeout_ms, &call);
+    status = wf_via_call(ctx, &p, fds, 2, wf_config()->connect_timeout_ms, &call);
     if (status == WEFT_OK)
         status = call.status;
     if (status == WEFT_OK && call.fd < 0)
         status = WEFT_ELIMIT; /* this process had no descriptor left for the bell */
     if (status != WEFT_OK)
         return status;
-    via_lock(ctx);
-    if (ctx->bell_fd < 0)
-        ctx->bell_fd = call.fd;
-    else
+    if (epoll_ctl(ep->epoll_fd, EPOLL_CTL_ADD, call.fd, &ev)) {
         close(call.fd);
-    via_unlock(ctx);
+        return WEFT_ELIMIT;
+    }
+    ep->bell = call.fd;
+    wf_fork_join(&ep->fork, &fork_ops);
     return WEFT_OK;
+}
+
+/* The service does not take the rings. The address of this context names the service, so the
+ * endpoint cannot go without. Returns what weft_ep_open returns for it: ELIMIT | ENOMEM | ESYSTEM
+ */
+static enum weft_status ring_failed(const struct via_ctx *ctx, enum weft_status why)
+{
+    int pid = (int)ctx->link.pid;
+    if (why == WEFT_ELIMIT)
+        wf_error("the node's service, process %d, does not take another endpoint: it takes %d "
+                 "endpoints of a context, or a process has no descriptor left (ulimit -n, its own "
+                 "and the one under which the job's first process starts)",
+                 pid, WF_NODE_RINGS);
+    else if (why == WEFT_ENOMEM)
+        wf_error("the node's service, process %d, has no memory for another endpoint (ulimit -v)",
+                 pid);
+    else if (why == WEFT_ETIMEDOUT)
+        wf_error(
+            "the node's service, process %d, does not answer, so no endpoint can be opened: is "
+            "it stopped? (kill -CONT, or WEFT_CONNECT_TIMEOUT)",
+            pid);
+    else if (why == WEFT_EPEER)
+        wf_error("the node's service, process %d, has ended, so no endpoint can be opened in this "
+                 "context: open another context, or set WEFT_NODE=0",
+                 pid);
+    else
+        wf_error("the node's service, process %d, refuses an endpoint: %s", pid,
+                 weft_status_text(why));
+    return why == WEFT_ELIMIT || why == WEFT_ENOMEM ? why : WEFT_ESYSTEM;
 }
 
 static enum weft_status rings_open(struct via_ep *ep)
@@ -93,9 +136,7 @@ static enum weft_status rings_open(struct via_ep *ep)
     if (status == WEFT_OK && (status = rings_give(ep, submit_fd, event_fd)) != WEFT_OK) {
         wf_node_client_close(ep->client);
         ep->client = NULL;
-        wf_error("the node's service does not take another endpoint: %s (ulimit -n, and the "
-                 "service's, weft node --list)",
-                 weft_status_text(status));
+        status = ring_failed(ep->ctx, status);
     }
     if (submit_fd >= 0)
         close(submit_fd);
@@ -120,20 +161,34 @@ enum weft_status wf_via_ep_open(struct wf_tctx *tctx, const struct wf_tep_params
     ep->size = wf_node_size((uint32_t)wf_config()->node_ring, WF_NODE_AM_MAX);
     ep->budget = (int)wf_config()->poll_burst;
     ep->token.base.tep = &ep->base;
+    ep->bell = -1;
+    ep->epoll_fd = params->epoll_fd;
     wf_list_init(&ep->peers);
+    ep_list(ep);
     status = ctx->attached ? rings_open(ep) : WEFT_OK;
     if (status != WEFT_OK) {
+        ep_unlist(ep);
         free(ep);
         return status;
     }
-    ep_list(ep);
     if (ep->client)
-        wf_tep_activate(&ep->base);
+        ep_opened(ep);
     *out = &ep->base;
     return WEFT_OK;
 }
 
 /* ---- closing ---- */
+
+/* Take the bytes by which the service has rung. It sends one for each time that this side marks
+ * itself as sleeping, so this is done before that: later, it could take a byte that is to wake. */
+static bool bell_read(const struct via_ep *ep)
+{
+    char bytes[BELL_BYTES];
+    ssize_t n = recv(ep->bell, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (!n) /* the service has closed its end, and would wake this side for ever */
+        (void)epoll_ctl(ep->epoll_fd, EPOLL_CTL_DEL, ep->bell, NULL);
+    return n > 0;
+}
 
 /* Wait until the peers' services have all that was sent. */
 static void last_messages(struct via_ep *ep)
@@ -141,7 +196,8 @@ static void last_messages(struct via_ep *ep)
     uint32_t ms =
         ep->ctx->base.close_ms ? ep->ctx->base.close_ms : (uint32_t)wf_config()->peer_timeout_ms;
     uint64_t until = wf_now_ns() + ms * UINT64_C(1000000), now, n;
-    struct pollfd p = {.fd = ep->base.event_fd, .events = POLLIN};
+    struct pollfd p[] = {{.fd = ep->bell, .events = POLLIN},
+                         {.fd = ep->base.event_fd, .events = POLLIN}};
     wf_sleep_set(&ep->client->submit->sleep_epoch, &ep->client->epoch, true);
     while (now = wf_now_ns(), wf_node_client_drain(ep->client, now)) {
         wf_via_words_look(ep); /* a word may have come since the last poll */
@@ -153,8 +209,8 @@ static void last_messages(struct via_ep *ep)
                     ms);
             return;
         }
-        (void)poll(&p, 1, LOOK_MS);
-        if (read(ep->base.event_fd, &n, sizeof n) < 0)
+        (void)poll(p, 2, LOOK_MS);
+        if (!bell_read(ep) && read(ep->base.event_fd, &n, sizeof n) < 0)
             continue; /* nothing has come */
         wf_sleep_set(&ep->client->submit->sleep_epoch, &ep->client->epoch, false);
         wf_sleep_set(&ep->client->submit->sleep_epoch, &ep->client->epoch, true);
@@ -186,6 +242,8 @@ void wf_via_ep_close(struct wf_tep *tep)
     if (ep->client) {
         wf_node_client_close(ep->client);
         segments_unmap(ep);
+        wf_fork_leave(&ep->fork);
+        close(ep->bell);
     }
     free(ep);
 }
@@ -234,6 +292,7 @@ enum weft_status wf_via_arm(struct wf_tep *tep)
     struct node_client *c = ep->client;
     if (!c)
         return WEFT_OK;
+    (void)bell_read(ep);
     wf_sleep_set(&c->submit->sleep_epoch, &c->epoch, true);
     if (!wf_sleep_barrier(ep->ctx->link.membarrier) || wf_node_client_pending(c) || is_probing(c) ||
         (!c->failed && atomic_load_explicit(&ep->ctx->ended, memory_order_acquire)) ||

@@ -13,9 +13,13 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "config/config.h"
 #include "transport/node/via.h"
 
 #define STACK (128u << 10)
+#define PAUSE_MIN_MS 10u /* until NODE is sent again */
+#define PAUSE_MAX_MS 100u
+#define FORGET_MS 1000u /* after which a failure to reach a service is not taken as its state */
 
 static void eventfd_ring(int fd)
 {
@@ -47,14 +51,27 @@ static WF_REQUIRES(via_ctx_lock_class) void node_answer(struct via_ctx *ctx,
                                                         const struct wf_node_packet *p)
 {
     struct via_node *node = node_asked(ctx, p->cookie);
+    enum weft_status status = (enum weft_status)p->u.node_ok.status;
+    uint64_t now = wf_now_ns();
     if (!node)
         return;
-    if (p->u.node_ok.status < 0) {
-        node->status = (enum weft_status)p->u.node_ok.status;
-        wf_warn("the node's service cannot reach another node's service: %s",
-                weft_status_text(node->status));
+    ctx->nasks--;
+    ctx->unsent = true; /* one more may be sent now */
+    if ((status == WEFT_ELIMIT || status == WEFT_ENOMEM) && now < node->until_ns) {
+        node->cookie = 0;
+        node->at_ns = now + node->pause_ms * UINT64_C(1000000);
+        node->pause_ms = WF_MIN(2 * node->pause_ms, PAUSE_MAX_MS);
+        return;
+    }
+    if (status != WEFT_OK) {
+        node->status = status;
+        node->at_ns = now;
+        if (!ctx->warned_ns || now - ctx->warned_ns >= FORGET_MS * UINT64_C(1000000))
+            wf_warn("the node's service cannot reach another node's service, and maybe more: %s",
+                    weft_status_text(status));
+        ctx->warned_ns = now;
     } else {
-        node->word = (uint16_t)p->u.node_ok.index;
+        node->word = p->u.node_ok.word;
     }
     eps_wake(ctx);
 }
@@ -95,22 +112,43 @@ static bool answer(struct wf_node_link *link, const struct wf_node_packet *p, co
 
 /* ---- the reader ---- */
 
-/* Send the NODE packets that are due. Returns false if the socket has no room. */
-static WF_REQUIRES(via_ctx_lock_class) bool nodes_ask(struct via_ctx *ctx)
+static WF_REQUIRES(via_ctx_lock_class) bool node_send(struct via_ctx *ctx, struct via_node *node,
+                                                      uint64_t now)
 {
     struct wf_node_packet p;
-    for (uint32_t i = 0; i < ctx->nnodes; i++) {
+    wf_node_packet_init(&p, WF_NODE_NODE);
+    p.u.node = node->who;
+    p.cookie = ctx->cookie + 1;
+    if (wf_node_packet_send(ctx->link.sock, &p, NULL, 0))
+        return false;
+    node->cookie = ++ctx->cookie;
+    ctx->nasks++;
+    if (!node->until_ns) {
+        node->until_ns = now + wf_config()->connect_timeout_ms * UINT64_C(1000000);
+        node->pause_ms = PAUSE_MIN_MS;
+    }
+    return true;
+}
+
+/* Send the NODE packets that are due, as far as the service takes more of them. Returns false if
+ * the socket has no room. *ms is the time until the next one is due; -1: none is. */
+static WF_REQUIRES(via_ctx_lock_class) bool nodes_ask(struct via_ctx *ctx, int *ms)
+{
+    uint64_t now = wf_now_ns(), next = UINT64_MAX;
+    ctx->unsent = false;
+    for (uint32_t i = 0; i < ctx->nnodes && ctx->nasks < WF_NODE_ASKS; i++) {
         struct via_node *node = &ctx->nodes[i];
         if (node->cookie || node->status != WEFT_OK)
             continue;
-        wf_node_packet_init(&p, WF_NODE_NODE);
-        p.u.node = node->who;
-        p.cookie = ctx->cookie + 1;
-        if (wf_node_packet_send(ctx->link.sock, &p, NULL, 0))
+        if (node->at_ns > now) {
+            next = WF_MIN(next, node->at_ns);
+        } else if (!node_send(ctx, node, now)) {
+            ctx->unsent = true;
             return errno != EAGAIN; /* else the service has ended, which the reader sees */
-        node->cookie = ++ctx->cookie;
+        }
     }
-    ctx->unsent = false;
+    ctx->unsent |= next != UINT64_MAX;
+    *ms = next == UINT64_MAX ? -1 : (int)((next - now + 999999) / 1000000);
     return true;
 }
 
@@ -135,17 +173,19 @@ static void *reader_main(void *arg)
                          {.fd = ctx->link.sock, .events = POLLIN},
                          {.fd = ctx->link.pidfd, .events = POLLIN}};
     enum weft_status status = WEFT_OK;
+    int ms = -1;
     for (;;) {
         uint64_t n;
         bool room;
-        if (poll(p, 3, -1) < 0 && errno != EINTR)
+        if (poll(p, 3, ms) < 0 && errno != EINTR)
             status = WEFT_ESYSTEM;
+        ms = -1;
         if (p[0].revents && read(ctx->stop_fd, &n, sizeof n) > 0 && n >= UINT32_MAX)
             return NULL;
         if (status == WEFT_OK && (p[1].revents & (POLLIN | POLLHUP | POLLERR) || p[2].revents))
             status = wf_node_hear(&ctx->link);
         via_lock(ctx);
-        room = !ctx->unsent || nodes_ask(ctx);
+        room = !ctx->unsent || status != WEFT_OK || nodes_ask(ctx, &ms);
         via_unlock(ctx);
         p[1].events = (short)(POLLIN | (room ? 0 : POLLOUT));
         if (status != WEFT_OK && p[1].fd >= 0) {
@@ -159,32 +199,38 @@ static void in_child(struct wf_fork_item *item)
 {
     struct via_ctx *ctx = wf_container_of(item, struct via_ctx, fork);
     close(ctx->stop_fd);
-    if (ctx->bell_fd >= 0)
-        close(ctx->bell_fd);
-    ctx->stop_fd = ctx->bell_fd = -1;
+    ctx->stop_fd = -1;
 }
 
 static const struct wf_fork_ops fork_ops = {.level = WF_FORK_TRANSPORT, .child = in_child};
 
-WF_UNCHECKED enum weft_status wf_via_reader_start(struct via_ctx *ctx)
+WF_UNCHECKED void wf_via_lock_init(struct via_ctx *ctx)
 {
     pthread_condattr_t attr;
-    ctx->stop_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (ctx->stop_fd < 0) {
-        wf_warn("this process has no node service: no descriptor is left (ulimit -n)");
-        return WEFT_ESYSTEM;
-    }
     pthread_mutex_init(&ctx->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&ctx->answered, &attr);
     pthread_condattr_destroy(&attr);
+}
+
+WF_UNCHECKED void wf_via_lock_fini(struct via_ctx *ctx)
+{
+    pthread_cond_destroy(&ctx->answered);
+    pthread_mutex_destroy(&ctx->lock);
+}
+
+WF_UNCHECKED enum weft_status wf_via_reader_start(struct via_ctx *ctx)
+{
+    ctx->stop_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (ctx->stop_fd < 0) {
+        wf_warn("this process has no node service: no descriptor is left (ulimit -n)");
+        return WEFT_ESYSTEM;
+    }
     ctx->link.answer = answer;
     errno = wf_thread_start(&ctx->reader, "weft-node", STACK, reader_main, ctx);
     if (errno) {
         wf_warn("this process has no node service: cannot start a thread: %s", strerror(errno));
-        pthread_cond_destroy(&ctx->answered);
-        pthread_mutex_destroy(&ctx->lock);
         close(ctx->stop_fd);
         return WEFT_ESYSTEM;
     }
@@ -199,11 +245,7 @@ WF_UNCHECKED void wf_via_reader_stop(struct via_ctx *ctx)
         wf_error("cannot stop a thread: %s", strerror(errno));
     pthread_join(ctx->reader, NULL);
     wf_fork_leave(&ctx->fork);
-    pthread_cond_destroy(&ctx->answered);
-    pthread_mutex_destroy(&ctx->lock);
     close(ctx->stop_fd);
-    if (ctx->bell_fd >= 0)
-        close(ctx->bell_fd);
     free(ctx->nodes);
 }
 
@@ -256,13 +298,33 @@ WF_UNCHECKED enum weft_status wf_via_call(struct via_ctx *ctx, struct wf_node_pa
 
 /* ---- other services ---- */
 
+static bool is_lost(const struct via_ctx *ctx, uint32_t name)
+{
+    uint64_t word = wf_load_acquire(&ctx->page->words[wf_node_word_index(name)]); /* "page" */
+    return wf_node_session_state(word, name) == WF_NODE_LOST;
+}
+
+/* A failure is of its time, and so is a word: those that ask later have the service asked anew. */
+static WF_REQUIRES(via_ctx_lock_class) struct via_node *node_again(struct via_ctx *ctx,
+                                                                   struct via_node *node)
+{
+    bool anew = node->status != WEFT_OK ? wf_now_ns() - node->at_ns >= FORGET_MS * UINT64_C(1000000)
+                                        : node->word != WF_NODE_NO_WORD && is_lost(ctx, node->word);
+    if (!anew)
+        return node;
+    *node = (struct via_node){.who = node->who, .word = WF_NODE_NO_WORD};
+    ctx->unsent = true;
+    eventfd_ring(ctx->stop_fd);
+    return node;
+}
+
 static WF_REQUIRES(via_ctx_lock_class) struct via_node *node_find(struct via_ctx *ctx,
                                                                   const struct wf_node_other *who)
 {
     struct via_node *more;
     for (uint32_t i = 0; i < ctx->nnodes; i++)
         if (!memcmp(&ctx->nodes[i].who, who, sizeof *who))
-            return &ctx->nodes[i];
+            return node_again(ctx, &ctx->nodes[i]);
     more = wf_array_grow(ctx->nodes, ctx->nnodes, &ctx->nodes_room, sizeof *more);
     if (!more)
         return NULL;
@@ -273,10 +335,10 @@ static WF_REQUIRES(via_ctx_lock_class) struct via_node *node_find(struct via_ctx
     return &more[ctx->nnodes++];
 }
 
-uint16_t wf_via_word(struct via_ctx *ctx, const struct wf_node_other *who, enum weft_status *status)
+uint32_t wf_via_word(struct via_ctx *ctx, const struct wf_node_other *who, enum weft_status *status)
 {
     const struct via_node *node;
-    uint16_t word;
+    uint32_t word;
     via_lock(ctx);
     node = node_find(ctx, who);
     word = node ? node->word : WF_NODE_NO_WORD;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Peers, requests and replies. */
-#include <errno.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <sys/socket.h>
 
 #include "base/log.h"
 #include "transport/node/via.h"
@@ -89,13 +88,15 @@ static void on_resolve(void *owner, struct node_flow *flow)
     struct via_ep *ep = owner;
     struct via_flow *vf = flow->user;
     enum weft_status status = WEFT_OK;
-    uint16_t word = vf ? wf_via_word(ep->ctx, &vf->who, &status) : WF_NODE_NO_WORD;
+    uint32_t word = vf ? wf_via_word(ep->ctx, &vf->who, &status) : WF_NODE_NO_WORD;
     if (word != WF_NODE_NO_WORD)
         wf_node_flow_resolve(ep->client, flow, word);
-    else if (status != WEFT_OK)
+    else if (status != WEFT_OK && status != WEFT_ENOMEM)
         wf_node_flow_ending(ep->client, flow, WEFT_EPEER);
     else
         ep->nasked++;
+    if (status == WEFT_ENOMEM) /* of this process: look again in the next poll */
+        ep->changes--;
 }
 
 void wf_via_words_look(struct via_ep *ep)
@@ -164,6 +165,8 @@ static void on_ended(void *owner, struct node_flow *flow, enum weft_status why)
         peer->status = why;
         ep->base.events->peer_down(ep->base.owner, &peer->base, why);
     }
+    if (!flow->is_reply)
+        wf_node_flow_release(ep->client, flow);
 }
 
 static void on_gone(void *owner, struct node_sender *sender)
@@ -175,10 +178,10 @@ static void on_gone(void *owner, struct node_sender *sender)
 
 static void on_wake(void *owner)
 {
-    const uint64_t one = 1;
     struct via_ep *ep = owner;
-    if (write(ep->ctx->bell_fd, &one, sizeof one) < 0 && errno != EAGAIN)
-        wf_error("cannot wake the node's service: %s", strerror(errno));
+    /* EAGAIN: the service has bytes to read. EPIPE, ECONNRESET: it ends, which the reader sees. */
+    if (send(ep->bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        wf_debug("the node's service was woken already, or ends: %m");
 }
 
 const struct node_client_ops wf_via_client_ops = {.deliver = on_request,
@@ -201,7 +204,9 @@ enum weft_status wf_via_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer,
     peer->contact = *contact;
     peer->tag = wf_node_tag(ep->ctx->key, to);
     flow = wf_node_flow_lookup(ep->client, peer->tag);
-    if (flow && flow->ended)
+    if (ep->client->failed)
+        peer->status = ep->client->failed;
+    else if (flow && flow->ended)
         peer->status = flow->ended;
     else if (flow && flow->user)
         flow_join(flow, peer);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "mem/shared.h"
 #include "near.h"
 #include "node/node.h"
 
@@ -87,7 +88,7 @@ static void garbage(void)
     is_failed(bytes, 1, 0, "no packet");
     is_failed(&hello, 128, 0, "no packet");
     is_failed(&hello, 256, 1, "no packet");
-    is_failed(&hello, 256, 3, "no packet");
+    is_failed(&hello, 256, 2, "no packet");
     is_failed(&hello, 256, 20, "no packet");
     p = hello;
     p.u.hello.self.pid++;
@@ -104,7 +105,7 @@ static void garbage(void)
                                      .contact = {.count = 1, .node = 1, .rdma = 7},
                                      .bytes = WF_NODE_RING_MIN,
                                      .am_max = WF_NODE_AM_MAX};
-    is_failed(&p, sizeof p, 3, "type 6");
+    is_failed(&p, sizeof p, 2, "type 6");
     CHECK(fds_of(link.pid) == before && near_clients(key) == 1);
     CHECK_STATUS(wf_node_hear(&link), WEFT_OK);
     wf_node_detach(&link);
@@ -131,6 +132,111 @@ static void attached_and_rude(void)
     CHECK(near_clients(key) == 1);
     wf_node_detach(&link);
     wf_node_detach(&other);
+    near_end(key);
+}
+
+/* ---- rings ---- */
+
+enum { RING_BYTES = 256 << 10, WAKES = 3000 };
+
+/* An endpoint's rings, by hand. */
+struct ring {
+    struct wf_node_submit *submit;
+    struct wf_node_event *event;
+    struct wf_node_page *page;
+    int bell;
+    uint32_t tail;
+};
+
+static struct ring ring_give(struct wf_node_link *link)
+{
+    struct wf_node_packet p;
+    struct ring r;
+    void *submit, *event, *page;
+    struct pollfd ready = {.fd = link->sock, .events = POLLIN};
+    int fds[WF_NODE_FDS] = {wf_shared_create("weft-node-ring", RING_BYTES, 1, &submit),
+                            wf_shared_create("weft-node-ring", RING_BYTES, 0, &event)};
+    int nfds = 0;
+    wf_node_packet_init(&p, WF_NODE_RING);
+    p.cookie = 1;
+    p.u.ring = (struct wf_node_ring){.from = {.version = WF_ADDRESS_VERSION,
+                                              .size = sizeof(struct wf_address),
+                                              .ep = 1,
+                                              .ep_gen = 1,
+                                              .process = near_client(key).self},
+                                     .contact = link->contact,
+                                     .bytes = RING_BYTES,
+                                     .am_max = WF_NODE_AM_MAX};
+    p.u.ring.contact.rdma = link->contact.port;
+    p.u.ring.contact.port = 0;
+    p.u.ring.contact.node = 1;
+    p.u.ring.contact.index = (uint16_t)link->index;
+    CHECK(fds[0] >= 0 && fds[1] >= 0);
+    CHECK(!wf_node_packet_send(link->sock, &p, fds, 2));
+    close(fds[0]);
+    close(fds[1]);
+    CHECK(poll(&ready, 1, PROC_WAIT_MS) == 1);
+    CHECK_STATUS(wf_node_packet_recv(link->sock, &p, fds, &nfds), WEFT_OK);
+    CHECK(p.type == WF_NODE_RING_OK && nfds == 1);
+    CHECK_STATUS(wf_shared_map(link->page_fd, sizeof(struct wf_node_page), 0, &page), WEFT_OK);
+    r = (struct ring){submit, event, page, fds[0], 0};
+    return r;
+}
+
+/* Write to the bell until it takes nothing more, as a byte or as the counter of an eventfd. */
+static void bell_fill(int bell)
+{
+    const uint64_t most = UINT64_MAX - 1;
+    int flags = fcntl(bell, F_GETFL);
+    CHECK(flags >= 0 && !fcntl(bell, F_SETFL, flags | O_NONBLOCK));
+    while (write(bell, &most, sizeof most) > 0)
+        continue;
+    CHECK(errno == EAGAIN && !fcntl(bell, F_SETFL, flags & ~O_NONBLOCK));
+}
+
+/* Post an entry that the service consumes and drops, as one that sleeps and reads no bell. */
+static void entry_post(struct ring *r)
+{
+    struct wf_node_entry *e = &r->submit->entries[r->tail & (wf_node_lines(RING_BYTES) - 1)];
+    uint64_t until = wf_now_ns() + PROC_WAIT_MS * 1000000ull;
+    e->place = WF_NODE_NO_PLACE;
+    wf_store_relaxed(&r->submit->sleep_epoch, 2 * r->tail + 1);
+    wf_store_release(&e->ready, wf_shm_ready(r->tail++, 0, 0));
+    atomic_thread_fence(memory_order_seq_cst);
+    if (wf_load_acquire(&r->page->sleep_epoch) & 1)
+        (void)send(r->bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (wf_load_acquire(&r->event->taken) != r->tail) {
+        wf_relax();
+        CHECK(wf_now_ns() < until);
+    }
+}
+
+/* Fails when: a client that makes its end of the bell blocking and fills it, or reads nothing from
+ * it, stops the service's traffic or its desk. */
+static void deaf(void)
+{
+    struct wf_node_link link, other;
+    struct ring rude, good;
+    near_begin();
+    near_attach(key, &link);
+    rude = ring_give(&link);
+    for (int i = 0; i < 3; i++) {
+        bell_fill(rude.bell);
+        near_attach(key, &other);
+        good = ring_give(&other);
+        entry_post(&good);
+        wf_node_detach(&other);
+        close(good.bell);
+    }
+    for (int i = 0; i < WAKES; i++)
+        entry_post(&rude);
+    near_attach(key, &other);
+    good = ring_give(&other);
+    for (int i = 0; i < 10; i++)
+        entry_post(&good);
+    CHECK(near_clients(key) == 2);
+    wf_node_detach(&other);
+    wf_node_detach(&link);
     near_end(key);
 }
 
@@ -336,7 +442,7 @@ static void pretended(void)
                 {CLOSES, WEFT_ETIMEDOUT, "in time"},
                 {SILENT, WEFT_ETIMEDOUT, "does not answer"},
                 {GARBAGE, WEFT_EPROTO, "is none"},
-                {OTHER_VERSION, WEFT_EVERSION, "has version 2, this library 1"},
+                {OTHER_VERSION, WEFT_EVERSION, "has version 3, this library 2"},
                 {OTHER_KEY, WEFT_EACCESS, "another key"},
                 {WRONG_TYPE, WEFT_EPROTO, "type 15"}};
     near_begin();
@@ -391,6 +497,7 @@ int main(int argc, char **argv)
     near_program = argv[1];
     failed += proc_case("garbage", garbage);
     failed += proc_case("attached_and_rude", attached_and_rude);
+    failed += proc_case("deaf", deaf);
     failed += proc_case("replayed_proof", replayed_proof);
     failed += proc_case("silent", silent);
     failed += proc_case("pretended", pretended);

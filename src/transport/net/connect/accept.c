@@ -38,6 +38,7 @@ struct pending {
     enum pending_state state;
     uint64_t since_ns; /* when it was accepted */
     bool names_ep;     /* the hello names an endpoint of this process */
+    uint32_t now_gen;  /* if it names none: of the endpoint that has the number; or 0 */
     uint16_t port;     /* the peer's port, for the log */
     uint8_t ip[WF_NET_IP];
     size_t have; /* bytes of [in] that have arrived */
@@ -60,7 +61,8 @@ static UNDER_LOCK void pending_refuse(struct wf_conn_mgr *mgr, struct pending *p
                                       enum wf_net_refusal_reason reason)
 {
     struct wf_net_refusal refusal;
-    wf_net_refusal_make(mgr->flags, reason, &refusal);
+    wf_net_refusal_make(mgr->flags, reason, reason == WF_NET_REFUSED_GONE ? p->now_gen : 0,
+                        &refusal);
     if (p->state != AWAIT_PROOF)
         (void)wf_mgr_send(p->watch.fd, &refusal, sizeof refusal);
     wf_mgr_watch_end(mgr, &p->watch);
@@ -91,14 +93,14 @@ static UNDER_LOCK void pending_challenge(struct wf_conn_mgr *mgr, struct pending
 
 /* Ask the owner about the endpoint that the hello names. The lock is released during the call to
  * the owner, so another thread may end [p] meanwhile. */
-static UNDER_LOCK enum wf_net_host pending_target(struct wf_conn_mgr *mgr, const struct pending *p)
+static UNDER_LOCK enum wf_net_host pending_target(struct wf_conn_mgr *mgr, struct pending *p)
 {
     const struct wf_net_hello *h = &p->hello;
     enum wf_net_host has;
     if (h->to_token[0] != mgr->self.token[0] || h->to_token[1] != mgr->self.token[1])
         return WF_NET_HOST_NONE;
     wf_mgr_event_begin(mgr, h->to_ep, h->to_gen);
-    has = mgr->params.events->has(mgr->params.owner, h->to_ep, h->to_gen);
+    has = mgr->params.events->has(mgr->params.owner, h->to_ep, h->to_gen, &p->now_gen);
     wf_mgr_event_end(mgr);
     return has;
 }

@@ -130,6 +130,11 @@ static UNDER_LOCK void dial_refused(struct wf_conn_mgr *mgr, struct wf_mgr_dial 
     }
     switch (r.reason) {
     case WF_NET_REFUSED_GONE:
+        if (dial->want.follows && r.now_gen && r.now_gen != dial->want.to.ep_gen) {
+            dial->now_gen = r.now_gen;
+            wf_mgr_dial_give_up(mgr, dial, WEFT_EPEER, "another one has its number");
+            break;
+        }
         wf_mgr_attempt_end(mgr, dial, WF_ATTEMPT_REFUSED,
                            "its endpoint closed, or its process ended");
         break;

@@ -79,8 +79,11 @@ void wf_mgr_dial_give_up(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial, enum
     struct wf_dial_result *result = dial->result;
     const struct wf_address *from = &dial->want.from;
     dial->result = NULL;
-    *result = (struct wf_dial_result){
-        .dial = dial->number, .to = dial->want.to, .status = status, .why = why};
+    *result = (struct wf_dial_result){.dial = dial->number,
+                                      .to = dial->want.to,
+                                      .status = status,
+                                      .now_gen = dial->now_gen,
+                                      .why = why};
     wf_list_init(&result->item);
     wf_mgr_watch_end(mgr, &dial->watch);
     wf_mgr_event_begin(mgr, from->ep, from->ep_gen);

@@ -87,7 +87,7 @@ enum weft_status wf_net_refusal_parse(const void *bytes, struct wf_net_refusal *
         return status;
     memcpy(&r, bytes, sizeof r);
     if (r.reason < WF_NET_REFUSED_GONE || r.reason > WF_NET_REFUSED_BUSY ||
-        !all_zero(r.zero, sizeof r.zero))
+        (r.now_gen && r.reason != WF_NET_REFUSED_GONE) || !all_zero(r.zero, sizeof r.zero))
         return WEFT_EPROTO;
     if ((r.greeting.version == WF_NET_VERSION) == (r.reason == WF_NET_REFUSED_VERSION))
         return WEFT_EPROTO; /* the reason has to be VERSION exactly if the versions differ */
@@ -128,8 +128,9 @@ void wf_net_proof_make(uint32_t flags, struct wf_net_proof *out)
     *out = (struct wf_net_proof){.greeting = greeting(WF_NET_PROOF, flags)};
 }
 
-void wf_net_refusal_make(uint32_t flags, enum wf_net_refusal_reason reason,
+void wf_net_refusal_make(uint32_t flags, enum wf_net_refusal_reason reason, uint32_t now_gen,
                          struct wf_net_refusal *out)
 {
-    *out = (struct wf_net_refusal){.greeting = greeting(WF_NET_REFUSAL, flags), .reason = reason};
+    *out = (struct wf_net_refusal){
+        .greeting = greeting(WF_NET_REFUSAL, flags), .reason = reason, .now_gen = now_gen};
 }

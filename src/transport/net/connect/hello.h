@@ -25,7 +25,8 @@ enum weft_status wf_net_refusal_parse(const void *bytes, struct wf_net_refusal *
 void wf_net_hello_make(const struct wf_dial *dial, uint32_t flags, struct wf_net_hello *out);
 void wf_net_challenge_make(uint32_t flags, struct wf_net_challenge *out);
 void wf_net_proof_make(uint32_t flags, struct wf_net_proof *out);
-void wf_net_refusal_make(uint32_t flags, enum wf_net_refusal_reason reason,
+/* [now_gen] is 0 unless the reason is GONE. */
+void wf_net_refusal_make(uint32_t flags, enum wf_net_refusal_reason reason, uint32_t now_gen,
                          struct wf_net_refusal *out);
 
 #endif

@@ -103,6 +103,8 @@ struct wf_dial {
     /* For how long all attempts may fail to get a TCP connection (wf_conn_mgr_dial). 0 stands for
      * half of WEFT_PEER_TIMEOUT. */
     uint32_t patience_ms;
+    /* GONE with the generation that has the number now ends the dial at once. */
+    bool follows;
 };
 
 /* How a dial that was given up ended. */
@@ -111,7 +113,8 @@ struct wf_dial_result {
     uint64_t dial;
     struct wf_address to;
     enum weft_status status;
-    const char *why; /* a literal for the log */
+    uint32_t now_gen; /* of struct wf_net_refusal, if that ended the dial; not authenticated */
+    const char *why;  /* a literal for the log */
 };
 
 enum wf_net_host {
@@ -124,8 +127,10 @@ enum wf_net_host {
 /* Functions of the manager's owner that the manager calls. The manager's thread calls the first
  * three without holding the manager's lock. */
 struct wf_conn_mgr_events {
-    /* Is endpoint [ep] of generation [ep_gen] open, and does it accept one more connection? */
-    enum wf_net_host (*has)(void *owner, uint16_t ep, uint32_t ep_gen);
+    /* Is endpoint [ep] of generation [ep_gen] open, and does it accept one more connection? If
+     * there is none, *now_gen becomes the generation of the endpoint that has the number, if one
+     * has. */
+    enum wf_net_host (*has)(void *owner, uint16_t ep, uint32_t ep_gen, uint32_t *now_gen);
     /* [conn] is a new connection of endpoint [ep] of generation [ep_gen]. Returns true if the owner
      * has taken over [conn]. Returns false if there is no such endpoint; then the manager closes
      * and frees [conn]. */
@@ -204,6 +209,7 @@ bool wf_conn_mgr_has_key(const struct wf_conn_mgr *mgr);
  *     or permission to connect
  *   the peer refused the channel's first connection     at once                  EVERSION, EUNREACH
  *     with VERSION or FLAGS (a later one: as GONE)
+ *   the dial follows, and GONE has a generation         at once                  EPEER
  *   the contact has no address that can be dialled      at once                  EUNREACH
  *
  * A lack of local resources says nothing about the peer. The lack is logged once, and the times of

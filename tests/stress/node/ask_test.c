@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A process that sends to many nodes at once, and a service that takes only so many questions at a
+ * time: ask_test WEFT_NODE
+ *
+ * The test is the service. Each case's comment says what makes it fail. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "mem/shared.h"
+#include "near.h"
+#include "node/name.h"
+
+enum { NODES = 200, FIRST_PORT = 2000 };
+
+static const uint8_t key[WF_NODE_KEY] = "ask_test";
+
+/* ---- the service ---- */
+
+struct service {
+    int sock, page_fd;
+    bool refuses; /* every NODE */
+    uint32_t held[WF_NODE_ASKS];
+    unsigned nheld, times[NODES], answered;
+};
+
+static void answer(struct service *s, unsigned type, uint32_t cookie, const int *fds, int nfds)
+{
+    struct wf_node_packet p;
+    wf_node_packet_init(&p, (enum wf_node_type)type);
+    p.cookie = cookie;
+    CHECK(!wf_node_packet_send(s->sock, &p, fds, nfds));
+}
+
+static void node_answer(struct service *s, uint32_t cookie, uint32_t word, enum weft_status status)
+{
+    struct wf_node_packet p;
+    wf_node_packet_init(&p, WF_NODE_NODE_OK);
+    p.cookie = cookie;
+    p.u.node_ok.word = word;
+    p.u.node_ok.status = (int32_t)status;
+    CHECK(!wf_node_packet_send(s->sock, &p, NULL, 0));
+}
+
+/* The first question about every third node is refused. */
+static void node_take(struct service *s, const struct wf_node_packet *p)
+{
+    unsigned i = p->u.node.contact.port - FIRST_PORT;
+    CHECK(i < NODES && s->nheld < WF_NODE_ASKS);
+    if (s->refuses || (!s->times[i]++ && i % 3 == 0)) {
+        node_answer(s, p->cookie, 0, WEFT_ELIMIT);
+        return;
+    }
+    s->held[s->nheld++] = p->cookie;
+}
+
+static void held_answer(struct service *s)
+{
+    while (s->nheld)
+        node_answer(s, s->held[--s->nheld], ++s->answered, WEFT_OK);
+}
+
+static void ring_take(struct service *s, const struct wf_node_packet *p)
+{
+    int pair[2];
+    CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair));
+    answer(s, WF_NODE_RING_OK, p->cookie, &pair[1], 1);
+    close(pair[1]); /* this process keeps the other end until it ends */
+}
+
+static void client_accept(struct service *s, int fd)
+{
+    struct wf_node_packet hello, p;
+    s->sock = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+    CHECK(s->sock >= 0 && near_receive(s->sock, &hello) == WF_NODE_HELLO);
+    wf_node_packet_init(&p, WF_NODE_CHALLENGE);
+    wf_node_challenge_sign(key, &hello, &p);
+    CHECK(!wf_node_packet_send(s->sock, &p, NULL, 0));
+    CHECK(near_receive(s->sock, &p) == WF_NODE_PROOF);
+    wf_node_packet_init(&p, WF_NODE_WELCOME);
+    p.u.welcome.incarnation = 1;
+    p.u.welcome.contact =
+        (struct wf_contact){.port = 7, .count = 1, .ip = {{[10] = 0xff, 0xff, 127, 0, 0, 1}}};
+    CHECK(!wf_node_packet_send(s->sock, &p, &s->page_fd, 1));
+}
+
+/* Answers wait until there are as many questions as may be, and one more would have come. */
+static int hold_ms(const struct service *s)
+{
+    if (s->nheld == WF_NODE_ASKS)
+        return 20;
+    return s->nheld && s->nheld + s->answered == NODES ? 0 : -1;
+}
+
+/* Serve one client until the parent ends this process. Reports when each node has its answer. */
+static void service_main(int sock, void *arg)
+{
+    struct service s = {.refuses = arg != NULL};
+    struct pollfd p = {.events = POLLIN};
+    struct wf_node_packet packet;
+    void *page;
+    int fd = near_bind(key);
+    CHECK(!listen(fd, 8));
+    s.page_fd = wf_shared_create("weft-node-page", sizeof(struct wf_node_page), 1, &page);
+    CHECK(s.page_fd >= 0);
+    proc_say(sock, "", 1);
+    client_accept(&s, fd);
+    p.fd = s.sock;
+    for (;;) {
+        if (poll(&p, 1, hold_ms(&s)) == 0) {
+            held_answer(&s);
+            if (s.answered == NODES)
+                proc_say(sock, "", 1);
+            continue;
+        }
+        switch (near_receive(s.sock, &packet)) {
+        case WF_NODE_RING: ring_take(&s, &packet); break;
+        case WF_NODE_NODE: node_take(&s, &packet); break;
+        default: return; /* the client has ended */
+        }
+    }
+}
+
+/* ---- the client ---- */
+
+struct client {
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    unsigned downs;
+};
+
+static void on_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why, void *arg)
+{
+    (void)ep;
+    (void)peer;
+    CHECK_STATUS(why, WEFT_EPEER);
+    ((struct client *)arg)->downs++;
+}
+
+/* Open an endpoint, and send one message to an endpoint of each node. */
+static void client_open(struct client *c)
+{
+    struct weft_ctx_params ctx = WEFT_CTX_PARAMS_INIT;
+    struct weft_ep_params ep = WEFT_EP_PARAMS_INIT;
+    struct wf_address_bytes bytes;
+    size_t len = sizeof bytes;
+    *c = (struct client){0};
+    ctx.flags = WEFT_CTX_NETWORK;
+    ep.peer_down = on_down;
+    ep.arg = c;
+    CHECK_STATUS(weft_ctx_open(&ctx, &c->ctx), WEFT_OK);
+    CHECK_STATUS(weft_ctx_set_key(c->ctx, key, sizeof key), WEFT_OK);
+    CHECK_STATUS(weft_ep_open(c->ctx, &ep, &c->ep), WEFT_OK);
+    CHECK_STATUS(weft_ep_address(c->ep, &bytes, &len), WEFT_OK);
+    for (unsigned i = 0; i < NODES; i++) {
+        struct weft_peer *peer;
+        bytes.token[0]++;
+        bytes.rdma = (uint16_t)(FIRST_PORT + i);
+        CHECK_STATUS(weft_peer_open(c->ep, &bytes, sizeof bytes, &peer), WEFT_OK);
+        CHECK_STATUS(weft_am_request(peer, 1, NULL, 0, NULL, 0, 0), WEFT_OK);
+    }
+}
+
+static void client_main(int sock, void *arg)
+{
+    struct client c;
+    uint64_t until = wf_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    struct pollfd p = {.fd = sock, .events = POLLIN};
+    (void)arg;
+    client_open(&c);
+    while (poll(&p, 1, 0) == 0 && c.downs < NODES && wf_now_ns() < until)
+        CHECK(weft_ep_wait(c.ep, 10000000) >= 0);
+    for (int i = 0; i < 10; i++)
+        CHECK(weft_ep_poll(c.ep) >= 0);
+    proc_say(sock, &c.downs, sizeof c.downs);
+    _exit(0); /* its messages have nowhere to go */
+}
+
+/* Run a service and a client. Returns how many of the client's peers were lost. */
+static unsigned both_run(void *refuses, bool answers)
+{
+    struct proc service, client;
+    unsigned downs;
+    char byte;
+    near_begin();
+    CHECK(!setenv("WEFT_NODE", "1", 1) && !setenv("WEFT_NODE_NAME", "near", 1) &&
+          !setenv("WEFT_TRANSPORTS", "loop,node", 1));
+    service = proc_start(service_main, refuses);
+    CHECK(proc_hear(service.sock, &byte, 1) == 1);
+    client = proc_start(client_main, NULL);
+    if (answers) {
+        CHECK(proc_hear(service.sock, &byte, 1) == 1);
+        proc_say(client.sock, "", 1);
+    }
+    CHECK(proc_hear(client.sock, &downs, sizeof downs) == sizeof downs);
+    proc_join(&client);
+    proc_join(&service);
+    near_end(key);
+    return downs;
+}
+
+/* Fails when: a client asks for more than WF_NODE_ASKS nodes at a time, or the refusal of a service
+ * that has no room for a moment costs peers. */
+static void many_nodes(void)
+{
+    CHECK(both_run(NULL, true) == 0);
+}
+
+/* Fails when: a service that never has room makes its client wait beyond WEFT_CONNECT_TIMEOUT. */
+static void never(void)
+{
+    static char refuses;
+    uint64_t begin = wf_now_ns();
+    CHECK(!setenv("WEFT_CONNECT_TIMEOUT", "1s", 1));
+    CHECK(both_run(&refuses, false) == NODES);
+    CHECK(wf_now_ns() - begin >= 900000000u);
+}
+
+int main(int argc, char **argv)
+{
+    int failed = 0;
+    CHECK(argc == 2);
+    near_program = argv[1];
+    failed += proc_case("many nodes", many_nodes);
+    failed += proc_case("never", never);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Contexts and endpoints whose node has a service that another process started: ep_test WEFT_NODE
+ *
+ * Each case's comment says what makes it fail. */
+#define _GNU_SOURCE
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "near.h"
+#include "node/node.h"
+
+static const uint8_t key[WF_NODE_KEY] = "ep_test";
+
+static void begin_near(void)
+{
+    near_begin();
+    CHECK(!setenv("WEFT_NODE", "1", 1) && !setenv("WEFT_NODE_NAME", "near", 1) &&
+          !setenv("WEFT_TRANSPORTS", "loop,node", 1));
+}
+
+static struct weft_ctx *ctx_open(void)
+{
+    struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
+    struct weft_ctx *ctx;
+    params.flags = WEFT_CTX_NETWORK;
+    CHECK_STATUS(weft_ctx_open(&params, &ctx), WEFT_OK);
+    CHECK_STATUS(weft_ctx_set_key(ctx, key, sizeof key), WEFT_OK);
+    return ctx;
+}
+
+/* ---- a context's key ---- */
+
+enum { SETTERS = 4, ROUNDS = 10 };
+
+struct setter {
+    pthread_t thread;
+    struct weft_ctx *ctx;
+    pthread_barrier_t *begin;
+    enum weft_status status;
+};
+
+static void *setter_main(void *arg)
+{
+    struct setter *s = arg;
+    pthread_barrier_wait(s->begin);
+    s->status = weft_ctx_set_key(s->ctx, key, sizeof key);
+    return NULL;
+}
+
+/* Fails when: two threads that set the key of one context both attach it, or an endpoint that a
+ * third one opens meanwhile has the service's contact in its address, and no rings. */
+static void key_race(void)
+{
+    struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
+    struct wf_node_link link;
+    begin_near();
+    params.flags = WEFT_CTX_NETWORK;
+    near_attach(key, &link);
+    for (int round = 0; round < ROUNDS; round++) {
+        struct setter s[SETTERS];
+        struct wf_address_bytes address;
+        size_t len = sizeof address;
+        struct weft_ctx *ctx;
+        struct weft_ep *ep;
+        pthread_barrier_t begin;
+        unsigned set = 0;
+        CHECK_STATUS(weft_ctx_open(&params, &ctx), WEFT_OK);
+        CHECK(!pthread_barrier_init(&begin, NULL, SETTERS + 1));
+        for (int i = 0; i < SETTERS; i++) {
+            s[i] = (struct setter){.ctx = ctx, .begin = &begin};
+            CHECK(!pthread_create(&s[i].thread, NULL, setter_main, &s[i]));
+        }
+        pthread_barrier_wait(&begin);
+        CHECK_STATUS(weft_ep_open(ctx, NULL, &ep), WEFT_OK);
+        for (int i = 0; i < SETTERS; i++) {
+            CHECK(!pthread_join(s[i].thread, NULL));
+            CHECK(s[i].status == WEFT_OK || s[i].status == WEFT_EBUSY);
+            set += s[i].status == WEFT_OK;
+        }
+        CHECK(set == 1);
+        CHECK_STATUS(weft_ep_address(ep, &address, &len), WEFT_OK);
+        CHECK(near_clients(key) == (address.form & WF_FORM_NODE ? 2 : 1));
+        CHECK_STATUS(weft_ep_close(ep), WEFT_OK);
+        CHECK_STATUS(weft_ctx_close(ctx), WEFT_OK);
+        pthread_barrier_destroy(&begin);
+        while (near_clients(key) != 1)
+            continue;
+    }
+    wf_node_detach(&link);
+    near_end(key);
+}
+
+/* ---- rings that are refused ---- */
+
+/* Fails when: the status of an endpoint for which the service has no room is none that weft_ep_open
+ * has, or one more endpoint cannot be opened after another one was closed. */
+static void too_many(void)
+{
+    struct wf_node_link link;
+    struct weft_ep *eps[WF_NODE_RINGS], *more;
+    struct weft_ctx *ctx;
+    begin_near();
+    near_attach(key, &link);
+    ctx = ctx_open();
+    for (int i = 0; i < WF_NODE_RINGS; i++)
+        CHECK_STATUS(weft_ep_open(ctx, NULL, &eps[i]), WEFT_OK);
+    near_stderr_begin();
+    CHECK_STATUS(weft_ep_open(ctx, NULL, &more), WEFT_ELIMIT);
+    CHECK(strstr(near_stderr_end(), "64 endpoints"));
+    CHECK_STATUS(weft_ep_close(eps[0]), WEFT_OK);
+    CHECK_STATUS(weft_ep_open(ctx, NULL, &eps[0]), WEFT_OK);
+    for (int i = 0; i < WF_NODE_RINGS; i++)
+        CHECK_STATUS(weft_ep_close(eps[i]), WEFT_OK);
+    CHECK_STATUS(weft_ctx_close(ctx), WEFT_OK);
+    wf_node_detach(&link);
+    near_end(key);
+}
+
+/* Fails when: an endpoint of a context whose service is stopped, or has ended, opens, or with a
+ * status that weft_ep_open does not have; or is waited for beyond WEFT_CONNECT_TIMEOUT. */
+static void no_answer(void)
+{
+    static const struct {
+        int signal;
+        const char *why;
+    } rows[] = {{SIGSTOP, "does not answer"}, {SIGKILL, "has ended"}};
+    CHECK(!setenv("WEFT_CONNECT_TIMEOUT", "1s", 1));
+    begin_near();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct wf_node_link link;
+        struct weft_ctx *ctx;
+        struct weft_ep *ep;
+        const char *text;
+        uint64_t begin;
+        near_attach(key, &link);
+        ctx = ctx_open();
+        CHECK(!kill(link.pid, rows[i].signal));
+        if (rows[i].signal == SIGKILL)
+            (void)near_reap(link.pid);
+        begin = wf_now_ns();
+        near_stderr_begin();
+        CHECK_STATUS(weft_ep_open(ctx, NULL, &ep), WEFT_ESYSTEM);
+        text = near_stderr_end();
+        if (!strstr(text, rows[i].why))
+            proc_fail(__FILE__, __LINE__, "%s, not: %s", text, rows[i].why);
+        CHECK(wf_now_ns() - begin < 4000000000u);
+        CHECK(rows[i].signal == SIGKILL || !kill(link.pid, SIGCONT));
+        CHECK_STATUS(weft_ctx_close(ctx), WEFT_OK);
+        wf_node_detach(&link);
+        if (rows[i].signal == SIGSTOP)
+            CHECK(near_reap(link.pid) == 0);
+    }
+    near_end(key);
+}
+
+/* ---- an endpoint that has failed ---- */
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+    CHECK(!clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t));
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Fails when: an endpoint whose service has ended takes a processor while it waits. */
+static void rests(void)
+{
+    struct wf_node_link link;
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    uint64_t cpu;
+    begin_near();
+    near_attach(key, &link);
+    ctx = ctx_open();
+    CHECK_STATUS(weft_ep_open(ctx, NULL, &ep), WEFT_OK);
+    CHECK(!kill(link.pid, SIGKILL));
+    (void)near_reap(link.pid);
+    while (weft_ep_wait(ep, 100000000) > 0) /* the end of the service is an event, or is not */
+        continue;
+    cpu = cpu_ns();
+    CHECK(weft_ep_wait(ep, 500000000) == 0);
+    cpu = cpu_ns() - cpu;
+    if (cpu > 100000000)
+        proc_fail(__FILE__, __LINE__, "%.0f ms of 500", (double)cpu / 1e6);
+    CHECK_STATUS(weft_ep_close(ep), WEFT_OK);
+    CHECK_STATUS(weft_ctx_close(ctx), WEFT_OK);
+    wf_node_detach(&link);
+    near_end(key);
+}
+
+int main(int argc, char **argv)
+{
+    int failed = 0;
+    CHECK(argc == 2);
+    near_program = argv[1];
+    failed += proc_case("key_race", key_race);
+    failed += proc_case("too_many", too_many);
+    failed += proc_case("no_answer", no_answer);
+    failed += proc_case("rests", rests);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sessions of node services with each other: two services in one process, whose movers have no
+ * clients, over TCP on loopback. */
+#define _GNU_SOURCE
+#include "unit/unit.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "config/config.h"
+#include "node/work.h"
+#include "transport/stream.h"
+
+enum { LIMIT_MS = 20000, FAKE_PORT = 1, LANES = 2 };
+
+static const uint8_t key[WF_NODE_KEY] = "node_others_test";
+static struct wf_node_scope scope;
+
+/* ---- the ports ---- */
+
+int __real_wf_stream_listen(const uint8_t ip[16], uint16_t port, enum wf_stream_reuse reuse);
+int __wrap_wf_stream_listen(const uint8_t ip[16], uint16_t port, enum wf_stream_reuse reuse);
+
+static uint16_t wanted_port; /* of the next service; 0: any */
+
+int __wrap_wf_stream_listen(const uint8_t ip[16], uint16_t port, enum wf_stream_reuse reuse)
+{
+    (void)reuse; /* connections of the service that had the port may not have ended */
+    return __real_wf_stream_listen(ip, port ? port : wanted_port, WF_STREAM_REUSE);
+}
+
+/* ---- services ---- */
+
+static uint64_t tag_of(void *owner, const struct wf_address *address)
+{
+    (void)owner;
+    return address->process.token[0];
+}
+
+static void of_port(void *owner, struct node_port *port)
+{
+    (void)owner;
+    (void)port;
+}
+
+static struct node_work *service_open(uint32_t incarnation, uint16_t port)
+{
+    struct node_work *w = calloc(1, sizeof *w);
+    struct node_mover_params params = {.lanes = LANES, .index_bits = 4, .rows = 64, .waiters = 64};
+    assert_non_null(w);
+    w->parameters = (struct wf_node_parameters){
+        .connections = LANES, .index_bits = 4, .am_max = WF_NODE_AM_MAX};
+    w->incarnation = incarnation;
+    w->key = key;
+    w->scope = &scope;
+    w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    w->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    w->page = wf_lines_new(sizeof *w->page);
+    assert_non_null(w->page);
+    w->ops = (struct node_mover_ops){.send = wf_node_other_send,
+                                     .has_room = wf_node_other_has_room,
+                                     .tag = tag_of,
+                                     .wake = of_port,
+                                     .failed = of_port,
+                                     .behind = wf_node_other_behind,
+                                     .owner = w};
+    params.ops = &w->ops;
+    params.page = w->page;
+    OK(wf_node_mover_open(&params, &w->mover));
+    wanted_port = port;
+    OK(wf_node_others_open(w));
+    wanted_port = 0;
+    assert_true(!port || w->contact.port == port);
+    return w;
+}
+
+static void service_close(struct node_work *w)
+{
+    wf_node_others_close(w, 1);
+    wf_node_mover_close(w->mover);
+    close(w->event_fd);
+    close(w->epoll_fd);
+    free(w->page);
+    free(w);
+}
+
+/* Ask [w] for the service at [port], as a client does. Returns the name of its word. */
+static enum weft_status ask(struct node_work *w, uint16_t port, uint32_t *name)
+{
+    struct wf_contact contact = w->contact;
+    struct wf_address address;
+    contact.port = port;
+    wf_node_service_address(key, &scope, port, 1, &address);
+    return wf_node_other_find(w, &address, &contact, name);
+}
+
+/* Send a frame that means nothing: the end of an endpoint that nobody knows. */
+static void send_some(struct node_work *w, uint32_t name)
+{
+    const uint32_t args[3] = {1, 0, WF_NODE_CLOSED};
+    uint16_t word = (uint16_t)wf_node_word_index(name);
+    enum weft_status status = WEFT_EPEER;
+    if (w->others[word])
+        status = wf_node_other_send(w, word, 0, WF_NODE_FRAME_END, args, 3, NULL, 0);
+    assert_true(status == WEFT_OK || status == WEFT_AGAIN || status == WEFT_EPEER);
+}
+
+static unsigned state_of(const struct node_work *w, uint32_t name)
+{
+    return wf_node_session_state(w->page->words[wf_node_word_index(name)], name);
+}
+
+/* Another service that is known: the one that has called, or NULL. */
+static const struct node_other *known(const struct node_work *w)
+{
+    for (uint32_t i = 1; i < w->nothers; i++)
+        if (w->others[i] && !w->others[i]->guessed && w->others[i]->greetings)
+            return w->others[i];
+    return NULL;
+}
+
+static unsigned others(const struct node_work *w)
+{
+    unsigned n = 0;
+    for (uint32_t i = 1; i < w->nothers; i++)
+        n += w->others[i] != NULL;
+    return n;
+}
+
+#define UNTIL(a, b, cond)                                                                          \
+    do {                                                                                           \
+        uint64_t until = wf_now_ns() + LIMIT_MS * UINT64_C(1000000);                               \
+        while (!(cond) && wf_now_ns() < until) {                                                   \
+            (void)wf_node_others_poll(a);                                                          \
+            if (b)                                                                                 \
+                (void)wf_node_others_poll(b);                                                      \
+        }                                                                                          \
+        assert_true(cond);                                                                         \
+    } while (0)
+
+/* ---- tests ---- */
+
+/* Fails when: a service that was asked for by its port alone is not found, or one of two that call
+ * each other at once keeps two words for the other. */
+static void test_found(void **state)
+{
+    (void)state;
+    for (int both = 0; both < 2; both++) {
+        struct node_work *a = service_open(1000, 0), *b = service_open(70000, 0);
+        uint32_t to_b, to_a;
+        OK(ask(a, b->contact.port, &to_b));
+        if (both) {
+            OK(ask(b, a->contact.port, &to_a));
+            send_some(b, to_a);
+        }
+        send_some(a, to_b);
+        /* what was sent to a guess is lost: a client begins again when the session counts up */
+        UNTIL(a, b, (send_some(a, to_b), known(b)));
+        OK(ask(b, a->contact.port, &to_a));
+        UNTIL(a, b, (send_some(b, to_a), known(a)));
+        assert_memory_equal(&known(a)->address, &b->address, sizeof b->address);
+        assert_memory_equal(&known(b)->address, &a->address, sizeof a->address);
+        assert_int_equal(others(a) + others(b), 2);
+        assert_int_equal(state_of(a, to_b), WF_NODE_UP);
+        service_close(a);
+        service_close(b);
+    }
+}
+
+/* Fails when: a service that has the port of one that has ended is taken for that one: whose
+ * clients have to learn that their peers are lost; or is not found. */
+static void test_restarted(void **state)
+{
+    (void)state;
+    for (int calls = 0; calls < 2; calls++) {
+        struct node_work *a = service_open(1000, 0), *b = service_open(70000, 0);
+        uint16_t port = b->contact.port;
+        uint32_t old, to_b, to_a;
+        OK(ask(a, port, &old));
+        UNTIL(a, b, (send_some(a, old), known(b)));
+        OK(ask(b, a->contact.port, &to_a));
+        UNTIL(a, b, (send_some(b, to_a), known(a)));
+        service_close(b);
+        b = service_open(70001, port);
+        if (calls) {
+            OK(ask(b, a->contact.port, &to_a));
+            UNTIL(a, b, (send_some(b, to_a), state_of(a, old) == WF_NODE_LOST));
+        } else {
+            UNTIL(a, b, state_of(a, old) == WF_NODE_LOST);
+        }
+        OK(ask(a, port, &to_b));
+        assert_int_not_equal(to_b, old);
+        UNTIL(a, b, (send_some(a, to_b), known(b)));
+        OK(ask(b, a->contact.port, &to_a));
+        UNTIL(a, b, (send_some(b, to_a), known(a)));
+        assert_int_equal(known(a)->address.ep_gen, 70001);
+        assert_int_equal(state_of(a, to_b), WF_NODE_UP);
+        assert_int_equal(others(a), 1);
+        service_close(a);
+        service_close(b);
+    }
+}
+
+/* Fails when: the words of services that are lost are not given back, or one has the same name
+ * again. */
+static void test_words(void **state)
+{
+    struct node_work *a = service_open(1000, 0);
+    uint32_t name, last = 0;
+    (void)state;
+    for (uint32_t i = 0; i < WF_NODE_WORDS + 100; i++) {
+        OK(ask(a, (uint16_t)(FAKE_PORT + i), &name));
+        assert_int_not_equal(name, last);
+        assert_int_equal(state_of(a, name), WF_NODE_UP);
+        wf_node_other_behind(a, (uint16_t)wf_node_word_index(name));
+        (void)wf_node_others_poll(a);
+        assert_int_equal(state_of(a, name), WF_NODE_LOST);
+        last = name;
+    }
+    assert_int_equal(others(a), 0);
+    service_close(a);
+}
+
+/* Fails when: what a service sends to one that has no word left is dropped, and the sender waits
+ * for an answer for ever; or an earlier one loses its word. */
+static void test_no_word(void **state)
+{
+    struct node_work *a = service_open(1000, 0), *b = service_open(70000, 0);
+    uint32_t name, to_a;
+    (void)state;
+    for (uint32_t i = 1; i < WF_NODE_WORDS; i++)
+        OK(ask(a, (uint16_t)(FAKE_PORT + i), &name));
+    assert_int_equal(ask(a, b->contact.port, &name), WEFT_ELIMIT);
+    OK(ask(b, a->contact.port, &to_a));
+    UNTIL(a, b, (send_some(b, to_a), state_of(b, to_a) == WF_NODE_LOST));
+    assert_int_equal(others(a), WF_NODE_WORDS - 1);
+    service_close(a);
+    service_close(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_found), cmocka_unit_test(test_restarted),
+        cmocka_unit_test(test_words), cmocka_unit_test(test_no_word)};
+    setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
+    if (wf_config_init() != WEFT_OK)
+        return 1;
+    wf_node_scope_here(&scope);
+    wf_log_set_level((enum wf_log_level) - 1); /* each loss is logged */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
