@@ -3,45 +3,29 @@
 """MPI programs over the component mca_btl_weft.so, over shared memory and TCP. Across TCP the ranks
 trust each other by the key that rank 0 draws.
 
-usage: mpi_test.py COMPONENT MPIRUN PROGRAMS"""
+usage: mpi_test.py COMPONENT MPIRUN PROGRAMS WEFT"""
 
 import os
 import subprocess
-import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "job"))
-import harness  # pylint: disable=wrong-import-position
-
-DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "60"))
-COMPONENT, MPIRUN, PROGRAMS = (os.path.abspath(path) for path in sys.argv[1:4])
-ENV = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-       "OMPI_MCA_mca_base_component_path": os.path.dirname(COMPONENT) + ":SYS_DEFAULT"}
-ALONE = "self,weft"
-TCP = {"WEFT_TRANSPORTS": "loop,tcp", "WEFT_TCP_INTERFACES": "lo"}
-
-
-def run(ranks, program, *args, env=None, btl=ALONE, **mca):
-    """Start a job, and return its code, output and errors."""
-    mca = {"pml": "ob1", "btl": btl, **mca}
-    words = [word for name, value in mca.items() for word in ("--mca", name, str(value))]
-    job = harness.Job([MPIRUN, "-n", str(ranks), "--oversubscribe", *words,
-                       os.path.join(PROGRAMS, program), *args], env={**ENV, **(env or {})})
-    return job.finish(DEADLINE)
-
-
-def good(*args, **kwargs):
-    """A job that prints "ok"; returns what it writes to stderr."""
-    code, out, err = run(*args, **kwargs)
-    tail = "\n".join(err.splitlines()[-20:])
-    assert code == 0 and out == "ok\n", f"{args}, {kwargs}: code {code}\n{out}{tail}"
-    return err
+from runner import COMPONENT, TCP, WEFT, good, harness
 
 
 def symbols_test():
     text = subprocess.run(["nm", "-D", "--defined-only", COMPONENT], check=True, text=True,
                           capture_output=True).stdout
+    assert "__sync_" not in subprocess.run(["nm", "-D", COMPONENT], check=True, text=True,
+                                           capture_output=True).stdout
     names = [line.split()[-1] for line in text.splitlines()]
     assert names == ["mca_btl_weft_component"], names
+
+
+def info_test():
+    """weft info names the folder of the component."""
+    text = subprocess.run([*WEFT, "info"], check=True, text=True, capture_output=True).stdout
+    line = next(line for line in text.splitlines() if "Open MPI component" in line)
+    folder = line.split("OMPI_MCA_mca_base_component_path=")[1].removesuffix(":SYS_DEFAULT")
+    assert os.path.samefile(folder, os.path.dirname(COMPONENT)), line
 
 
 def taken_test():
@@ -67,8 +51,25 @@ def ring_tcp_test():
     good(4, "ompi_ring", env=TCP)
 
 
+def windows_test():
+    """One-sided communication: by puts, gets and atomics of the component."""
+    good(2, "ompi_windows", "--windows", osc="rdma")
+    good(3, "ompi_windows", "--windows", osc="rdma")
+
+
+def windows_tcp_test():
+    good(2, "ompi_windows", "--windows", osc="rdma", env=TCP)
+
+
+def pieces_test():
+    """Where the kernel denies copies between processes, messages do them."""
+    good(2, "ompi_ring", env={"WEFT_DEBUG": "nopull"})
+    good(2, "ompi_windows", "--windows", osc="rdma", env={"WEFT_DEBUG": "nopull"})
+
+
 def shuffled_test():
     good(2, "ompi_ring", env={"WEFT_DEBUG": "shuffle"})
+    good(2, "ompi_windows", "--windows", osc="rdma", env={"WEFT_DEBUG": "shuffle"})
 
 
 def exhausted_test():
@@ -82,6 +83,17 @@ def progress_test():
     good(2, "ompi_ring", env={"WEFT_PROGRESS": "thread"})
 
 
+def threads_test():
+    """MPI_THREAD_MULTIPLE: sends, receives, probes and a window, by several threads at a time."""
+    good(2, "ompi_threads", osc="rdma")
+    good(3, "ompi_threads", "3", osc="rdma")
+    good(2, "ompi_threads", osc="rdma", env={"WEFT_PROGRESS": "thread"})
+
+
+def threads_tcp_test():
+    good(2, "ompi_threads", osc="rdma", env=TCP)
+
+
 def adjusted_test():
     """A value that is out of range is adjusted, and the sentence says how."""
     err = good(2, "ompi_ring", btl_weft_max_send_size=1000000, btl_weft_free_list_inc=0)
@@ -89,5 +101,6 @@ def adjusted_test():
     assert "btl_weft_free_list_inc is 0, but has to be at least 1" in err, err
 
 
-harness.main([symbols_test, taken_test, beside_test, ring_test, ring_tcp_test, shuffled_test,
-              exhausted_test, progress_test, adjusted_test])
+harness.main([symbols_test, info_test, taken_test, beside_test, ring_test, ring_tcp_test, windows_test,
+              windows_tcp_test, pieces_test, shuffled_test,
+              exhausted_test, progress_test, threads_test, threads_tcp_test, adjusted_test])

@@ -90,18 +90,29 @@ static void peer_remove(wbtl_peer *peer)
     free(peer);
 }
 
+/* Open MPI removes a rank once for each of its lists of modules: is [peer] still there? */
+static bool is_added(const wbtl_peer *peer)
+{
+    const wbtl_peer *it;
+    wbtl_lock();
+    for (it = wbtl.peers; it && it != peer; it = it->next)
+        ;
+    wbtl_unlock();
+    return it;
+}
+
 int wbtl_del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs, wbtl_peer **peers)
 {
     const int64_t until = wbtl_now_ns() + WBTL_LEAVE_NS;
     (void)btl, (void)procs;
     for (size_t i = 0; i < count; i++)
-        if (peers[i])
+        if (peers[i] && is_added(peers[i]))
             queue_empty(peers[i], until);
-    for (size_t i = 0; i < count; i++)
-        if (peers[i]) {
+    for (size_t i = 0; i < count; i++) {
+        if (peers[i] && is_added(peers[i]))
             peer_remove(peers[i]);
-            peers[i] = NULL;
-        }
+        peers[i] = NULL;
+    }
     return OPAL_SUCCESS;
 }
 

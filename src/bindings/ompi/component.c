@@ -16,6 +16,26 @@ static int variable_int(const char *name, const char *doc, int *where)
                                            MCA_BASE_VAR_SCOPE_LOCAL, where);
 }
 
+static const mca_base_var_enum_value_t orders[] = {
+    {WBTL_ORDER_TAG, "tag"}, {WBTL_ORDER_MODULE, "module"}, {WBTL_ORDER_ALL, "all"}, {0, NULL}};
+
+static void variable_order(void)
+{
+    mca_base_var_enum_t *names = NULL;
+    if (mca_base_var_enum_create("btl_weft_order", orders, &names) != OPAL_SUCCESS)
+        return;
+    (void)mca_base_component_var_register(
+        &mca_btl_weft_component.btl_version, "order",
+        "What follows what, where a component of Open MPI asks for it. tag: what is given the "
+        "order "
+        "tag of a descriptor follows that descriptor. module: besides, whatever is sent to a rank "
+        "after a put to it follows the put, and nothing waits. all: besides, a put returns when it "
+        "is complete, so that what other BTLs send afterwards follows it (default: tag)",
+        MCA_BASE_VAR_TYPE_INT, names, 0, 0, OPAL_INFO_LVL_5, MCA_BASE_VAR_SCOPE_LOCAL,
+        &wbtl.vars.order);
+    OBJ_RELEASE(names);
+}
+
 static int component_register(void)
 {
     mca_btl_base_module_t *m = &wbtl.super;
@@ -31,6 +51,8 @@ static int component_register(void)
     (void)variable_int("free_list_inc",
                        "Number of descriptors that are made when there is none (default: 64)",
                        &wbtl.vars.list_more);
+    variable_order();
+    wbtl_module_fill(); /* flags without their function are dropped */
     m->btl_component = &mca_btl_weft_component;
     m->btl_eager_limit = EAGER;
     m->btl_rndv_eager_limit = EAGER;
@@ -42,7 +64,15 @@ static int component_register(void)
     m->btl_exclusivity = MCA_BTL_EXCLUSIVITY_HIGH + 1;
     m->btl_latency = 1;
     m->btl_bandwidth = 40000;
-    m->btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_SEND_INPLACE;
+    m->btl_flags = MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_SEND_INPLACE | MCA_BTL_FLAGS_RDMA |
+                   MCA_BTL_FLAGS_ATOMIC_OPS | MCA_BTL_FLAGS_ATOMIC_FOPS | MCA_BTL_FLAGS_RDMA_FLUSH;
+    m->btl_atomic_flags = MCA_BTL_ATOMIC_SUPPORTS_ADD | MCA_BTL_ATOMIC_SUPPORTS_AND |
+                          MCA_BTL_ATOMIC_SUPPORTS_OR | MCA_BTL_ATOMIC_SUPPORTS_XOR |
+                          MCA_BTL_ATOMIC_SUPPORTS_SWAP | MCA_BTL_ATOMIC_SUPPORTS_MIN |
+                          MCA_BTL_ATOMIC_SUPPORTS_MAX | MCA_BTL_ATOMIC_SUPPORTS_32BIT |
+                          MCA_BTL_ATOMIC_SUPPORTS_CSWAP |
+                          MCA_BTL_ATOMIC_SUPPORTS_GLOB; /* the owner's processor does them */
+    m->btl_registration_handle_size = WBTL_HANDLE_SIZE;
     m->btl_get_limit = m->btl_put_limit = SIZE_MAX;
     m->btl_get_local_registration_threshold = SIZE_MAX;
     m->btl_put_local_registration_threshold = SIZE_MAX;
@@ -91,20 +121,27 @@ static int component_close(void)
     return OPAL_SUCCESS;
 }
 
-int wbtl_progress(void)
+int wbtl_turn(void)
 {
     int n = weft_ep_poll(wbtl.ep);
     if (OPAL_UNLIKELY(n < 0)) /* inside a handler */
-        return 0;
+        return n;
     if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.received, memory_order_relaxed)))
         n += wbtl_received_deliver();
-    if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.loss_due, memory_order_relaxed)))
-        wbtl_losses_report();
+    if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.loss_due, memory_order_relaxed)) &&
+        !wbtl_losses_report())
+        return n;
     if (!wbtl_is_empty(&wbtl.done))
         n += wbtl_callbacks(WBTL_ROUND);
     if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.queued, memory_order_relaxed)))
         n += wbtl_drain();
     return n;
+}
+
+int wbtl_progress(void)
+{
+    int n = wbtl_turn();
+    return n < 0 ? 0 : n;
 }
 
 int wbtl_error(enum weft_status status)

@@ -25,6 +25,7 @@ int wbtl_callbacks(int most)
             break;
         switch (item->kind) {
         case WBTL_MESSAGE: message_done(wbtl_frag_of_item(item)); break;
+        case WBTL_ACCESS: wbtl_access_done(item); break;
         }
     }
     return n;

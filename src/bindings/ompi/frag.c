@@ -12,6 +12,8 @@ static int frag_init(opal_free_list_item_t *item, void *list)
     struct wbtl_frag *frag = (struct wbtl_frag *)item;
     frag->list = list;
     frag->item.kind = WBTL_MESSAGE;
+    frag->orders = NULL;
+    frag->number = 0;
     frag->base.des_segments = frag->segments;
     frag->segments[0].seg_addr.pval = item->ptr;
     return OPAL_SUCCESS;
@@ -37,6 +39,7 @@ bool wbtl_lists_init(void)
     bool good = list_init(&wbtl.small, WBTL_SMALL);
     good = list_init(&wbtl.eager, eager_room()) && good;
     good = list_init(&wbtl.most, wbtl.super.btl_max_send_size) && good;
+    good = wbtl_accesses_init(&wbtl.accesses) && good;
     wbtl.lists_made = true;
     return good;
 }
@@ -48,11 +51,14 @@ void wbtl_lists_fini(void)
     OBJ_DESTRUCT(&wbtl.small);
     OBJ_DESTRUCT(&wbtl.eager);
     OBJ_DESTRUCT(&wbtl.most);
+    OBJ_DESTRUCT(&wbtl.accesses);
     wbtl.lists_made = false;
 }
 
-/* Returns a descriptor with a buffer of [size] bytes; NULL: there is none, or none is so long. */
-static struct wbtl_frag *frag_take(size_t size, uint32_t flags)
+/* Returns a descriptor with a buffer of [size] bytes, whose message follows [order]; NULL: there is
+ * none, or none is so long. */
+static struct wbtl_frag *frag_take(const wbtl_peer *peer, uint8_t order, size_t size,
+                                   uint32_t flags)
 {
     opal_free_list_t *list = size <= WBTL_SMALL                     ? &wbtl.small
                              : size <= eager_room()                 ? &wbtl.eager
@@ -66,14 +72,15 @@ static struct wbtl_frag *frag_take(size_t size, uint32_t flags)
     frag->base.des_cbfunc = NULL;
     frag->base.des_flags = flags;
     frag->base.order = MCA_BTL_NO_ORDER;
+    frag->after = wbtl_order_of(peer, order);
     return frag;
 }
 
 mca_btl_base_descriptor_t *wbtl_alloc(mca_btl_base_module_t *btl, wbtl_peer *peer, uint8_t order,
                                       size_t size, uint32_t flags)
 {
-    struct wbtl_frag *frag = frag_take(size, flags);
-    (void)btl, (void)peer, (void)order;
+    struct wbtl_frag *frag = frag_take(peer, order, size, flags);
+    (void)btl;
     return frag ? &frag->base : NULL;
 }
 
@@ -81,6 +88,7 @@ int wbtl_free(mca_btl_base_module_t *btl, mca_btl_base_descriptor_t *des)
 {
     struct wbtl_frag *frag = wbtl_frag_of(des);
     (void)btl;
+    wbtl_number_return(frag);
     opal_free_list_return(frag->list, &frag->base.super);
     return OPAL_SUCCESS;
 }
@@ -96,11 +104,11 @@ mca_btl_base_descriptor_t *wbtl_prepare_src(mca_btl_base_module_t *btl, wbtl_pee
     struct iovec iov = {NULL, 0};
     uint32_t count = 1;
     struct wbtl_frag *frag;
-    (void)btl, (void)peer, (void)order;
+    (void)btl;
     if (reserve > most)
         return NULL;
     room = len > most - reserve ? most - reserve : len;
-    frag = frag_take(in_place ? reserve : reserve + room, flags);
+    frag = frag_take(peer, order, in_place ? reserve : reserve + room, flags);
     if (!frag)
         return NULL;
     iov.iov_len = len = room;

@@ -60,7 +60,7 @@ enum weft_status wbtl_peer_connect(wbtl_peer *peer)
     if (s == WEFT_OK && strcmp(path.transport, "shm") && strcmp(path.transport, "loop"))
         s = key_find(peer);
     if (s == WEFT_OK)
-        atomic_fetch_and(&peer->slow, ~(unsigned)WBTL_CLOSED);
+        atomic_fetch_and(&peer->slow, ~(unsigned)WBTL_CLOSED); /* release "connected" */
     return s;
 }
 
@@ -68,6 +68,8 @@ void wbtl_peer_close(wbtl_peer *peer)
 {
     enum weft_status s;
     weft_peer_set_arg(peer->weft, NULL);
+    wbtl_remotes_close(peer);
+    wbtl_orders_close(peer);
     for (int i = 0; (s = weft_peer_close(peer->weft)) == WEFT_AGAIN && i < 1000; i++)
         (void)weft_ep_wait(wbtl.ep, 1000000);
     if (s != WEFT_OK)
@@ -81,8 +83,10 @@ void wbtl_peer_close(wbtl_peer *peer)
 void wbtl_peer_lost(wbtl_peer *peer, enum weft_status why, bool needed)
 {
     wbtl_lock();
-    if (!(wbtl_slow(peer) & WBTL_LOST))
+    if (!(wbtl_slow(peer) & WBTL_LOST)) {
         peer->why = why;
+        peer->lost_ns = wbtl_now_ns();
+    }
     peer->needed |= needed;
     wbtl_unlock();
     atomic_fetch_or(&peer->slow, WBTL_LOST);
@@ -119,17 +123,20 @@ static void report(wbtl_peer *peer)
 }
 
 /* Returns a lost peer that has something queued, or that is to be reported; *is_reported is set if
- * it is. NULL: there is none. */
-static wbtl_peer *lost_next(bool *is_reported)
+ * it is, and *is_early if that is too early. NULL: there is none. */
+static wbtl_peer *lost_next(bool *is_reported, bool *is_early)
 {
     wbtl_peer *peer;
+    *is_early = false;
     wbtl_lock();
     for (peer = wbtl.peers; peer; peer = peer->next) {
         if (!(wbtl_slow(peer) & WBTL_LOST))
             continue;
         *is_reported =
             !peer->reported && !wbtl.leaving && peer->why != WEFT_ECANCELED && peer->needed;
-        peer->reported |= *is_reported;
+        *is_early = *is_reported && peer->why == WEFT_EPEER &&
+                    wbtl_now_ns() - peer->lost_ns < WBTL_GRACE_NS;
+        peer->reported |= *is_reported && !*is_early;
         if (*is_reported || !wbtl_is_empty(&peer->queue))
             break;
     }
@@ -137,17 +144,22 @@ static wbtl_peer *lost_next(bool *is_reported)
     return peer;
 }
 
-void wbtl_losses_report(void)
+bool wbtl_losses_report(void)
 {
     wbtl_peer *peer;
-    bool is_reported;
+    bool is_reported, is_early;
     atomic_store(&wbtl.loss_due, false);
-    while ((peer = lost_next(&is_reported))) {
+    while ((peer = lost_next(&is_reported, &is_early))) {
+        if (is_early) {
+            atomic_store(&wbtl.loss_due, true);
+            return false;
+        }
         if (is_reported)
             report(peer);
         if (!wbtl_is_empty(&peer->queue) && !wbtl_queue_fail(peer, wbtl_error(peer->why))) {
             atomic_store(&wbtl.loss_due, true);
-            return; /* another thread drains: in a later turn */
+            break; /* another thread drains: in a later turn */
         }
     }
+    return true;
 }

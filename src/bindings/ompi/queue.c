@@ -68,24 +68,48 @@ static void peer_unlink(wbtl_peer *peer)
     wbtl_unlock();
 }
 
-static void item_remove(wbtl_peer *peer)
+/* Take the first item of [peer]: once it has begun, it may end at any time. WBTL_QUEUED keeps later
+ * items from overtaking it. */
+static struct wbtl_item *item_take(wbtl_peer *peer)
+{
+    struct wbtl_item *item;
+    wbtl_lock();
+    item = wbtl_remove(&peer->queue);
+    wbtl_unlock();
+    return item;
+}
+
+static void item_return(wbtl_peer *peer, struct wbtl_item *item)
 {
     wbtl_lock();
-    (void)wbtl_remove(&peer->queue);
+    item->next = atomic_load_explicit(&peer->queue.first, memory_order_relaxed);
+    if (!item->next)
+        peer->queue.last = item;
+    atomic_store_explicit(&peer->queue.first, item, memory_order_relaxed);
     wbtl_unlock();
+}
+
+/* ---- one thread at a time ---- */
+
+/* Returns false if another thread drains. (Acquire "draining".) */
+static bool drain_try(void)
+{
+    return !atomic_exchange_explicit(&wbtl.draining, true, memory_order_acquire);
+}
+
+/* Release "draining". */
+static void drain_end(void)
+{
+    atomic_store_explicit(&wbtl.draining, false, memory_order_release);
 }
 
 /* ---- beginning ---- */
 
-static bool is_later(enum weft_status status)
-{
-    return status == WEFT_AGAIN || status == WEFT_ECONTEXT;
-}
-
 static enum weft_status post(struct wbtl_item *item)
 {
     switch (item->kind) {
-    case WBTL_MESSAGE: return wbtl_frag_post(wbtl_frag_of_item(item));
+    case WBTL_MESSAGE: return wbtl_frag_post(wbtl_frag_of_item(item), true);
+    case WBTL_ACCESS: return wbtl_access_post(item);
     }
     return WEFT_EINVAL;
 }
@@ -110,18 +134,18 @@ static int peer_drain(wbtl_peer *peer)
     int n = 0;
     if (wbtl_slow(peer) & WBTL_CLOSED)
         s = wbtl_peer_connect(peer);
-    if (s != WEFT_OK && !is_later(s))
+    if (s != WEFT_OK && !wbtl_is_later(s))
         wbtl_peer_lost(peer, s, true);
-    while (s == WEFT_OK && n < WBTL_ROUND && !(wbtl_slow(peer) & WBTL_LOST)) {
-        item = atomic_load_explicit(&peer->queue.first, memory_order_acquire);
-        if (!item)
-            break;
+    while (s == WEFT_OK && n < WBTL_ROUND && !(wbtl_slow(peer) & WBTL_LOST) &&
+           (item = item_take(peer))) {
         s = post(item);
-        if (is_later(s))
+        if (wbtl_is_later(s)) {
+            item_return(peer, item);
             break;
-        item_remove(peer);
+        }
         n++;
-        wbtl_ended(item, s == WEFT_OK ? OPAL_SUCCESS : refused(peer, s, false));
+        if (s != WEFT_PENDING)
+            wbtl_ended(item, s == WEFT_OK ? OPAL_SUCCESS : refused(peer, s, false));
         s = WEFT_OK;
     }
     return n;
@@ -131,7 +155,7 @@ int wbtl_drain(void)
 {
     wbtl_peer *peer, *last;
     int n = 0;
-    if (atomic_exchange_explicit(&wbtl.draining, true, memory_order_acquire))
+    if (!drain_try())
         return 0;
     wbtl_lock();
     last = atomic_load_explicit(&wbtl.queued, memory_order_relaxed) ? wbtl.queued_last : NULL;
@@ -142,8 +166,19 @@ int wbtl_drain(void)
         if (peer == last)
             break;
     }
-    atomic_store_explicit(&wbtl.draining, false, memory_order_release);
+    drain_end();
     return n;
+}
+
+void wbtl_connect_now(wbtl_peer *peer)
+{
+    enum weft_status s;
+    if (!drain_try())
+        return;
+    s = wbtl_slow(peer) & WBTL_CLOSED ? wbtl_peer_connect(peer) : WEFT_OK;
+    if (s != WEFT_OK && !wbtl_is_later(s))
+        wbtl_peer_lost(peer, s, true);
+    drain_end();
 }
 
 int wbtl_begin_slowly(wbtl_peer *peer, struct wbtl_item *item, enum weft_status status)
@@ -153,10 +188,11 @@ int wbtl_begin_slowly(wbtl_peer *peer, struct wbtl_item *item, enum weft_status 
         wbtl_peer_lost(peer, peer->why, true);
         return OPAL_ERR_UNREACH;
     }
-    if (status != WEFT_OK && !is_later(status))
+    if (status != WEFT_OK && !wbtl_is_later(status))
         return refused(peer, status, true);
     append(peer, item);
-    if (slow == WBTL_CLOSED) /* the first: connect now, if no handler runs */
+    if ((slow & ~(unsigned)WBTL_PUTS) ==
+        WBTL_CLOSED) /* the first: connect now, if no handler runs */
         (void)wbtl_drain();
     return OPAL_SUCCESS;
 }
@@ -164,16 +200,11 @@ int wbtl_begin_slowly(wbtl_peer *peer, struct wbtl_item *item, enum weft_status 
 bool wbtl_queue_fail(wbtl_peer *peer, int status)
 {
     struct wbtl_item *item;
-    if (atomic_exchange_explicit(&wbtl.draining, true, memory_order_acquire))
+    if (!drain_try())
         return false;
-    do {
-        wbtl_lock();
-        item = wbtl_remove(&peer->queue);
-        wbtl_unlock();
-        if (item)
-            wbtl_ended(item, status);
-    } while (item);
+    while ((item = item_take(peer)))
+        wbtl_ended(item, status);
     peer_unlink(peer);
-    atomic_store_explicit(&wbtl.draining, false, memory_order_release);
+    drain_end();
     return true;
 }

@@ -75,7 +75,7 @@ void wbtl_on_message(const struct weft_am *am)
 }
 
 /* One at a time, so that messages with an order keep it: the list is not empty before the callback
- * of its last message has returned. */
+ * of its last message has returned. ("delivering", acquire and release: what callbacks wrote.) */
 int wbtl_received_deliver(void)
 {
     static atomic_bool inside;

@@ -36,12 +36,27 @@ static bool draw(void *key, size_t len)
     return n == (ssize_t)len;
 }
 
+static unsigned char page; /* other ranks read it, but not its value: order.c */
+
+static enum weft_status page_register(struct wbtl_card *card)
+{
+    size_t len = sizeof card->page;
+    enum weft_status s =
+        weft_mr_register(wbtl.ctx, &page, sizeof page, WEFT_MEM_HOST, WEFT_REMOTE_READ, &wbtl.page);
+    if (s == WEFT_OK)
+        s = weft_mr_key(wbtl.page, card->page, &len);
+    card->page_len = (uint32_t)len;
+    return s;
+}
+
 static bool publish(void)
 {
     struct wbtl_card card = {.format = WBTL_CARD};
     size_t len = sizeof card.address;
     int rc = OPAL_ERROR;
     enum weft_status s = weft_ep_address(wbtl.ep, card.address, &len);
+    if (s == WEFT_OK)
+        s = page_register(&card);
     if (s == WEFT_OK && OPAL_PROC_MY_NAME.vpid == 0 && !wbtl.key_file) {
         card.has_key = draw(card.key, sizeof card.key);
         if (card.has_key)
@@ -65,7 +80,7 @@ bool wbtl_card_of(const opal_process_name_t *name, struct wbtl_card *out)
     good = rc == OPAL_SUCCESS && bytes && len == sizeof *out;
     if (good) {
         memcpy(out, bytes, sizeof *out);
-        good = out->format == WBTL_CARD;
+        good = out->format == WBTL_CARD && out->page_len <= sizeof out->page;
         explicit_bzero(bytes, len);
     }
     free(bytes);
@@ -106,6 +121,9 @@ static void ep_close(void)
     if (wbtl.ep)
         for (int i = 0; (s = weft_ep_close(wbtl.ep)) == WEFT_AGAIN && i < 1000; i++)
             (void)weft_ep_wait(wbtl.ep, 1000000);
+    if (wbtl.page)
+        (void)weft_mr_close(wbtl.page);
+    wbtl.page = NULL;
     if (s == WEFT_OK && wbtl.ctx)
         s = weft_ctx_close(wbtl.ctx);
     if (s != WEFT_OK)
@@ -115,7 +133,7 @@ static void ep_close(void)
     wbtl.ctx = NULL;
 }
 
-static void module_fill(void)
+void wbtl_module_fill(void)
 {
     mca_btl_base_module_t *m = &wbtl.super;
     m->btl_add_procs = wbtl_add_procs;
@@ -127,6 +145,14 @@ static void module_fill(void)
     m->btl_prepare_src = wbtl_prepare_src;
     m->btl_send = wbtl_send;
     m->btl_sendi = wbtl_sendi;
+    m->btl_put = wbtl_put;
+    m->btl_get = wbtl_get;
+    m->btl_atomic_op = wbtl_atomic_op;
+    m->btl_atomic_fop = wbtl_atomic_fop;
+    m->btl_atomic_cswap = wbtl_atomic_cswap;
+    m->btl_flush = wbtl_flush;
+    m->btl_register_mem = wbtl_register_mem;
+    m->btl_deregister_mem = wbtl_deregister_mem;
     m->btl_dump = mca_btl_base_dump;
     m->btl_register_error = wbtl_register_error;
 }
@@ -143,10 +169,10 @@ mca_btl_base_module_t **wbtl_init(int *count, bool progress_threads, bool mpi_th
     weft_config_rows(config_row, NULL);
     wbtl_variables_check();
     pthread_mutex_init(&wbtl.lock, NULL);
+    pthread_mutex_init(&wbtl.mem_lock, NULL);
     if (wbtl_lists_init())
         s = ep_open();
     if (s == WEFT_OK && publish()) {
-        module_fill();
         modules[0] = &wbtl.super;
         *count = 1;
         return modules;
@@ -158,6 +184,7 @@ mca_btl_base_module_t **wbtl_init(int *count, bool progress_threads, bool mpi_th
     ep_close();
     wbtl_lists_fini();
     pthread_mutex_destroy(&wbtl.lock);
+    pthread_mutex_destroy(&wbtl.mem_lock);
     return NULL;
 }
 
@@ -167,9 +194,11 @@ int wbtl_finalize(mca_btl_base_module_t *btl)
     (void)btl;
     wbtl.leaving = true;
     wbtl_remove_all();
+    wbtl_mem_close();
     ep_close();
     wbtl_lists_fini();
     pthread_mutex_destroy(&wbtl.lock);
+    pthread_mutex_destroy(&wbtl.mem_lock);
     /* A later MPI_Init of this process begins anew, as MPI_T may keep the component open. */
     wbtl = (struct wbtl_module){.super = wbtl.super, .vars = vars};
     return OPAL_SUCCESS;
