@@ -85,13 +85,13 @@ def progress_test():
 
 def threads_test():
     """MPI_THREAD_MULTIPLE: sends, receives, probes and a window, by several threads at a time."""
-    good(2, "ompi_threads", osc="rdma")
-    good(3, "ompi_threads", "3", osc="rdma")
-    good(2, "ompi_threads", osc="rdma", env={"WEFT_PROGRESS": "thread"})
+    good(2, "ompi_threads", "4", "15", osc="rdma")
+    good(3, "ompi_threads", "3", "15", osc="rdma")
+    good(2, "ompi_threads", "4", "15", osc="rdma", env={"WEFT_PROGRESS": "thread"})
 
 
 def threads_tcp_test():
-    good(2, "ompi_threads", osc="rdma", env=TCP)
+    good(2, "ompi_threads", "4", "15", osc="rdma", env=TCP)
 
 
 def adjusted_test():

@@ -2,7 +2,7 @@
 /* MPI_THREAD_MULTIPLE: each thread of a rank exchanges messages with the thread of the same number
  * at the other ranks, and adds to a window of the next rank. Rank 0 prints "ok".
  *
- * usage: ompi_threads [THREADS [ROUNDS]] */
+ * usage: ompi_threads THREADS ROUNDS */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -13,7 +13,7 @@
 enum { LENGTHS = 7, THREADS_MOST = 16 };
 static const int lengths[LENGTHS] = {0, 8, 200, 5000, 30000, 100000, 1 << 20};
 
-static int rank, size, threads = 4, rounds = 60;
+static int rank, size, threads, rounds;
 static MPI_Comm comms[THREADS_MOST];
 static MPI_Win window;
 static long sum;
@@ -75,10 +75,9 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     must(provided == MPI_THREAD_MULTIPLE && size > 1, "no threads, or one rank", provided);
-    if (argc > 1)
-        threads = atoi(argv[1]);
-    if (argc > 2)
-        rounds = atoi(argv[2]);
+    must(argc == 3, "usage", argc);
+    threads = atoi(argv[1]);
+    rounds = atoi(argv[2]);
     must(threads > 0 && threads <= THREADS_MOST, "threads", threads);
     for (int i = 0; i < threads; i++)
         MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
