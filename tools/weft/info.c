@@ -298,6 +298,7 @@ static int show_info(void)
     printf("  ! %-22s on: this is a build for tests, slower than it should be\n", "test hooks");
 #endif
     wf_info_fabric();
+    wf_info_ompi();
     printf("\ntransports\n");
     weft_transport_rows(on_transport, NULL);
     weft_device_rows(on_device, &began);

@@ -13,5 +13,7 @@ int wf_info_resources(int argc, char **argv);
 
 /* Print the line about the libfabric provider. */
 void wf_info_fabric(void);
+/* Print the line about the component for Open MPI. */
+void wf_info_ompi(void);
 
 #endif

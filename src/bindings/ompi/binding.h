@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Internals of the Open MPI component "weft": a BTL of version 3.1, for Open MPI 4.1.
+ *
+ *   component.c  the component, its variables, progress
+ *   start.c      the module: opens and closes the context and the endpoint, publishes the address
+ *   add.c        ranks that Open MPI adds and removes
+ *   peer.c       connects to a rank, finds the key for other nodes, reports a lost rank
+ *   frag.c       descriptors: alloc, free, prepare_src
+ *   send.c       send and sendi
+ *   recv.c       the handler of all messages
+ *   queue.c      what could not begin at once, for each peer
+ *   done.c       callbacks of what has ended
+ *   mem.c        registered memory;  remote.c  that of peers, ready for access
+ *   rma.c        put, get, atomics, flush;  wait.c  puts that return when they are complete
+ *   order.c      the order that Open MPI asks for
+ *
+ * The component uses Weft's public headers (scripts/check, check_layers) and the installed headers
+ * of Open MPI alone. There is one module, wbtl.
+ *
+ * Callbacks. Messages run Open MPI's callback inside Weft's handler, where calls of Weft return
+ * ECONTEXT. Those calls are queued at their peer, and a later turn of progress makes them. All
+ * other callbacks run in progress, when no handler runs.
+ *
+ * Threads. With MPI_THREAD_MULTIPLE the endpoint is one of WEFT_EP_NOWAIT: a thread may hold a lock
+ * of Open MPI's that a handler in another thread waits for, so no call may wait for that handler.
+ * What is refused then (AGAIN) is queued. wbtl.lock guards the queues and lists. It is held for a
+ * few instructions, and Weft, Open MPI and callbacks are never called under it. One thread at a
+ * time takes items off the queues (wbtl.draining), and one looks up regions (wbtl.accessing):
+ * others do not wait, but queue. wbtl.mem_lock guards the cache of registered memory, which never
+ * calls back. Without MPI_THREAD_MULTIPLE, and unless Weft has a progress thread, no lock is taken
+ * (wbtl.threads is false).
+ *
+ * With WEFT_PROGRESS=thread handlers run on a thread of Weft's, and Open MPI may be without locks.
+ * So the handler copies the messages, and progress delivers them (wbtl.holds). */
+#ifndef WBTL_BINDING_H
+#define WBTL_BINDING_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <weft/cache.h>
+#include <weft/frag.h>
+#include <weft/weft.h>
+
+#include <opal_config.h>
+
+#include <opal/class/opal_free_list.h>
+#include <opal/constants.h>
+#include <opal/mca/btl/base/base.h>
+#include <opal/mca/btl/btl.h>
+#include <opal/util/output.h>
+#include <opal/util/proc.h>
+
+#define WBTL_HANDLER 0 /* Weft's id of the one handler; its argument is the BTL tag */
+#define WBTL_SMALL 512 /* bytes of the smallest descriptors: headers of Open MPI's */
+#define WBTL_ROUND 64  /* callbacks, and queued items of a peer, in one turn of progress */
+/* How long a loss is kept back: the launcher ends the job of a rank that died, within milliseconds,
+ * and with that rank's code. A survivor that ends the job first would replace the code. */
+#define WBTL_GRACE_NS 300000000
+#define WBTL_LEAVE_NS                                                                              \
+    1000000000 /* the longest wait for room for what is queued, when a rank leaves */
+
+/* Something that has begun and will have a callback. It is in the queue of its peer until Weft has
+ * it, then in the list of what has ended. */
+struct wbtl_item {
+    struct wbtl_item *next;
+    struct mca_btl_base_endpoint_t *peer;
+    int status; /* OPAL_SUCCESS or OPAL_ERR_, for the callback */
+    enum wbtl_kind { WBTL_MESSAGE, WBTL_ACCESS } kind;
+};
+
+struct wbtl_list {
+    struct wbtl_item *_Atomic first; /* read without the lock as a hint; else under it */
+    struct wbtl_item *last;
+};
+
+/* Why a call cannot go to Weft at once. */
+enum wbtl_slow {
+    WBTL_CLOSED = 1, /* no peer of Weft yet, or its key is not known yet */
+    WBTL_QUEUED = 2, /* earlier items wait */
+    WBTL_LOST = 4,   /* [why] has the reason */
+    WBTL_PUTS = 8,   /* btl_weft_order=module: puts are under way */
+};
+
+/* A rank. Open MPI calls it an endpoint. */
+struct mca_btl_base_endpoint_t {
+    atomic_uint slow;       /* enum wbtl_slow; 0: calls go to Weft at once */
+    struct weft_peer *weft; /* NULL until connected; set by a thread that drains */
+    struct wbtl_list queue;
+    struct mca_btl_base_endpoint_t *next_queued;  /* in wbtl.queued, while WBTL_QUEUED */
+    struct mca_btl_base_endpoint_t *next, **prev; /* all peers; changed under the lock */
+    struct wbtl_remotes *remotes;                 /* remote.c; NULL at first */
+    atomic_uint accesses;       /* puts, gets and atomics whose callback has not run */
+    struct wbtl_orders *orders; /* order.c; NULL at first */
+    struct weft_order last_put; /* with WBTL_PUTS; under the lock */
+    unsigned puts;              /* that are under way, counted with btl_weft_order=module */
+    opal_proc_t *proc;
+    enum weft_status why;
+    int64_t lost_ns; /* when */
+    bool reported;   /* the loss: Open MPI's error callback was called */
+    bool needed;     /* the loss is an error */
+    unsigned char address[WEFT_ADDR_MAX];
+};
+typedef struct mca_btl_base_endpoint_t wbtl_peer;
+
+/* Registered memory. Open MPI hands the first WBTL_HANDLE_SIZE bytes to other ranks, which use them
+ * for accesses. */
+struct mca_btl_base_registration_handle_t {
+    uint64_t addr, len; /* what was registered; peers access nothing else */
+    uint64_t base;      /* the address of the region's first byte, which Weft calls offset 0 */
+    uint64_t hash;      /* of [key] */
+    uint32_t key_len;
+    uint32_t reserved;
+    unsigned char key[WEFT_KEY_MAX];
+    struct weft_cache_use use; /* from here on the owner's alone */
+};
+#define WBTL_HANDLE_SIZE offsetof(struct mca_btl_base_registration_handle_t, use)
+#define WBTL_REMOTES 64 /* regions of a peer that stay ready for access */
+
+/* A descriptor. Its buffer is super.ptr of the list's item. */
+struct wbtl_frag {
+    mca_btl_base_descriptor_t base; /* first: Open MPI has its address */
+    mca_btl_base_segment_t segments[2];
+    struct wbtl_item item;
+    opal_free_list_t *list;
+    struct weft_order after;    /* what its message follows */
+    struct wbtl_orders *orders; /* of which it holds [number]; NULL: it holds none */
+    unsigned char number;
+    mca_btl_base_tag_t tag;
+};
+
+/* A message that waits for progress, since no callback may run inside the handler. */
+struct wbtl_received {
+    struct wbtl_received *next;
+    mca_btl_base_tag_t tag;
+    size_t len;
+    _Alignas(16) unsigned char data[];
+};
+
+/* What the user may set (component.c). */
+struct wbtl_variables {
+    int list_first, list_most, list_more; /* descriptors: at first, at most, how many more */
+    int order;                            /* enum wbtl_order */
+};
+
+enum wbtl_order {
+    WBTL_ORDER_TAG,    /* by the numbers of descriptors */
+    WBTL_ORDER_MODULE, /* besides, what is sent to a peer follows the puts to it */
+    WBTL_ORDER_ALL,    /* besides, a put returns when it is complete */
+};
+
+struct wbtl_module {
+    mca_btl_base_module_t super; /* first: Open MPI has its address */
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    mca_btl_base_module_error_cb_fn_t error;
+    struct wbtl_variables vars;
+    opal_free_list_t small, eager, most; /* descriptors, by their room */
+    opal_free_list_t accesses;
+    struct weft_mr *page;
+    struct weft_cache *cache; /* NULL until memory is registered, as its one user */
+    struct weft_cache_user *cache_user;
+    bool cache_failed;
+    pthread_mutex_t mem_lock;
+    atomic_bool accessing;
+    bool threads;  /* several threads are here at a time */
+    bool key_file; /* WEFT_KEY_FILE has the key for other nodes */
+    bool key_set;
+    bool leaving; /* ranks are being removed: a lost peer is no error */
+    bool lists_made;
+    atomic_uint holds; /* above 0: the handler copies messages */
+    atomic_bool draining;
+    atomic_bool loss_due; /* a lost peer is to be reported */
+    pthread_mutex_t lock;
+    struct wbtl_list done;
+    struct wbtl_received *_Atomic received, *received_last;
+    wbtl_peer *_Atomic queued, *queued_last; /* peers with WBTL_QUEUED */
+    wbtl_peer *peers;
+    unsigned char bad_tags[MCA_BTL_TAG_MAX + 1]; /* 1: reported */
+};
+
+extern struct wbtl_module wbtl;
+extern mca_btl_base_component_t mca_btl_weft_component;
+
+static inline void wbtl_lock(void)
+{
+    if (wbtl.threads)
+        pthread_mutex_lock(&wbtl.lock);
+}
+
+static inline void wbtl_unlock(void)
+{
+    if (wbtl.threads)
+        pthread_mutex_unlock(&wbtl.lock);
+}
+
+/* Append to [list]. The caller holds the lock. */
+static inline void wbtl_append(struct wbtl_list *list, struct wbtl_item *item)
+{
+    item->next = NULL;
+    if (atomic_load_explicit(&list->first, memory_order_relaxed))
+        list->last->next = item;
+    else
+        atomic_store_explicit(&list->first, item, memory_order_relaxed);
+    list->last = item;
+}
+
+/* Remove the first item, or return NULL. The caller holds the lock. */
+static inline struct wbtl_item *wbtl_remove(struct wbtl_list *list)
+{
+    struct wbtl_item *item = atomic_load_explicit(&list->first, memory_order_relaxed);
+    if (item)
+        atomic_store_explicit(&list->first, item->next, memory_order_relaxed);
+    return item;
+}
+
+static inline bool wbtl_is_empty(const struct wbtl_list *list)
+{
+    return !atomic_load_explicit(&list->first, memory_order_relaxed);
+}
+
+/* Acquire "connected". */
+static inline unsigned wbtl_slow(const wbtl_peer *peer)
+{
+    return atomic_load_explicit(&peer->slow, memory_order_acquire);
+}
+
+/* [item] has ended with [status]: its callback runs in a later turn of progress. */
+static inline void wbtl_ended(struct wbtl_item *item, int status)
+{
+    item->status = status;
+    wbtl_lock();
+    wbtl_append(&wbtl.done, item);
+    wbtl_unlock();
+}
+
+/* ---- component.c, start.c ---- */
+
+/* One turn: poll Weft, run callbacks, make calls that were queued. Returns how much was done; 0
+ * inside a handler. */
+int wbtl_progress(void);
+/* The same, but returns a negative number inside a handler. */
+int wbtl_turn(void);
+/* Fill in the functions of wbtl.super. */
+void wbtl_module_fill(void);
+/* Adjust variables that are out of range, and report each. */
+void wbtl_variables_check(void);
+mca_btl_base_module_t **wbtl_init(int *count, bool progress_threads, bool mpi_threads);
+int wbtl_finalize(mca_btl_base_module_t *btl);
+/* Returns what a status of Weft is in Open MPI. */
+int wbtl_error(enum weft_status status);
+
+/* What a rank publishes. [key] is of rank 0 of a job, and of all its ranks. */
+struct wbtl_card {
+    uint32_t format; /* WBTL_CARD */
+    uint32_t has_key;
+    unsigned char address[WEFT_ADDR_MAX];
+    unsigned char key[WEFT_KEY_SIZE];
+    uint32_t page_len;
+    unsigned char page[WEFT_KEY_MAX]; /* the key of a region of one byte: order.c reads it */
+};
+#define WBTL_CARD 0x32544657 /* "WFT2" */
+
+/* Get what [name] has published. Returns false if it has no such component. May wait for the
+ * launcher. */
+bool wbtl_card_of(const opal_process_name_t *name, struct wbtl_card *out);
+
+/* ---- add.c ---- */
+
+int wbtl_add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs, wbtl_peer **peers,
+                   opal_bitmap_t *reachable);
+int wbtl_del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs,
+                   wbtl_peer **peers);
+/* Remove all peers that are left. */
+void wbtl_remove_all(void);
+
+/* ---- peer.c ---- */
+
+int64_t wbtl_now_ns(void);
+void wbtl_peer_close(wbtl_peer *peer);
+int wbtl_register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb_fn_t fn);
+
+/* Connect to [peer]; does not block except for the launcher. Returns OK | AGAIN, ECONTEXT (later) |
+ * a failure: the peer is lost */
+enum weft_status wbtl_peer_connect(wbtl_peer *peer);
+/* [peer] cannot be reached any more. [needed]: that is an error. */
+void wbtl_peer_lost(wbtl_peer *peer, enum weft_status why, bool needed);
+void wbtl_peer_down(struct weft_ep *ep, struct weft_peer *weft, enum weft_status why, void *arg);
+/* Report losses to Open MPI. Only outside of handlers. Returns false if a loss is kept back: then
+ * no callback may run, because Open MPI ends the job when one reports an error. */
+bool wbtl_losses_report(void);
+
+/* ---- queue.c ---- */
+
+/* Begin [item], which could not begin at once because of [status] (OK: not tried yet). Returns what
+ * the call of Open MPI's returns: OPAL_SUCCESS if it has begun, or is queued. */
+int wbtl_begin_slowly(wbtl_peer *peer, struct wbtl_item *item, enum weft_status status);
+/* Connect to [peer], unless another thread drains. */
+void wbtl_connect_now(wbtl_peer *peer);
+/* Begin what is queued, as far as there is room. Returns how many items left their queues. */
+int wbtl_drain(void);
+/* End everything that is queued at [peer] with [status]. Returns false if another thread drains. */
+bool wbtl_queue_fail(wbtl_peer *peer, int status);
+
+/* Does [status] mean that the same call is to be made again, later? */
+static inline bool wbtl_is_later(enum weft_status status)
+{
+    return status == WEFT_AGAIN || status == WEFT_ECONTEXT;
+}
+
+/* ---- done.c ---- */
+
+/* Run callbacks of what has ended, at most [most]. Returns how many. */
+int wbtl_callbacks(int most);
+
+/* ---- frag.c ---- */
+
+bool wbtl_lists_init(void);
+void wbtl_lists_fini(void);
+mca_btl_base_descriptor_t *wbtl_alloc(mca_btl_base_module_t *btl, wbtl_peer *peer, uint8_t order,
+                                      size_t size, uint32_t flags);
+int wbtl_free(mca_btl_base_module_t *btl, mca_btl_base_descriptor_t *des);
+mca_btl_base_descriptor_t *wbtl_prepare_src(mca_btl_base_module_t *btl, wbtl_peer *peer,
+                                            opal_convertor_t *convertor, uint8_t order,
+                                            size_t reserve, size_t *size, uint32_t flags);
+
+static inline struct wbtl_frag *wbtl_frag_of(mca_btl_base_descriptor_t *des)
+{
+    return (struct wbtl_frag *)des;
+}
+
+static inline struct wbtl_frag *wbtl_frag_of_item(struct wbtl_item *item)
+{
+    return (struct wbtl_frag *)((char *)item - offsetof(struct wbtl_frag, item));
+}
+
+/* ---- send.c ---- */
+
+int wbtl_send(mca_btl_base_module_t *btl, wbtl_peer *peer, mca_btl_base_descriptor_t *des,
+              mca_btl_base_tag_t tag);
+int wbtl_sendi(mca_btl_base_module_t *btl, wbtl_peer *peer, opal_convertor_t *convertor,
+               void *header, size_t header_size, size_t payload_size, uint8_t order, uint32_t flags,
+               mca_btl_base_tag_t tag, mca_btl_base_descriptor_t **descriptor);
+/* Hand [frag] to Weft. [is_alone]: no other thread does so. Returns OK (sent) | AGAIN, ECONTEXT
+ * (later) | a failure */
+enum weft_status wbtl_frag_post(struct wbtl_frag *frag, bool is_alone);
+
+/* ---- order.c ---- */
+
+static inline bool wbtl_is_order(int number)
+{
+    return number > 0 && number < MCA_BTL_NO_ORDER;
+}
+
+/* Returns the order that [number] names at [peer]; none if it names none. */
+struct weft_order wbtl_order_of(const wbtl_peer *peer, int number);
+/* Find out what a message or access to [peer] has to follow, if Open MPI wants it to follow
+ * [after]. Returns OK | AGAIN (it would be two operations, so later) */
+enum weft_status wbtl_order_first(wbtl_peer *peer, struct weft_order after,
+                                  struct weft_order *first);
+/* Send [frag] as wbtl_frag_post, and fill in its order. */
+enum weft_status wbtl_order_send(struct wbtl_frag *frag, const uint32_t *tag,
+                                 const struct iovec *iov, unsigned count, bool is_alone);
+/* [frag] holds no number any more. */
+void wbtl_number_return(struct wbtl_frag *frag);
+/* Close what orders need of [peer]. Descriptors may still hold its numbers. */
+void wbtl_orders_close(wbtl_peer *peer);
+
+/* ---- mem.c ---- */
+
+mca_btl_base_registration_handle_t *wbtl_register_mem(mca_btl_base_module_t *btl, wbtl_peer *peer,
+                                                      void *base, size_t size, uint32_t flags);
+int wbtl_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_handle_t *h);
+void wbtl_mem_close(void);
+
+/* ---- remote.c ---- */
+
+/* Find the region of [h] at [peer], and open it if it is not ready. The caller has wbtl.accessing.
+ * Returns OK | AGAIN, ECONTEXT (later) | a failure */
+enum weft_status wbtl_remote_find(wbtl_peer *peer, const mca_btl_base_registration_handle_t *h,
+                                  struct weft_remote **out);
+/* Close the region of [h]: its owner has closed it. */
+void wbtl_remote_forget(wbtl_peer *peer, const mca_btl_base_registration_handle_t *h);
+/* Close all regions of [peer]. */
+void wbtl_remotes_close(wbtl_peer *peer);
+
+/* ---- rma.c ---- */
+
+bool wbtl_accesses_init(opal_free_list_t *list);
+/* Hand the access of [item] to Weft. Returns OK | PENDING | AGAIN, ECONTEXT (later) | a failure */
+enum weft_status wbtl_access_post(struct wbtl_item *item);
+/* Run the callback of the access of [item]. */
+void wbtl_access_done(struct wbtl_item *item);
+int wbtl_put(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
+             mca_btl_base_registration_handle_t *local_handle,
+             mca_btl_base_registration_handle_t *handle, size_t len, int flags, int order,
+             mca_btl_base_rdma_completion_fn_t fn, void *context, void *data);
+int wbtl_get(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
+             mca_btl_base_registration_handle_t *local_handle,
+             mca_btl_base_registration_handle_t *handle, size_t len, int flags, int order,
+             mca_btl_base_rdma_completion_fn_t fn, void *context, void *data);
+int wbtl_atomic_op(mca_btl_base_module_t *btl, wbtl_peer *peer, uint64_t address,
+                   mca_btl_base_registration_handle_t *handle, mca_btl_base_atomic_op_t op,
+                   uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t fn,
+                   void *context, void *data);
+int wbtl_atomic_fop(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
+                    mca_btl_base_registration_handle_t *local_handle,
+                    mca_btl_base_registration_handle_t *handle, mca_btl_base_atomic_op_t op,
+                    uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t fn,
+                    void *context, void *data);
+int wbtl_atomic_cswap(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
+                      mca_btl_base_registration_handle_t *local_handle,
+                      mca_btl_base_registration_handle_t *handle, uint64_t compare, uint64_t value,
+                      int flags, int order, mca_btl_base_rdma_completion_fn_t fn, void *context,
+                      void *data);
+int wbtl_flush(mca_btl_base_module_t *btl, wbtl_peer *peer);
+
+/* ---- recv.c ---- */
+
+void wbtl_on_message(const struct weft_am *am);
+int wbtl_register(mca_btl_base_module_t *btl, mca_btl_base_tag_t tag,
+                  mca_btl_base_module_recv_cb_fn_t fn, void *arg);
+/* Run the callbacks of messages that the handler has copied. Returns how many. */
+int wbtl_received_deliver(void);
+
+#endif

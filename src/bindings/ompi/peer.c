@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Connects to a rank, and reports a lost one. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "binding.h"
+
+int64_t wbtl_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* ---- connecting ---- */
+
+/* Find the key by which this process and [peer] authenticate each other over a network.
+ * Returns OK | EUNREACH (there is none, which is reported) */
+static enum weft_status key_find(const wbtl_peer *peer)
+{
+    opal_process_name_t first = {.jobid = OPAL_PROC_MY_NAME.jobid, .vpid = 0};
+    struct wbtl_card card;
+    enum weft_status s = WEFT_EUNREACH;
+    if (wbtl.key_file)
+        return WEFT_OK;
+    if (peer->proc->proc_name.jobid != first.jobid) {
+        opal_output(0,
+                    "btl weft: %s is a rank of another job and is reached by a network only: set "
+                    "WEFT_KEY_FILE for both jobs",
+                    OPAL_NAME_PRINT(peer->proc->proc_name));
+        return WEFT_EUNREACH;
+    }
+    if (wbtl.key_set)
+        return WEFT_OK;
+    if (wbtl_card_of(&first, &card)) {
+        if (card.has_key)
+            s = weft_ctx_set_key(wbtl.ctx, card.key, sizeof card.key);
+        explicit_bzero(card.key, sizeof card.key);
+    }
+    wbtl.key_set = s == WEFT_OK;
+    if (s != WEFT_OK)
+        opal_output(0,
+                    "btl weft: rank 0 has no key for other nodes: set WEFT_KEY_FILE for all ranks "
+                    "or for none");
+    return s;
+}
+
+enum weft_status wbtl_peer_connect(wbtl_peer *peer)
+{
+    struct weft_path path;
+    enum weft_status s = WEFT_OK;
+    if (!peer->weft) {
+        s = weft_peer_open(wbtl.ep, peer->address, sizeof peer->address, &peer->weft);
+        if (s == WEFT_OK)
+            weft_peer_set_arg(peer->weft, peer);
+    }
+    if (s == WEFT_OK)
+        s = weft_path_of(peer->weft, WEFT_OP_AM, NULL, 0, &path);
+    if (s == WEFT_OK && strcmp(path.transport, "shm") && strcmp(path.transport, "loop"))
+        s = key_find(peer);
+    if (s == WEFT_OK)
+        atomic_fetch_and(&peer->slow, ~(unsigned)WBTL_CLOSED); /* release "connected" */
+    return s;
+}
+
+void wbtl_peer_close(wbtl_peer *peer)
+{
+    enum weft_status s;
+    weft_peer_set_arg(peer->weft, NULL);
+    wbtl_remotes_close(peer);
+    wbtl_orders_close(peer);
+    for (int i = 0; (s = weft_peer_close(peer->weft)) == WEFT_AGAIN && i < 1000; i++)
+        (void)weft_ep_wait(wbtl.ep, 1000000);
+    if (s != WEFT_OK)
+        opal_output(0, "btl weft: the peer %s stays open: %s",
+                    OPAL_NAME_PRINT(peer->proc->proc_name), weft_status_text(s));
+    peer->weft = NULL;
+}
+
+/* ---- losses ---- */
+
+void wbtl_peer_lost(wbtl_peer *peer, enum weft_status why, bool needed)
+{
+    wbtl_lock();
+    if (!(wbtl_slow(peer) & WBTL_LOST)) {
+        peer->why = why;
+        peer->lost_ns = wbtl_now_ns();
+    }
+    peer->needed |= needed;
+    wbtl_unlock();
+    atomic_fetch_or(&peer->slow, WBTL_LOST);
+    atomic_store(&wbtl.loss_due, true);
+}
+
+void wbtl_peer_down(struct weft_ep *ep, struct weft_peer *weft, enum weft_status why, void *arg)
+{
+    wbtl_peer *peer = weft_peer_arg(weft);
+    (void)ep, (void)arg;
+    if (peer)
+        wbtl_peer_lost(peer, why, why != WEFT_ECLOSED);
+}
+
+int wbtl_register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb_fn_t fn)
+{
+    (void)btl;
+    wbtl.error = fn;
+    return OPAL_SUCCESS;
+}
+
+/* Report the loss of [peer]. A rank that has left in good order is no loss, unless Open MPI sends
+ * to it afterwards (needed). */
+static void report(wbtl_peer *peer)
+{
+    static char text[512]; /* Open MPI keeps the pointer while it ends the job */
+    const char *host = opal_get_proc_hostname(peer->proc);
+    snprintf(text, sizeof text, "btl weft: %s on %s cannot be reached any more: %s",
+             OPAL_NAME_PRINT(peer->proc->proc_name), host ? host : "an unknown host",
+             weft_status_text(peer->why));
+    opal_output(0, "%s", text);
+    if (wbtl.error)
+        wbtl.error(&wbtl.super, MCA_BTL_ERROR_FLAGS_FATAL, peer->proc, text);
+}
+
+/* Returns a lost peer that has something queued, or that is to be reported; *is_reported is set if
+ * it is, and *is_early if that is too early. NULL: there is none. */
+static wbtl_peer *lost_next(bool *is_reported, bool *is_early)
+{
+    wbtl_peer *peer;
+    *is_early = false;
+    wbtl_lock();
+    for (peer = wbtl.peers; peer; peer = peer->next) {
+        if (!(wbtl_slow(peer) & WBTL_LOST))
+            continue;
+        *is_reported =
+            !peer->reported && !wbtl.leaving && peer->why != WEFT_ECANCELED && peer->needed;
+        *is_early = *is_reported && peer->why == WEFT_EPEER &&
+                    wbtl_now_ns() - peer->lost_ns < WBTL_GRACE_NS;
+        peer->reported |= *is_reported && !*is_early;
+        if (*is_reported || !wbtl_is_empty(&peer->queue))
+            break;
+    }
+    wbtl_unlock();
+    return peer;
+}
+
+bool wbtl_losses_report(void)
+{
+    wbtl_peer *peer;
+    bool is_reported, is_early;
+    atomic_store(&wbtl.loss_due, false);
+    while ((peer = lost_next(&is_reported, &is_early))) {
+        if (is_early) {
+            atomic_store(&wbtl.loss_due, true);
+            return false;
+        }
+        if (is_reported)
+            report(peer);
+        if (!wbtl_is_empty(&peer->queue) && !wbtl_queue_fail(peer, wbtl_error(peer->why))) {
+            atomic_store(&wbtl.loss_due, true);
+            break; /* another thread drains: in a later turn */
+        }
+    }
+    return true;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Messages that arrive. Open MPI's callback gets the payload where it lies. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "binding.h"
+
+int wbtl_register(mca_btl_base_module_t *btl, mca_btl_base_tag_t tag,
+                  mca_btl_base_module_recv_cb_fn_t fn, void *arg)
+{
+    (void)btl;
+    if (tag >= MCA_BTL_TAG_MAX)
+        return OPAL_ERR_BAD_PARAM;
+    mca_btl_base_active_message_trigger[tag].cbdata = arg;
+    mca_btl_base_active_message_trigger[tag].cbfunc = fn;
+    return OPAL_SUCCESS;
+}
+
+static void deliver(mca_btl_base_tag_t tag, void *data, size_t len)
+{
+    const mca_btl_active_message_callback_t *to = &mca_btl_base_active_message_trigger[tag];
+    mca_btl_base_segment_t segment = {.seg_addr = {.pval = data}, .seg_len = len};
+    mca_btl_base_descriptor_t des;
+    des.des_segments = &segment;
+    des.des_segment_count = 1;
+    des.des_cbfunc = NULL;
+    des.des_flags = 0;
+    des.order = MCA_BTL_NO_ORDER;
+    to->cbfunc(&wbtl.super, tag, &des, to->cbdata);
+}
+
+/* A message without a tag, or with a tag that this process has not registered, is dropped. */
+static void drop(const struct weft_am *am)
+{
+    uint32_t tag = am->nargs == 1 && am->args[0] < MCA_BTL_TAG_MAX ? am->args[0] : MCA_BTL_TAG_MAX;
+    if (wbtl.bad_tags[tag])
+        return;
+    wbtl.bad_tags[tag] = 1;
+    opal_output(0,
+                "btl weft: messages with the tag %u are dropped, because nothing in this process "
+                "has registered the tag: all ranks need the same components of Open MPI",
+                (unsigned)tag);
+}
+
+static void copy(const struct weft_am *am)
+{
+    struct wbtl_received *r = malloc(sizeof *r + am->len);
+    if (!r) {
+        opal_output(0, "btl weft: a message of %u bytes is lost: no memory is left", am->len);
+        return;
+    }
+    r->next = NULL;
+    r->tag = (mca_btl_base_tag_t)am->args[0];
+    r->len = am->len;
+    memcpy(r->data, am->data, am->len);
+    wbtl_lock();
+    if (atomic_load_explicit(&wbtl.received, memory_order_relaxed))
+        wbtl.received_last->next = r;
+    else
+        atomic_store_explicit(&wbtl.received, r, memory_order_relaxed);
+    wbtl.received_last = r;
+    wbtl_unlock();
+}
+
+void wbtl_on_message(const struct weft_am *am)
+{
+    if (OPAL_UNLIKELY(am->nargs != 1 || am->args[0] >= MCA_BTL_TAG_MAX ||
+                      !mca_btl_base_active_message_trigger[am->args[0]].cbfunc))
+        drop(am);
+    else if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.holds, memory_order_relaxed) ||
+                           atomic_load_explicit(&wbtl.received, memory_order_relaxed)))
+        copy(am);
+    else
+        deliver((mca_btl_base_tag_t)am->args[0], (void *)(uintptr_t)am->data, am->len);
+}
+
+/* One at a time, so that messages with an order keep it: the list is not empty before the callback
+ * of its last message has returned. ("delivering", acquire and release: what callbacks wrote.) */
+int wbtl_received_deliver(void)
+{
+    static atomic_bool inside;
+    struct wbtl_received *r;
+    int n = 0;
+    if (atomic_exchange_explicit(&inside, true, memory_order_acquire))
+        return 0;
+    for (; n < WBTL_ROUND; n++) {
+        wbtl_lock();
+        r = atomic_load_explicit(&wbtl.received, memory_order_relaxed);
+        wbtl_unlock();
+        if (!r)
+            break;
+        deliver(r->tag, r->data, r->len);
+        wbtl_lock();
+        atomic_store_explicit(&wbtl.received, r->next, memory_order_relaxed);
+        wbtl_unlock();
+        free(r);
+    }
+    atomic_store_explicit(&inside, false, memory_order_release);
+    return n;
+}

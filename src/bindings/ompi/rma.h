@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A put, get or atomic that has begun and whose callback has not run. */
+#ifndef WBTL_RMA_H
+#define WBTL_RMA_H
+
+#include "binding.h"
+
+struct wbtl_access {
+    opal_free_list_item_t super; /* first */
+    struct wbtl_item item;
+    struct weft_op op;
+    enum wbtl_what { WBTL_PUT, WBTL_GET, WBTL_ATOMIC } what;
+    unsigned atomic, type; /* enum weft_atomic, enum weft_atomic_type */
+    bool is_counted;       /* in peer->puts */
+    bool is_waited;        /* wait.c: the end sets [is_over], and the callback is the waiter's */
+    atomic_bool is_over;
+    void *local;
+    mca_btl_base_registration_handle_t *local_handle;
+    const mca_btl_base_registration_handle_t *handle; /* the caller's; [kept] once it is queued */
+    uint64_t address;
+    size_t len;
+    uint64_t operand, compare, old;
+    struct weft_order after;
+    mca_btl_base_rdma_completion_fn_t fn;
+    void *context, *data;
+    unsigned char kept[WBTL_HANDLE_SIZE] __attribute__((aligned(8)));
+};
+
+/* Do the access [a], which has not begun, and wait until it is complete. Runs no callback.
+ * Returns OK | ECONTEXT (inside a handler: not begun) | a failure
+ * Blocks  until the access ends, at the latest with its peer */
+enum weft_status wbtl_access_wait(wbtl_peer *peer, struct wbtl_access *a);
+
+#endif

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The module: it opens a context and an endpoint of Weft, and publishes how other ranks reach it.
+ *
+ * Ranks on different nodes authenticate each other by a key that rank 0 of the job draws and
+ * publishes with its address. The key is as private as the launcher's channel. A WEFT_KEY_FILE
+ * takes precedence. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include <opal/mca/pmix/pmix.h>
+
+#include "binding.h"
+
+static void config_row(void *arg, const char *name, const char *value, const char *dflt,
+                       const char *doc)
+{
+    (void)arg, (void)dflt, (void)doc;
+    if (!strcmp(name, "WEFT_KEY_FILE") && *value)
+        wbtl.key_file = true;
+    if (!strcmp(name, "WEFT_PROGRESS") && !strcmp(value, "thread")) {
+        atomic_store(&wbtl.holds, 1);
+        wbtl.threads = true;
+    }
+}
+
+/* ---- what ranks publish ---- */
+
+static bool draw(void *key, size_t len)
+{
+    ssize_t n;
+    do
+        n = getrandom(key, len, 0);
+    while (n < 0 && errno == EINTR);
+    return n == (ssize_t)len;
+}
+
+static unsigned char page; /* other ranks read it, but not its value: order.c */
+
+static enum weft_status page_register(struct wbtl_card *card)
+{
+    size_t len = sizeof card->page;
+    enum weft_status s =
+        weft_mr_register(wbtl.ctx, &page, sizeof page, WEFT_MEM_HOST, WEFT_REMOTE_READ, &wbtl.page);
+    if (s == WEFT_OK)
+        s = weft_mr_key(wbtl.page, card->page, &len);
+    card->page_len = (uint32_t)len;
+    return s;
+}
+
+static bool publish(void)
+{
+    struct wbtl_card card = {.format = WBTL_CARD};
+    size_t len = sizeof card.address;
+    int rc = OPAL_ERROR;
+    enum weft_status s = weft_ep_address(wbtl.ep, card.address, &len);
+    if (s == WEFT_OK)
+        s = page_register(&card);
+    if (s == WEFT_OK && OPAL_PROC_MY_NAME.vpid == 0 && !wbtl.key_file) {
+        card.has_key = draw(card.key, sizeof card.key);
+        if (card.has_key)
+            s = weft_ctx_set_key(wbtl.ctx, card.key, sizeof card.key);
+        wbtl.key_set = card.has_key && s == WEFT_OK;
+    }
+    if (s == WEFT_OK)
+        OPAL_MODEX_SEND(rc, OPAL_PMIX_GLOBAL, &mca_btl_weft_component.btl_version, &card,
+                        sizeof card);
+    explicit_bzero(card.key, sizeof card.key);
+    return rc == OPAL_SUCCESS;
+}
+
+bool wbtl_card_of(const opal_process_name_t *name, struct wbtl_card *out)
+{
+    void *bytes = NULL;
+    size_t len = 0;
+    bool good;
+    int rc;
+    OPAL_MODEX_RECV(rc, &mca_btl_weft_component.btl_version, name, &bytes, &len);
+    good = rc == OPAL_SUCCESS && bytes && len == sizeof *out;
+    if (good) {
+        memcpy(out, bytes, sizeof *out);
+        good = out->format == WBTL_CARD && out->page_len <= sizeof out->page;
+        explicit_bzero(bytes, len);
+    }
+    free(bytes);
+    return good;
+}
+
+/* ---- open and close ---- */
+
+static enum weft_status ep_open(void)
+{
+    struct weft_ctx_params ctx = WEFT_CTX_PARAMS_INIT;
+    struct weft_ep_params ep = WEFT_EP_PARAMS_INIT;
+    enum weft_status s;
+    ctx.flags = WEFT_CTX_NETWORK;
+    ctx.am_max = (uint32_t)wbtl.super.btl_max_send_size;
+    ctx.endpoints = 1;
+    s = weft_ctx_open(&ctx, &wbtl.ctx);
+    if (s != WEFT_OK) {
+        wbtl.ctx = NULL;
+        return s;
+    }
+    weft_ctx_set_local_ranks(wbtl.ctx, (unsigned)opal_process_info.num_local_peers + 1);
+    ep.flags = wbtl.threads ? WEFT_EP_NOWAIT : 0;
+    ep.peer_down = wbtl_peer_down;
+    s = weft_ep_open(wbtl.ctx, &ep, &wbtl.ep);
+    if (s != WEFT_OK)
+        wbtl.ep = NULL;
+    while (s == WEFT_OK &&
+           (s = weft_am_register(wbtl.ep, WBTL_HANDLER, wbtl_on_message, NULL)) == WEFT_AGAIN)
+        s = WEFT_OK; /* Weft's thread is inside, for a short time */
+    return s;
+}
+
+/* Close what is open. An endpoint that another thread uses stays open until the process ends. */
+static void ep_close(void)
+{
+    enum weft_status s = WEFT_OK;
+    if (wbtl.ep)
+        for (int i = 0; (s = weft_ep_close(wbtl.ep)) == WEFT_AGAIN && i < 1000; i++)
+            (void)weft_ep_wait(wbtl.ep, 1000000);
+    if (wbtl.page)
+        (void)weft_mr_close(wbtl.page);
+    wbtl.page = NULL;
+    if (s == WEFT_OK && wbtl.ctx)
+        s = weft_ctx_close(wbtl.ctx);
+    if (s != WEFT_OK)
+        opal_output(0, "btl weft: the endpoint stays open until the process ends: %s",
+                    weft_status_text(s));
+    wbtl.ep = NULL;
+    wbtl.ctx = NULL;
+}
+
+void wbtl_module_fill(void)
+{
+    mca_btl_base_module_t *m = &wbtl.super;
+    m->btl_add_procs = wbtl_add_procs;
+    m->btl_del_procs = wbtl_del_procs;
+    m->btl_register = wbtl_register;
+    m->btl_finalize = wbtl_finalize;
+    m->btl_alloc = wbtl_alloc;
+    m->btl_free = wbtl_free;
+    m->btl_prepare_src = wbtl_prepare_src;
+    m->btl_send = wbtl_send;
+    m->btl_sendi = wbtl_sendi;
+    m->btl_put = wbtl_put;
+    m->btl_get = wbtl_get;
+    m->btl_atomic_op = wbtl_atomic_op;
+    m->btl_atomic_fop = wbtl_atomic_fop;
+    m->btl_atomic_cswap = wbtl_atomic_cswap;
+    m->btl_flush = wbtl_flush;
+    m->btl_register_mem = wbtl_register_mem;
+    m->btl_deregister_mem = wbtl_deregister_mem;
+    m->btl_dump = mca_btl_base_dump;
+    m->btl_register_error = wbtl_register_error;
+}
+
+mca_btl_base_module_t **wbtl_init(int *count, bool progress_threads, bool mpi_threads)
+{
+    mca_btl_base_module_t **modules = malloc(sizeof *modules);
+    enum weft_status s = WEFT_ENOMEM;
+    (void)progress_threads;
+    *count = 0;
+    if (!modules)
+        return NULL;
+    wbtl.threads = mpi_threads;
+    weft_config_rows(config_row, NULL);
+    wbtl_variables_check();
+    pthread_mutex_init(&wbtl.lock, NULL);
+    pthread_mutex_init(&wbtl.mem_lock, NULL);
+    if (wbtl_lists_init())
+        s = ep_open();
+    if (s == WEFT_OK && publish()) {
+        modules[0] = &wbtl.super;
+        *count = 1;
+        return modules;
+    }
+    opal_output_verbose(1, opal_btl_base_framework.framework_output, "btl weft: not used: %s",
+                        s == WEFT_OK ? "the launcher does not take the address"
+                                     : weft_status_text(s));
+    free(modules);
+    ep_close();
+    wbtl_lists_fini();
+    pthread_mutex_destroy(&wbtl.lock);
+    pthread_mutex_destroy(&wbtl.mem_lock);
+    return NULL;
+}
+
+int wbtl_finalize(mca_btl_base_module_t *btl)
+{
+    struct wbtl_variables vars = wbtl.vars;
+    (void)btl;
+    wbtl.leaving = true;
+    wbtl_remove_all();
+    wbtl_mem_close();
+    ep_close();
+    wbtl_lists_fini();
+    pthread_mutex_destroy(&wbtl.lock);
+    pthread_mutex_destroy(&wbtl.mem_lock);
+    /* A later MPI_Init of this process begins anew, as MPI_T may keep the component open. */
+    wbtl = (struct wbtl_module){.super = wbtl.super, .vars = vars};
+    return OPAL_SUCCESS;
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* register_mem, put, get, atomics and flush, each by itself, and from inside callbacks; accesses
+ * past the end, and of memory that was freed. Rank 0 accesses the memory of rank 1. */
+#include "side.h"
+
+#include <sys/mman.h>
+
+/* LEN bytes are registered. Weft's region ends with the page, so more of it is within reach. */
+enum { ROOM = 1 << 20, LEN = ROOM - 100, MANY = 1000, GO = MCA_BTL_TAG_USR + 1, REGIONS = 200 };
+
+struct place {
+    uint64_t address;
+    unsigned char handle[MCA_BTL_REG_HANDLE_MAX_SIZE];
+};
+
+static unsigned ended, wanted;
+static int last_status;
+static struct place place; /* of the other rank's memory */
+
+static bool all_have_ended(void)
+{
+    return ended >= wanted;
+}
+
+static mca_btl_base_registration_handle_t *handle_of(struct place *p)
+{
+    return (mca_btl_base_registration_handle_t *)(void *)p->handle;
+}
+
+static void on_ended(struct mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *peer,
+                     void *local, mca_btl_base_registration_handle_t *local_handle, void *context,
+                     void *data, int status)
+{
+    CHECK(btl == side.btl && peer == side.peer && !local_handle && context == &side &&
+          data == &ended);
+    (void)local;
+    last_status = status;
+    ended++;
+}
+
+/* Wait for one access, which the call has begun with [rc]. Returns its status. */
+static int wait(int rc)
+{
+    CHECK(rc == OPAL_SUCCESS);
+    wanted = 1;
+    side_until(all_have_ended);
+    CHECK(ended == 1);
+    ended = 0;
+    return last_status;
+}
+
+static int put(struct place *p, const void *from, uint64_t offset, size_t len)
+{
+    return side.btl->btl_put(side.btl, side.peer, (void *)(uintptr_t)from, p->address + offset,
+                             NULL, handle_of(p), len, 0, MCA_BTL_NO_ORDER, on_ended, &side, &ended);
+}
+
+static int get(struct place *p, void *to, uint64_t offset, size_t len)
+{
+    return side.btl->btl_get(side.btl, side.peer, to, p->address + offset, NULL, handle_of(p), len,
+                             0, MCA_BTL_NO_ORDER, on_ended, &side, &ended);
+}
+
+/* Register [len] bytes at [memory], and swap handles with the other rank. */
+static mca_btl_base_registration_handle_t *swap(void *memory, size_t len)
+{
+    mca_btl_base_registration_handle_t *h = side.btl->btl_register_mem(
+        side.btl, MCA_BTL_ENDPOINT_ANY, memory, len, MCA_BTL_REG_FLAG_ACCESS_ANY);
+    struct place mine = {.address = (uintptr_t)memory};
+    CHECK(h && side.btl->btl_registration_handle_size <= sizeof mine.handle);
+    memcpy(mine.handle, h, side.btl->btl_registration_handle_size);
+    side_swap(&mine, &place, sizeof mine);
+    return h;
+}
+
+static void fill(unsigned char *p, size_t len, unsigned seed)
+{
+    for (size_t i = 0; i < len; i++)
+        p[i] = (unsigned char)(seed + i * 5 + (i >> 9));
+}
+
+static void lengths(void)
+{
+    const size_t len[] = {0, 1, 8, 100, 4096, 4097, 65536, LEN - 24};
+    unsigned char *out = malloc(ROOM), *in = malloc(ROOM);
+    CHECK(out && in);
+    for (unsigned i = 0; i < sizeof len / sizeof *len; i++) {
+        fill(out, len[i], i);
+        memset(in, 0xee, ROOM);
+        CHECK(wait(put(&place, out, 24, len[i])) == OPAL_SUCCESS);
+        CHECK(wait(get(&place, in, 24, len[i])) == OPAL_SUCCESS);
+        CHECK(!memcmp(in, out, len[i]) && in[len[i]] == 0xee);
+    }
+    free(out);
+    free(in);
+}
+
+static void past_end(unsigned char *in)
+{
+    static unsigned char zero[64];
+    CHECK(wait(put(&place, zero, LEN - 8, 9)) != OPAL_SUCCESS);
+    CHECK(wait(put(&place, zero, LEN, 1)) != OPAL_SUCCESS);
+    CHECK(wait(get(&place, in, (uint64_t)-1, 2)) != OPAL_SUCCESS);
+    CHECK(wait(put(&place, zero, 8, SIZE_MAX - 4)) != OPAL_SUCCESS);
+    CHECK(wait(get(&place, in, LEN - 8, 8)) == OPAL_SUCCESS);
+}
+
+/* ---- atomics ---- */
+
+static int fetch(uint64_t offset, int op, uint64_t operand, int flags, void *old)
+{
+    return side.btl->btl_atomic_fop(side.btl, side.peer, old, place.address + offset, NULL,
+                                    handle_of(&place), (mca_btl_base_atomic_op_t)op, operand, flags,
+                                    MCA_BTL_NO_ORDER, on_ended, &side, &ended);
+}
+
+static int change(uint64_t offset, int op, uint64_t operand, int flags)
+{
+    return side.btl->btl_atomic_op(side.btl, side.peer, place.address + offset, handle_of(&place),
+                                   (mca_btl_base_atomic_op_t)op, operand, flags, MCA_BTL_NO_ORDER,
+                                   on_ended, &side, &ended);
+}
+
+static int swap_if(uint64_t offset, uint64_t compare, uint64_t value, int flags, void *old)
+{
+    return side.btl->btl_atomic_cswap(side.btl, side.peer, old, place.address + offset, NULL,
+                                      handle_of(&place), compare, value, flags, MCA_BTL_NO_ORDER,
+                                      on_ended, &side, &ended);
+}
+
+static void atomics_64(void)
+{
+    static const struct {
+        int op;
+        uint64_t before, operand, after;
+    } rows[] = {
+        {MCA_BTL_ATOMIC_ADD, 5, UINT64_MAX, 4},
+        {MCA_BTL_ATOMIC_AND, 0xff00ff00ff00ff00, 0x0ff00ff00ff00ff0, 0x0f000f000f000f00},
+        {MCA_BTL_ATOMIC_OR, 1, UINT64_C(1) << 63, UINT64_C(1) << 63 | 1},
+        {MCA_BTL_ATOMIC_XOR, 6, 3, 5},
+        {MCA_BTL_ATOMIC_SWAP, 6, 3, 3},
+        {MCA_BTL_ATOMIC_MIN, 6, UINT64_MAX, UINT64_MAX}, /* signed: -1 is less */
+        {MCA_BTL_ATOMIC_MAX, UINT64_MAX, 6, 6},
+    };
+    uint64_t old, now;
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+        CHECK(wait(put(&place, &rows[i].before, 16, 8)) == OPAL_SUCCESS);
+        CHECK(wait(fetch(16, rows[i].op, rows[i].operand, 0, &old)) == OPAL_SUCCESS);
+        CHECK(wait(get(&place, &now, 16, 8)) == OPAL_SUCCESS);
+        CHECK(old == rows[i].before && now == rows[i].after);
+        CHECK(wait(put(&place, &rows[i].before, 16, 8)) == OPAL_SUCCESS);
+        CHECK(wait(change(16, rows[i].op, rows[i].operand, 0)) == OPAL_SUCCESS);
+        CHECK(wait(get(&place, &now, 16, 8)) == OPAL_SUCCESS && now == rows[i].after);
+    }
+    CHECK(wait(swap_if(16, 7, 9, 0, &old)) == OPAL_SUCCESS && old == 6);
+    CHECK(wait(swap_if(16, 6, 9, 0, &old)) == OPAL_SUCCESS && old == 6);
+    CHECK(wait(get(&place, &now, 16, 8)) == OPAL_SUCCESS && now == 9);
+}
+
+/* The word beside must stay as it is, here and there. */
+static void atomics_32(void)
+{
+    uint32_t words[2] = {5, 0xabcdef01}, now[2], old[2] = {0, 0x12345678};
+    const int flags = MCA_BTL_ATOMIC_FLAG_32BIT;
+    CHECK(wait(put(&place, words, 32, 8)) == OPAL_SUCCESS);
+    CHECK(wait(fetch(32, MCA_BTL_ATOMIC_ADD, 0xffffffff, flags, old)) == OPAL_SUCCESS);
+    CHECK(old[0] == 5 && old[1] == 0x12345678);
+    CHECK(wait(fetch(32, MCA_BTL_ATOMIC_MIN, 0xffffffff, flags, old)) == OPAL_SUCCESS);
+    CHECK(old[0] == 4);
+    CHECK(wait(swap_if(32, 0xffffffff, 17, flags, old)) == OPAL_SUCCESS && old[0] == 0xffffffff);
+    CHECK(wait(get(&place, now, 32, 8)) == OPAL_SUCCESS && now[0] == 17 && now[1] == words[1]);
+}
+
+static void atomics_refused(void)
+{
+    uint64_t old;
+    CHECK(fetch(17, MCA_BTL_ATOMIC_ADD, 1, 0, &old) == OPAL_ERR_NOT_AVAILABLE);
+    CHECK(fetch(18, MCA_BTL_ATOMIC_ADD, 1, MCA_BTL_ATOMIC_FLAG_32BIT, &old) ==
+          OPAL_ERR_NOT_AVAILABLE);
+    CHECK(fetch(16, MCA_BTL_ATOMIC_LAND, 1, 0, &old) == OPAL_ERR_NOT_AVAILABLE);
+    CHECK(fetch(16, MCA_BTL_ATOMIC_ADD, 1, MCA_BTL_ATOMIC_FLAG_FLOAT, &old) ==
+          OPAL_ERR_NOT_AVAILABLE);
+    CHECK(wait(fetch(LEN + 4, MCA_BTL_ATOMIC_ADD, 1, 0, &old)) != OPAL_SUCCESS);
+}
+
+/* ---- many ---- */
+
+static void flushed(void)
+{
+    uint64_t sum;
+    const uint64_t zero = 0;
+    CHECK(wait(put(&place, &zero, 64, 8)) == OPAL_SUCCESS);
+    for (int i = 0; i < MANY; i++)
+        CHECK(change(64, MCA_BTL_ATOMIC_ADD, 3, 0) == OPAL_SUCCESS);
+    CHECK(side.btl->btl_flush(side.btl, side.peer) == OPAL_SUCCESS);
+    wanted = MANY;
+    side_until(all_have_ended);
+    CHECK(ended == MANY);
+    ended = 0;
+    CHECK(wait(get(&place, &sum, 64, 8)) == OPAL_SUCCESS && sum == 3 * MANY);
+    CHECK(side.btl->btl_flush(side.btl, NULL) == OPAL_SUCCESS);
+}
+
+/* Each callback begins the next access: they may not nest without end. */
+static unsigned chained;
+static uint64_t chain_word;
+
+static void on_chained(struct mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *peer,
+                       void *local, mca_btl_base_registration_handle_t *local_handle, void *context,
+                       void *data, int status)
+{
+    CHECK(status == OPAL_SUCCESS);
+    (void)context;
+    if (++chained < 100000)
+        CHECK(btl->btl_get(btl, peer, local, place.address, local_handle, handle_of(&place), 8, 0,
+                           MCA_BTL_NO_ORDER, on_chained, NULL, data) == OPAL_SUCCESS);
+}
+
+static bool is_chained(void)
+{
+    return chained == 100000;
+}
+
+static void chain(void)
+{
+    CHECK(side.btl->btl_get(side.btl, side.peer, &chain_word, place.address, NULL,
+                            handle_of(&place), 8, 0, MCA_BTL_NO_ORDER, on_chained, NULL,
+                            NULL) == OPAL_SUCCESS);
+    side_until(is_chained);
+}
+
+/* More regions than stay ready for access. */
+static void regions(void)
+{
+    static unsigned char *memory[REGIONS];
+    static mca_btl_base_registration_handle_t *handles[REGIONS];
+    static struct place places[REGIONS];
+    unsigned char byte;
+    for (int i = 0; i < REGIONS; i++) {
+        memory[i] = mmap(NULL, 12288, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(memory[i] != MAP_FAILED);
+        handles[i] = swap(memory[i] + 4096, 4096);
+        places[i] = place;
+    }
+    for (int round = 0; !side.rank && round < 3; round++)
+        for (int i = 0; i < REGIONS; i++) {
+            byte = (unsigned char)(i + round);
+            CHECK(wait(put(&places[i], &byte, (uint64_t)i, 1)) == OPAL_SUCCESS);
+            CHECK(wait(get(&places[i], &byte, (uint64_t)i, 1)) == OPAL_SUCCESS);
+            CHECK(byte == (unsigned char)(i + round));
+        }
+    side_meet();
+    for (int i = 0; i < REGIONS; i++) {
+        CHECK(!side.rank || memory[i][4096 + i] == (unsigned char)(i + 2));
+        CHECK(side.btl->btl_deregister_mem(side.btl, handles[i]) == OPAL_SUCCESS);
+        munmap(memory[i], 12288);
+    }
+    side_meet();
+}
+
+/* ---- from inside ---- */
+
+static uint64_t word, fetched;
+
+static void on_go(struct mca_btl_base_module_t *btl, mca_btl_base_tag_t tag,
+                  mca_btl_base_descriptor_t *des, void *arg)
+{
+    (void)btl, (void)tag, (void)des, (void)arg;
+    CHECK(put(&place, &word, 128, 8) == OPAL_SUCCESS);
+    CHECK(fetch(136, MCA_BTL_ATOMIC_ADD, 1, 0, &fetched) == OPAL_SUCCESS);
+    CHECK(get(&place, &chain_word, 144, 8) == OPAL_SUCCESS);
+}
+
+static void from_inside(void)
+{
+    CHECK(side.btl->btl_register(side.btl, GO, on_go, NULL) == OPAL_SUCCESS);
+    side_meet();
+    if (side.rank)
+        for (int i = 0; i < 100; i++)
+            side_send(GO, "go", 2, MCA_BTL_NO_ORDER);
+    else {
+        wanted = 300;
+        side_until(all_have_ended);
+        CHECK(ended == 300 && last_status == OPAL_SUCCESS);
+        ended = 0;
+    }
+    side_meet();
+}
+
+/* ---- freed memory ---- */
+
+/* The access fails. The memory is shared: regions of such memory are closed when they are
+ * deregistered. (Regions of other memory are closed soon after it was freed.) */
+static void freed(void)
+{
+    unsigned char *memory =
+        mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    mca_btl_base_registration_handle_t *h = swap(memory, 65536);
+    static unsigned char bytes[100];
+    if (!side.rank)
+        CHECK(wait(put(&place, bytes, 0, sizeof bytes)) == OPAL_SUCCESS);
+    side_meet();
+    CHECK(side.btl->btl_deregister_mem(side.btl, h) == OPAL_SUCCESS);
+    munmap(memory, 65536);
+    side_meet();
+    if (!side.rank) {
+        CHECK(wait(put(&place, bytes, 0, sizeof bytes)) != OPAL_SUCCESS);
+        CHECK(wait(get(&place, bytes, 0, sizeof bytes)) != OPAL_SUCCESS);
+    }
+    side_meet();
+}
+
+int main(int argc, char **argv)
+{
+    unsigned char *memory;
+    mca_btl_base_registration_handle_t *h;
+    side_open(&argc, &argv);
+    memory = aligned_alloc(4096, ROOM + 4096);
+    CHECK(memory);
+    memset(memory, 0xaa, ROOM + 4096);
+    h = swap(memory, LEN);
+    if (!side.rank) {
+        static unsigned char in[64];
+        lengths();
+        past_end(in);
+        atomics_64();
+        atomics_32();
+        atomics_refused();
+        flushed();
+        chain();
+    }
+    side_meet();
+    for (int i = LEN; i < ROOM + 4096; i++)
+        CHECK(memory[i] == 0xaa); /* nothing was written past the end */
+    from_inside();
+    CHECK(side.btl->btl_deregister_mem(side.btl, h) == OPAL_SUCCESS);
+    free(memory);
+    regions();
+    freed();
+    return side_close();
+}

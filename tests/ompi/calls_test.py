@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Each call of the component's module by itself, between two ranks, over shared memory and TCP.
+
+usage: calls_test.py COMPONENT MPIRUN PROGRAMS"""
+
+import re
+
+from runner import TCP, good, harness
+
+FEW = {f"btl_weft_free_list_{name}": value for name, value in (("num", 2), ("max", 8), ("inc", 2))}
+MODES = ["tag", "module", "all"]
+WAYS = [{}, {"WEFT_DEBUG": "nopull"}, {"WEFT_DEBUG": "shuffle"}, {"WEFT_PROGRESS": "thread"}]
+
+
+def messages_test():
+    for env in WAYS:
+        err = good(2, "ompi_messages", env=env)
+        assert err.count("messages with the tag 132 are dropped") == 2, (env, err)
+
+
+def messages_few_test():
+    good(2, "ompi_messages", **FEW)
+
+
+def messages_tcp_test():
+    good(2, "ompi_messages", env=TCP)
+    good(2, "ompi_messages", env=TCP, **FEW)
+
+
+def accesses_test():
+    for env in WAYS:
+        good(2, "ompi_accesses", env=env)
+
+
+def accesses_tcp_test():
+    good(2, "ompi_accesses", env=TCP)
+
+
+def order_test():
+    """What asks for an order has it."""
+    for mode in MODES:
+        for env in WAYS:
+            copied = ["copied"] if "WEFT_PROGRESS" in env else []
+            good(2, "ompi_order", mode, "3000", *copied, btl_weft_order=mode, env=env)
+
+
+def order_tcp_test():
+    """The same while messages without an order are overtaken, on four connections."""
+    overtaken = 0
+    for mode in MODES:
+        err = good(2, "ompi_order", mode, "3000", btl_weft_order=mode,
+                   env={**TCP, "WEFT_TCP_LANES": "4"})
+        overtaken += int(re.search(r"(\d+) of \d+ free messages were overtaken", err).group(1))
+    assert overtaken, "no free message was overtaken"
+
+
+harness.main([messages_test, messages_few_test, messages_tcp_test, accesses_test,
+              accesses_tcp_test, order_test, order_tcp_test])

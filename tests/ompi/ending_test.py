@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""How jobs end: ranks that are killed, abort, exit, or are stopped for a while, and mpirun killed.
+Nothing is left, and mpirun ends soon.
+
+usage: ending_test.py COMPONENT MPIRUN PROGRAMS"""
+
+import os
+import signal
+import time
+
+from runner import TCP, good, harness, start
+
+SOON = 10  # seconds
+
+
+def shared():
+    return {name for name in os.listdir("/dev/shm") if "weft" in name}
+
+
+def ends(how, env=None):
+    """Run until rank 1 ends as [how] says. Returns mpirun's code."""
+    before = shared()
+    job = start(2, "ompi_end", how, env=env)
+    begun = time.monotonic()
+    code = job.finish(3 * SOON)[0]
+    took = time.monotonic() - begun
+    assert took < SOON, f"{how}: {took:.1f} s"
+    assert job.gone_within(SOON), f"{how}: processes are left: {job.members()}"
+    assert shared() == before, f"{how}: {shared() - before} is left"
+    return code
+
+
+def killed_test():
+    for env in {}, TCP:
+        assert ends("kill", env) == 128 + signal.SIGKILL
+
+
+def aborted_test():
+    for env in {}, TCP:
+        assert ends("abort", env) == 7
+
+
+def exited_test():
+    for env in {}, TCP:
+        assert ends("exit", env) == 3
+
+
+def unused_test():
+    """Ranks that send nothing, or fork in the middle."""
+    for how in "leave", "system":
+        for env in {}, TCP:
+            assert ends(how, env) == 0
+
+
+def stopped_test():
+    """A stopped rank is slow, not dead."""
+    job = start(2, "ompi_end", "stop")
+    while True:
+        line = job.process.stderr.readline()
+        assert line, "no rank has stopped"
+        if line.startswith("stop"):
+            break
+    pid = int(line.split()[1])
+    end = time.monotonic() + SOON
+    while open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] != "T":
+        assert time.monotonic() < end
+    time.sleep(2)  # the time that the rank is stopped
+    os.kill(pid, signal.SIGCONT)
+    code, out, err = job.finish()
+    assert code == 0 and out == "ok\n", (code, out, err)
+
+
+def launcher_test():
+    """mpirun is killed: its ranks end."""
+    job = start(2, "ompi_end", "forever")
+    while "running" not in (line := job.process.stderr.readline()):
+        assert line, "the ranks have ended"
+    job.process.kill()
+    job.finish()
+    assert job.gone_within(2 * SOON), job.members()
+
+
+def lost_test():
+    """What is under way to a lost rank ends, and Open MPI's error callback is called."""
+    for env in {}, TCP:
+        good(2, "ompi_lost", env=env, words=["--enable-recovery"])
+
+
+harness.main([killed_test, aborted_test, exited_test, unused_test, stopped_test, launcher_test,
+              lost_test])

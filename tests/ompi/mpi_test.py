@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""MPI programs over the component mca_btl_weft.so, over shared memory and TCP. Across TCP the ranks
+trust each other by the key that rank 0 draws.
+
+usage: mpi_test.py COMPONENT MPIRUN PROGRAMS WEFT"""
+
+import os
+import subprocess
+
+from runner import COMPONENT, TCP, WEFT, good, harness
+
+
+def symbols_test():
+    text = subprocess.run(["nm", "-D", "--defined-only", COMPONENT], check=True, text=True,
+                          capture_output=True).stdout
+    assert "__sync_" not in subprocess.run(["nm", "-D", COMPONENT], check=True, text=True,
+                                           capture_output=True).stdout
+    names = [line.split()[-1] for line in text.splitlines()]
+    assert names == ["mca_btl_weft_component"], names
+
+
+def info_test():
+    """weft info names the folder of the component."""
+    text = subprocess.run([*WEFT, "info"], check=True, text=True, capture_output=True).stdout
+    line = next(line for line in text.splitlines() if "Open MPI component" in line)
+    folder = line.split("OMPI_MCA_mca_base_component_path=")[1].removesuffix(":SYS_DEFAULT")
+    assert os.path.samefile(folder, os.path.dirname(COMPONENT)), line
+
+
+def taken_test():
+    """The component is the one that sends to the other rank."""
+    err = good(2, "ompi_ring", btl_base_verbose=100)
+    assert err.count("Using weft btl for send") == 2, err
+
+
+def beside_test():
+    """Among Open MPI's own components it is taken for all peers but oneself."""
+    err = good(2, "ompi_ring", btl="^uct,openib,ofi", btl_base_verbose=100)
+    assert "Using weft btl for send" in err, err
+    assert "Using vader btl for send" not in err and "Using tcp btl for send" not in err, err
+
+
+def ring_test():
+    good(2, "ompi_ring")
+    good(4, "ompi_ring")
+
+
+def ring_tcp_test():
+    good(2, "ompi_ring", env=TCP)
+    good(4, "ompi_ring", env=TCP)
+
+
+def windows_test():
+    """One-sided communication: by puts, gets and atomics of the component."""
+    good(2, "ompi_windows", "--windows", osc="rdma")
+    good(3, "ompi_windows", "--windows", osc="rdma")
+
+
+def windows_tcp_test():
+    good(2, "ompi_windows", "--windows", osc="rdma", env=TCP)
+
+
+def pieces_test():
+    """Where the kernel denies copies between processes, messages do them."""
+    good(2, "ompi_ring", env={"WEFT_DEBUG": "nopull"})
+    good(2, "ompi_windows", "--windows", osc="rdma", env={"WEFT_DEBUG": "nopull"})
+
+
+def shuffled_test():
+    good(2, "ompi_ring", env={"WEFT_DEBUG": "shuffle"})
+    good(2, "ompi_windows", "--windows", osc="rdma", env={"WEFT_DEBUG": "shuffle"})
+
+
+def exhausted_test():
+    """Descriptors run out: Open MPI tries again, and no message is lost."""
+    good(4, "ompi_ring", btl_weft_free_list_num=2, btl_weft_free_list_max=8,
+         btl_weft_free_list_inc=2)
+
+
+def progress_test():
+    """With a thread of Weft's the handler copies, and progress delivers."""
+    good(2, "ompi_ring", env={"WEFT_PROGRESS": "thread"})
+
+
+def threads_test():
+    """MPI_THREAD_MULTIPLE: sends, receives, probes and a window, by several threads at a time."""
+    good(2, "ompi_threads", "4", "15", osc="rdma")
+    good(3, "ompi_threads", "3", "15", osc="rdma")
+    good(2, "ompi_threads", "4", "15", osc="rdma", env={"WEFT_PROGRESS": "thread"})
+
+
+def threads_tcp_test():
+    good(2, "ompi_threads", "4", "15", osc="rdma", env=TCP)
+
+
+def adjusted_test():
+    """A value that is out of range is adjusted, and the sentence says how."""
+    err = good(2, "ompi_ring", btl_weft_max_send_size=1000000, btl_weft_free_list_inc=0)
+    assert "btl_weft_max_send_size is 1000000, but has to be 512 to 32704" in err, err
+    assert "btl_weft_free_list_inc is 0, but has to be at least 1" in err, err
+
+
+harness.main([symbols_test, info_test, taken_test, beside_test, ring_test, ring_tcp_test, windows_test,
+              windows_tcp_test, pieces_test, shuffled_test,
+              exhausted_test, progress_test, threads_test, threads_tcp_test, adjusted_test])

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the tests of the component share: a job of mpirun's with the component.
+
+A test is called with the arguments COMPONENT MPIRUN PROGRAMS [WEFT]."""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "job"))
+import harness  # pylint: disable=wrong-import-position
+
+DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "60"))
+COMPONENT, MPIRUN, PROGRAMS = (os.path.abspath(path) for path in sys.argv[1:4])
+WEFT = sys.argv[4:]  # the tool
+ENV = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+       "OMPI_MCA_mca_base_component_path": os.path.dirname(COMPONENT) + ":SYS_DEFAULT"}
+ALONE = "self,weft"
+TCP = {"WEFT_TRANSPORTS": "loop,tcp", "WEFT_TCP_INTERFACES": "lo"}
+
+
+def start(ranks, program, *args, env=None, btl=ALONE, words=(), **mca):
+    """Start a job."""
+    mca = {"pml": "ob1", "btl": btl, **mca}
+    mca = [word for name, value in mca.items() for word in ("--mca", name, str(value))]
+    return harness.Job([MPIRUN, "-n", str(ranks), "--oversubscribe", *words, *mca,
+                        os.path.join(PROGRAMS, program), *args], env={**ENV, **(env or {})})
+
+
+def good(*args, **kwargs):
+    """A job that prints "ok"; returns what it writes to stderr."""
+    code, out, err = start(*args, **kwargs).finish(DEADLINE)
+    tail = "\n".join(err.splitlines()[-20:])
+    assert code == 0 and out == "ok\n", f"{args}, {kwargs}: code {code}\n{out}{tail}"
+    return err

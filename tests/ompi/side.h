@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One of two ranks that call the component's module directly, beside the traffic of MPI. */
+#ifndef SIDE_H
+#define SIDE_H
+
+#include <mpi.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <opal_config.h>
+
+#include <opal/constants.h>
+#include <opal/mca/btl/base/base.h>
+#include <opal/mca/btl/btl.h>
+#include <opal/runtime/opal_progress.h>
+
+struct side {
+    mca_btl_base_module_t *btl;
+    struct mca_btl_base_endpoint_t *peer; /* the other rank, added by the test */
+    int rank, other;
+};
+extern struct side side;
+
+#define CHECK(cond)                                                                                \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            fprintf(stderr, "rank %d: %s:%d: %s\n", side.rank, __FILE__, __LINE__, #cond);         \
+            MPI_Abort(MPI_COMM_WORLD, 1);                                                          \
+        }                                                                                          \
+    } while (0)
+
+/* Start MPI, find the module of the component "weft", and add the other rank to it. */
+void side_open(int *argc, char ***argv);
+/* Remove the rank and end. Rank 0 prints "ok". */
+int side_close(void);
+/* Run opal_progress until [is] returns true, at most 20 s. */
+void side_until(bool (*is)(void));
+/* A barrier; meanwhile the rank makes progress. */
+void side_meet(void);
+/* Send [len] bytes with [tag]. Returns false if there is no descriptor. The callback counts itself
+ * in side_sent. */
+bool side_try_send(mca_btl_base_tag_t tag, const void *data, size_t len, uint8_t order);
+/* The same, but makes progress until there is a descriptor. */
+void side_send(mca_btl_base_tag_t tag, const void *data, size_t len, uint8_t order);
+extern unsigned side_sent;
+/* Hand [mine] to the other rank, and get [theirs] from it. */
+void side_swap(const void *mine, void *theirs, size_t len);
+
+#endif
