@@ -121,11 +121,15 @@ static void levels_test(void **state)
     hints->tx_attr->op_flags = FI_COMMIT_COMPLETE;
     granted();
     hints->caps = FI_RMA | FI_MSG;
-    refused();
-    hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
     refused(); /* it does not hold for messages */
+    hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+    granted();
+    assert_int_equal(info->tx_attr->op_flags, FI_DELIVERY_COMPLETE);
     hints->tx_attr->op_flags = FI_MATCH_COMPLETE;
-    refused();
+    granted();
+    hints->tx_attr->op_flags = 0;
+    granted();
+    assert_int_equal(info->tx_attr->op_flags, FI_INJECT_COMPLETE);
     hints->tx_attr->op_flags = FI_INJECT_COMPLETE | FI_COMPLETION;
     granted();
     hints->tx_attr->op_flags = FI_TRANSMIT_COMPLETE;

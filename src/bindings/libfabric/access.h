@@ -76,6 +76,7 @@ struct wfi_access {
     struct fi_rma_iov rma[WFI_IOV];
     size_t rma_count;
     bool has_data; /* [data] goes to the target when all parts are complete */
+    bool delivered; /* ... and the target has them when [op] completes */
     uint64_t data;
     /* of an atomic: three arrays of [total] elements */
     unsigned operation, datatype;
@@ -102,5 +103,9 @@ ssize_t wfi_access_begin(struct wfi_access *a);
 int wfi_data_register(struct wfi_ep *ep);
 /* Let the target of a write of [len] bytes see [data]. Returns OK, AGAIN or a failure. */
 enum weft_status wfi_data_send(struct weft_peer *peer, uint64_t data, uint64_t len);
+/* The same by way of a region [r] of the target, at [offset]. [op] completes when the target's
+ * endpoint has the data. Returns  as weft_am_long */
+enum weft_status wfi_data_deliver(struct weft_remote *r, uint64_t offset, uint64_t data,
+                                  uint64_t len, struct weft_op *op);
 
 #endif

@@ -6,7 +6,7 @@
 #include "access.h"
 #include "atomic_kind.h"
 
-#define ATOMIC_FLAGS (FI_COMPLETION | FI_MORE | FI_INJECT | WFI_LEVELS_RMA | FI_PRIORITY)
+#define ATOMIC_FLAGS (FI_COMPLETION | FI_MORE | FI_INJECT | WFI_LEVELS | FI_PRIORITY)
 
 /* An atomic, as its call describes it. */
 struct call {

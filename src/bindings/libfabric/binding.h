@@ -207,10 +207,15 @@ int wfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
 #define WFI_LEVELS                                                                                 \
     (FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE |       \
      FI_MATCH_COMPLETE)
-/* The levels that messages have, and those that accesses to regions have. A put completes when its
- * bytes are in place, and durable if the region was registered with FI_RMA_PMEM. */
-#define WFI_LEVELS_MSG (FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE)
-#define WFI_LEVELS_RMA (WFI_LEVELS & ~FI_MATCH_COMPLETE)
+/* The levels that messages have. Accesses to regions have all: a put completes when its bytes are in
+ * place, which is the program's memory, and durable if the region was registered with FI_RMA_PMEM.
+ */
+#define WFI_LEVELS_MSG (WFI_LEVELS & ~FI_COMMIT_COMPLETE)
+/* Returns the levels that all operations of an endpoint with [caps] have. */
+static inline uint64_t wfi_levels_of(uint64_t caps)
+{
+    return caps & (FI_MSG | FI_TAGGED) ? WFI_LEVELS_MSG : WFI_LEVELS;
+}
 
 /* Set the attributes of the answer [info] from [hints]. Each returns false (logged) if a hint
  * cannot be met. */

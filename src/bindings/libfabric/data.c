@@ -34,9 +34,26 @@ int wfi_data_register(struct wfi_ep *ep)
     return s == WEFT_OK ? 0 : -wfi_errno(s);
 }
 
+static void set_args(uint32_t args[DATA_ARGS], uint64_t data, uint64_t len)
+{
+    args[0] = (uint32_t)data;
+    args[1] = (uint32_t)(data >> 32);
+    args[2] = (uint32_t)len;
+    args[3] = (uint32_t)(len >> 32);
+}
+
 enum weft_status wfi_data_send(struct weft_peer *peer, uint64_t data, uint64_t len)
 {
-    const uint32_t args[DATA_ARGS] = {(uint32_t)data, (uint32_t)(data >> 32), (uint32_t)len,
-                                      (uint32_t)(len >> 32)};
+    uint32_t args[DATA_ARGS];
+    set_args(args, data, len);
     return weft_am_request(peer, WFI_AM_DATA, args, DATA_ARGS, NULL, 0, 0);
+}
+
+enum weft_status wfi_data_deliver(struct weft_remote *r, uint64_t offset, uint64_t data,
+                                  uint64_t len, struct weft_op *op)
+{
+    uint32_t args[DATA_ARGS];
+    set_args(args, data, len);
+    op->flags = WEFT_OP_DELIVERED;
+    return weft_am_long(r, offset, NULL, 0, WFI_AM_DATA, args, DATA_ARGS, 0, op);
 }

@@ -200,8 +200,7 @@ void wfi_ep_flags_changed(struct wfi_ep *ep)
 int wfi_ep_set_flags(struct wfi_ep *ep, uint64_t flags)
 {
     uint64_t way = flags & (FI_TRANSMIT | FI_RECV), rest = flags & ~way;
-    uint64_t levels = ep->caps & (FI_MSG | FI_TAGGED) ? WFI_LEVELS_MSG : WFI_LEVELS_RMA;
-    if (way == FI_TRANSMIT && !(rest & ~(FI_COMPLETION | FI_INJECT | levels)))
+    if (way == FI_TRANSMIT && !(rest & ~(FI_COMPLETION | FI_INJECT | wfi_levels_of(ep->caps))))
         ep->tx_flags = rest;
     else if (way == FI_RECV && !(rest & ~(uint64_t)(FI_COMPLETION | FI_MULTI_RECV)))
         ep->rx_flags = rest;

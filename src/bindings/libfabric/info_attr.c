@@ -8,12 +8,6 @@
 /* Each bit of a tag is a field of its own: fi_endpoint(3), "mem_tag_format". */
 #define WFI_TAG_FORMAT UINT64_C(0xaaaaaaaaaaaaaaaa)
 
-/* Levels of completion that hold for all operations of an endpoint with [caps]. */
-static uint64_t levels_of(uint64_t caps)
-{
-    return caps & (FI_MSG | FI_TAGGED) ? WFI_LEVELS_MSG : WFI_LEVELS_RMA;
-}
-
 /* Orders that hold without being paid for: messages through one peer match as they were sent. */
 static bool order_is_granted(const char *what, uint64_t order, uint64_t comp_order)
 {
@@ -49,7 +43,7 @@ bool wfi_info_tx(const struct fi_info *hints, struct fi_info *info)
     const struct fi_tx_attr none = {0}, *h = hints && hints->tx_attr ? hints->tx_attr : &none;
     struct fi_tx_attr *t = info->tx_attr;
     const size_t inject = wfi_prov_inject();
-    uint64_t levels = levels_of(info->caps);
+    uint64_t levels = wfi_levels_of(info->caps);
     if (!flags_are_granted("tx_attr->caps", h->caps, info->caps & (WFI_TX_CAPS | WFI_CAPS)) ||
         !flags_are_granted("tx_attr->op_flags", h->op_flags, levels | FI_COMPLETION | FI_INJECT) ||
         !order_is_granted("tx_attr", h->msg_order, h->comp_order) ||
@@ -61,8 +55,9 @@ bool wfi_info_tx(const struct fi_info *hints, struct fi_info *info)
     t->inject_size = inject;
     t->caps = (h->caps ? h->caps : info->caps) & WFI_TX_CAPS;
     t->op_flags = h->op_flags;
-    if (!(t->op_flags & WFI_LEVELS))
-        t->op_flags |= levels & FI_DELIVERY_COMPLETE ? FI_DELIVERY_COMPLETE : FI_INJECT_COMPLETE;
+    if (!(t->op_flags & WFI_LEVELS)) /* the strongest that costs nothing */
+        t->op_flags |=
+            info->caps & (FI_MSG | FI_TAGGED) ? FI_INJECT_COMPLETE : FI_DELIVERY_COMPLETE;
     t->msg_order = h->msg_order ? h->msg_order : FI_ORDER_SAS;
     t->comp_order = FI_ORDER_NONE;
     t->tclass = FI_TC_UNSPEC;

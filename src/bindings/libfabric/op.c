@@ -46,6 +46,12 @@ void wfi_op_fail(struct wfi_op *o, enum weft_status status)
     wfi_op_free(o);
 }
 
+void wfi_op_flagged_done(struct weft_op *op)
+{
+    op->flags = 0;
+    wfi_op_done(op);
+}
+
 /* Is [o] a message under way with [context]? "op flags" */
 static bool is_message(const struct wfi_op *o, const void *context)
 {

@@ -70,6 +70,9 @@ static inline void wfi_op_done(struct weft_op *op)
     wfi_op_free(o);
 }
 
+/* The same for operations with flags of Weft's (weft_op.flags), which free operations do not have. */
+void wfi_op_flagged_done(struct weft_op *op);
+
 /* Prepare [o] to be started. It reports to [cq] if [report] is set; there may be none. */
 static inline void wfi_op_begin(struct wfi_op *o, void *context, uint64_t flags, struct wfi_cq *cq,
                                 struct wfi_cntr *cntr, bool report)

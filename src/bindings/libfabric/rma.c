@@ -5,7 +5,7 @@
 #include "access.h"
 
 #define RMA_FLAGS                                                                                  \
-    (FI_REMOTE_CQ_DATA | FI_COMPLETION | FI_MORE | FI_INJECT | WFI_LEVELS_RMA | FI_PRIORITY)
+    (FI_REMOTE_CQ_DATA | FI_COMPLETION | FI_MORE | FI_INJECT | WFI_LEVELS | FI_PRIORITY)
 
 /* One local buffer, one remote piece. */
 static inline ssize_t read_one(struct wfi_ep *ep, void *buf, size_t len, fi_addr_t addr,
@@ -92,6 +92,9 @@ static ssize_t access_many(struct wfi_ep *ep, const struct fi_msg_rma *m, uint64
     a->rma_count = m->rma_iov_count;
     memcpy(a->rma, m->rma_iov, m->rma_iov_count * sizeof *a->rma);
     a->has_data = flags & FI_REMOTE_CQ_DATA;
+    /* A write of no bytes needs no region, by way of which its data would be delivered. */
+    a->delivered = flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE) &&
+                   wfi_iov_length(m->msg_iov, m->iov_count);
     a->data = m->data;
     return wfi_access_begin(a);
 }

@@ -7,20 +7,32 @@
 #define SEND_FLAGS                                                                                 \
     (FI_REMOTE_CQ_DATA | FI_COMPLETION | FI_MORE | FI_INJECT | WFI_LEVELS_MSG | FI_PRIORITY)
 
+/* Returns the flags of Weft's operation for those of a send. */
+static uint32_t weft_flags(uint64_t flags)
+{
+    uint32_t level = flags & FI_MATCH_COMPLETE      ? WEFT_OP_MATCHED
+                     : flags & FI_DELIVERY_COMPLETE ? WEFT_OP_DELIVERED
+                                                    : 0;
+    return level && flags & FI_INJECT ? level | WEFT_OP_COPIED : level;
+}
+
 static ssize_t send_started(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags,
                             const struct weft_msg_head *head, struct weft_peer *peer)
 {
-    bool report = wfi_reports(ep->tx_selective, flags), copied = flags & FI_INJECT;
+    bool report = wfi_reports(ep->tx_selective, flags);
+    uint32_t more = weft_flags(flags);
     struct wfi_op *o = wfi_op_take(ep);
     enum weft_status s;
     ssize_t rc;
     if (!o)
         return -FI_ENOMEM;
     wfi_op_begin(o, m->context, wfi_send_flags(m->space), ep->tx_cq, ep->send_cntr, report);
-    o->op.done = wfi_op_done;
-    rc = flags & FI_TRANSMIT_COMPLETE ? wfi_transmit_begin(o, m->addr) : 0;
+    o->op.flags = more;
+    o->op.done = more ? wfi_op_flagged_done : wfi_op_done;
+    rc = flags & FI_TRANSMIT_COMPLETE && !more ? wfi_transmit_begin(o, m->addr) : 0;
     s = rc ? WEFT_OK
-           : weft_msg_post_send(peer, head, m->iov, (unsigned)m->count, copied ? NULL : &o->op);
+           : weft_msg_post_send(peer, head, m->iov, (unsigned)m->count,
+                                flags & FI_INJECT && !more ? NULL : &o->op);
     if (!rc && s == WEFT_PENDING)
         return 0;
     if (!rc && s == WEFT_OK) {
@@ -30,6 +42,7 @@ static ssize_t send_started(struct wfi_ep *ep, const struct wfi_message *m, uint
     }
     if (o->extra)
         wfi_op_extra_free(o);
+    o->op.flags = 0;
     wfi_op_free(o);
     return rc ? rc : wfi_send_result(peer, s);
 }
