@@ -6,6 +6,12 @@
 #include <string.h>
 #include <weft/atomic.h>
 
+void wfi_access_flagged_done(struct weft_op *op)
+{
+    wfi_op_unflag(container_of(op, struct wfi_op, op));
+    wfi_access_done(op);
+}
+
 const void *wfi_access_copy(struct wfi_op *o, const void *buf, size_t len)
 {
     void *to = o->small;
@@ -33,6 +39,9 @@ static void complete(struct wfi_access *a)
     if (a->status == WEFT_OK && a->results)
         results_scatter(a);
     o->op.status = a->status;
+    if (a->fenced)
+        atomic_fetch_sub(&o->ep->fences, 1);
+    atomic_fetch_sub(&o->ep->staged, 1);
     free(a->operands);
     free(a->compares);
     free(a->results);
@@ -87,6 +96,7 @@ static enum weft_status part(struct wfi_access *a, struct weft_remote *r)
     const struct fi_rma_iov *rma = &a->rma[a->next];
     struct iovec iov[WFI_IOV];
     unsigned n;
+    a->op.flags = !a->next && wfi_is_fenced(a->o->ep, 0) ? WEFT_OP_FENCED : 0;
     if (a->kind == WFI_ATOMIC)
         return weft_atomic_array(r, rma->addr, a->operation, a->datatype, rma->len / a->element,
                                  a->operands ? a->operands + a->at : NULL,
@@ -214,6 +224,9 @@ struct wfi_access *wfi_access_new(struct wfi_op *o, enum wfi_kind kind, fi_addr_
 
 ssize_t wfi_access_begin(struct wfi_access *a)
 {
+    if (a->fenced)
+        atomic_fetch_add(&a->o->ep->fences, 1);
+    atomic_fetch_add(&a->o->ep->staged, 1);
     run(a);
     return 0;
 }

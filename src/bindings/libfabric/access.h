@@ -17,12 +17,30 @@ static inline void wfi_access_done(struct weft_op *op)
     wfi_op_done(op);
 }
 
+/* The same for an access with flags of Weft's. */
+void wfi_access_flagged_done(struct weft_op *op);
+
+/* Let [o] begin after what was started before. */
+static inline void wfi_access_fence(struct wfi_op *o)
+{
+    wfi_op_flag(o, WEFT_OP_FENCED);
+    o->op.done = wfi_access_flagged_done;
+}
+
+/* Does an access with [flags] begin after others? Also one after a fence: Weft does accesses to
+ * regions of this process within their calls. */
+static inline bool wfi_is_fenced(struct wfi_ep *ep, uint64_t flags)
+{
+    return flags & FI_FENCE || atomic_load_explicit(&ep->fences, memory_order_relaxed);
+}
+
 /* Finish the call that started the access [o], for which Weft returned [s]. A refusal by the
  * region's owner is an error completion, also if it is known within the call. */
 static inline ssize_t wfi_access_started(struct wfi_op *o, enum weft_status s)
 {
     if (s == WEFT_PENDING)
         return 0;
+    wfi_op_unflag(o);
     switch (s) {
     case WEFT_OK:
     case WEFT_ERANGE:
@@ -78,6 +96,7 @@ struct wfi_access {
     bool has_data; /* [data] goes to the target when all parts are complete */
     bool delivered; /* ... and the target has them when [op] completes */
     uint64_t data;
+    bool fenced; /* FI_FENCE: the first part is; counted in wfi_ep.fences */
     /* of an atomic: three arrays of [total] elements */
     unsigned operation, datatype;
     size_t element, total;

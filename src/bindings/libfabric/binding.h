@@ -196,9 +196,10 @@ int wfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
 #define WFI_CAPS_PRIMARY (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV)
 #define WFI_CAPS_WAYS (FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define WFI_CAPS_FREE (FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM)
-#define WFI_CAPS_ASKED (FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM)
+#define WFI_CAPS_ASKED (FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM | FI_FENCE)
 #define WFI_CAPS (WFI_CAPS_PRIMARY | WFI_CAPS_WAYS | WFI_CAPS_FREE | WFI_CAPS_ASKED)
-#define WFI_TX_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE)
+#define WFI_TX_CAPS                                                                                \
+    (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_FENCE)
 #define WFI_RX_CAPS                                                                                \
     (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE |        \
      FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM)
@@ -426,6 +427,8 @@ struct wfi_ep {
     uint64_t tx_flags, rx_flags; /* default flags of operations */
     uint64_t caps;
     struct wfi_cntr *send_cntr, *recv_cntr, *read_cntr, *write_cntr;
+    atomic_uint fences; /* fenced operations under way; what is started later begins after them */
+    atomic_uint staged; /* operations of several steps of Weft's under way, which it does not see */
     struct wfi_op *free;
     struct wfi_lock free_lock;
     size_t inject; /* longest message that is copied, in bytes */

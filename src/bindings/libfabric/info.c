@@ -26,7 +26,7 @@ static bool caps_grant(const struct fi_info *hints, uint64_t *caps)
 {
     uint64_t asked = hints ? hints->caps : 0;
     if (!asked)
-        asked = WFI_CAPS_PRIMARY | WFI_CAPS_FREE | FI_SOURCE;
+        asked = WFI_CAPS_PRIMARY | WFI_CAPS_FREE | FI_SOURCE | FI_FENCE;
     if (asked & ~WFI_CAPS) {
         WFI_INFO(CORE, "not granted: capabilities %#llx (fi_weft(7) lists those that are)\n",
                  (unsigned long long)(asked & ~WFI_CAPS));

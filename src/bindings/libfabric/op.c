@@ -48,7 +48,7 @@ void wfi_op_fail(struct wfi_op *o, enum weft_status status)
 
 void wfi_op_flagged_done(struct weft_op *op)
 {
-    op->flags = 0;
+    wfi_op_unflag(container_of(op, struct wfi_op, op));
     wfi_op_done(op);
 }
 

@@ -70,8 +70,31 @@ static inline void wfi_op_done(struct weft_op *op)
     wfi_op_free(o);
 }
 
-/* The same for operations with flags of Weft's (weft_op.flags), which free operations do not have. */
+/* Give [o] flags of Weft's (weft_op.flags), which free operations do not have. */
+static inline void wfi_op_flag(struct wfi_op *o, uint32_t flags)
+{
+    o->op.flags = flags;
+    if (flags & WEFT_OP_FENCED)
+        atomic_fetch_add(&o->ep->fences, 1);
+}
+
+/* Take them back, when [o] has ended or was not begun. */
+static inline void wfi_op_unflag(struct wfi_op *o)
+{
+    if (o->op.flags & WEFT_OP_FENCED)
+        atomic_fetch_sub(&o->ep->fences, 1);
+    o->op.flags = 0;
+}
+
+/* As wfi_op_done, for operations with flags. */
 void wfi_op_flagged_done(struct weft_op *op);
+
+/* Is something under way at [ep] after whose end a fenced operation could not be begun by Weft?
+ * Then the call returns -FI_EAGAIN. */
+static inline bool wfi_fence_waits(struct wfi_ep *ep, uint64_t flags)
+{
+    return flags & FI_FENCE && atomic_load(&ep->staged);
+}
 
 /* Prepare [o] to be started. It reports to [cq] if [report] is set; there may be none. */
 static inline void wfi_op_begin(struct wfi_op *o, void *context, uint64_t flags, struct wfi_cq *cq,
@@ -127,6 +150,8 @@ ssize_t wfi_send(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
 /* Let [o], a send to [addr], be reported when the message has left this process: o->op.done is to
  * be called when Weft has completed it. Returns 0 or -FI_ENOMEM. */
 ssize_t wfi_transmit_begin(struct wfi_op *o, fi_addr_t addr);
+/* The send was not begun. */
+void wfi_transmit_undo(struct wfi_op *o);
 ssize_t wfi_recv(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags);
 ssize_t wfi_recv_many(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags);
 ssize_t wfi_recv_peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags);

@@ -13,7 +13,8 @@ static uint32_t weft_flags(uint64_t flags)
     uint32_t level = flags & FI_MATCH_COMPLETE      ? WEFT_OP_MATCHED
                      : flags & FI_DELIVERY_COMPLETE ? WEFT_OP_DELIVERED
                                                     : 0;
-    return level && flags & FI_INJECT ? level | WEFT_OP_COPIED : level;
+    uint32_t more = level | (flags & FI_FENCE ? WEFT_OP_FENCED : 0);
+    return more && flags & FI_INJECT ? more | WEFT_OP_COPIED : more;
 }
 
 static ssize_t send_started(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags,
@@ -27,9 +28,11 @@ static ssize_t send_started(struct wfi_ep *ep, const struct wfi_message *m, uint
     if (!o)
         return -FI_ENOMEM;
     wfi_op_begin(o, m->context, wfi_send_flags(m->space), ep->tx_cq, ep->send_cntr, report);
-    o->op.flags = more;
+    wfi_op_flag(o, more);
     o->op.done = more ? wfi_op_flagged_done : wfi_op_done;
-    rc = flags & FI_TRANSMIT_COMPLETE && !more ? wfi_transmit_begin(o, m->addr) : 0;
+    rc = flags & FI_TRANSMIT_COMPLETE && !(more & (WEFT_OP_DELIVERED | WEFT_OP_MATCHED))
+             ? wfi_transmit_begin(o, m->addr)
+             : 0;
     s = rc ? WEFT_OK
            : weft_msg_post_send(peer, head, m->iov, (unsigned)m->count,
                                 flags & FI_INJECT && !more ? NULL : &o->op);
@@ -41,8 +44,8 @@ static ssize_t send_started(struct wfi_ep *ep, const struct wfi_message *m, uint
         return 0;
     }
     if (o->extra)
-        wfi_op_extra_free(o);
-    o->op.flags = 0;
+        wfi_transmit_undo(o);
+    wfi_op_unflag(o);
     wfi_op_free(o);
     return rc ? rc : wfi_send_result(peer, s);
 }
@@ -53,7 +56,7 @@ ssize_t wfi_send(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
                                        flags & FI_REMOTE_CQ_DATA ? WEFT_MSG_DATA : 0};
     struct weft_peer *peer;
     int rc;
-    if (flags & ~(uint64_t)SEND_FLAGS)
+    if (flags & ~(SEND_FLAGS | (ep->caps & FI_FENCE)))
         return -FI_EBADFLAGS;
     if (m->count > WFI_IOV)
         return -FI_EINVAL;
@@ -62,6 +65,8 @@ ssize_t wfi_send(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
                  ep->inject);
         return -FI_EMSGSIZE;
     }
+    if (wfi_fence_waits(ep, flags))
+        return -FI_EAGAIN;
     rc = wfi_peer(ep, m->addr, &peer);
     return rc ? rc : send_started(ep, m, flags, &head, peer);
 }
