@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* FI_FENCE: an operation begins when all earlier ones to its peer are complete, and later ones begin
- * after it. A message at FI_MATCH_COMPLETE, which no receive has matched, holds them back. */
+/* FI_FENCE: an operation begins when all earlier ones to its peer are complete, and later ones
+ * begin after it. A message at FI_MATCH_COMPLETE, which no receive has matched, holds them back. */
 #include <string.h>
 
 #include "buffers.h"
@@ -10,9 +10,8 @@ static struct fid_mr *mr;
 static void begin_fenced(const struct how *how)
 {
     begin(how);
-    assert_int_equal(fi_mr_reg(b.domain, in, LONG, FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 3, 0, &mr,
-                               NULL),
-                     0);
+    assert_int_equal(
+        fi_mr_reg(b.domain, in, LONG, FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 3, 0, &mr, NULL), 0);
 }
 
 static void end_fenced(void)
@@ -38,7 +37,8 @@ static void let(void)
     assert_ptr_equal(take(&a).op_context, &a);
 }
 
-/* A write with [flags] of [value] to the first [count] places, 1000 bytes apart; 0: to the second. */
+/* A write with [flags] of [value] to the first [count] places, 1000 bytes apart; 0: to the second.
+ */
 static ssize_t write_word(uint64_t *value, unsigned count, uint64_t flags)
 {
     struct iovec iov = {value, count ? 8 * count : 8};
@@ -168,8 +168,7 @@ static void steps_test(void **state)
 {
     uint64_t first[2] = {3, 3}, second[2] = {4, 4};
     struct iovec iov = {out, LONG};
-    struct fi_msg_tagged m = {
-        .msg_iov = &iov, .iov_count = 1, .tag = 4, .context = &iov};
+    struct fi_msg_tagged m = {.msg_iov = &iov, .iov_count = 1, .tag = 4, .context = &iov};
     (void)state;
     begin_fenced(&plain);
     m.addr = a.other;
@@ -236,8 +235,8 @@ static void absent_test(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(write_test), cmocka_unit_test(read_test),  cmocka_unit_test(atomic_test),
-        cmocka_unit_test(send_test),  cmocka_unit_test(steps_test), cmocka_unit_test(self_test),
+        cmocka_unit_test(write_test),  cmocka_unit_test(read_test),  cmocka_unit_test(atomic_test),
+        cmocka_unit_test(send_test),   cmocka_unit_test(steps_test), cmocka_unit_test(self_test),
         cmocka_unit_test(absent_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -249,30 +249,104 @@ static void addresses_test(void **state)
     granted();
     assert_int_equal(info->dest_addrlen, 64);
     assert_memory_equal(info->dest_addr, hints->dest_addr, 64);
-    /* Names are not granted: the provider could not resolve them. */
-    hints->addr_format = FI_SOCKADDR_IN;
-    refused();
+    /* A sockaddr as a later source: where the endpoint is opened. */
+    free(hints->dest_addr);
+    hints->dest_addr = NULL;
     hints->addr_format = FI_FORMAT_UNSPEC;
-    granted();
     hints->src_addr = malloc(sizeof in);
     memcpy(hints->src_addr, &in, sizeof in);
     hints->src_addrlen = sizeof in;
+    granted();
+    assert_int_equal(info->src_addrlen, 64);
+    hints->addr_format = FI_SOCKADDR_IN;
+    granted();
+    assert_int_equal(info->src_addrlen, sizeof in);
+    assert_memory_equal(info->src_addr, &in, sizeof in);
+    hints->addr_format = FI_SOCKADDR_IN6;
     refused();
+    hints->addr_format = FI_FORMAT_UNSPEC;
     fi_freeinfo(info);
     info = NULL;
     assert_int_equal(fi_getinfo(API, NULL, NULL, FI_SOURCE, hints, &info), 0);
     free(hints->src_addr);
-    /* Endpoints do not open at a given address. */
     hints->src_addr = calloc(1, 64);
     hints->src_addrlen = 64;
     granted();
-    memset(hints->src_addr, 5, 64);
+    memset(hints->src_addr, 5, 64); /* an endpoint's own address, which Weft chooses */
     refused();
     free(hints->src_addr);
     hints->src_addr = NULL;
+    hints->addr_format = FI_ADDR_STR;
+    refused();
+    hints->addr_format = FI_SOCKADDR_IB;
+    refused();
+}
+
+/* Node and service, as fi_getinfo(3) has them. */
+static void nodes_test(void **state)
+{
+    const struct sockaddr_in *in;
+    const struct sockaddr_in6 *in6;
+    void *earlier;
+    (void)state;
+    hints->addr_format = FI_SOCKADDR_IN;
+    assert_int_equal(fi_getinfo(API, "127.0.0.1", "9999", 0, hints, &info), 0);
+    assert_int_equal(info->addr_format, FI_SOCKADDR_IN);
+    assert_int_equal(info->dest_addrlen, sizeof *in);
+    in = info->dest_addr;
+    assert_true(in->sin_family == AF_INET && ntohs(in->sin_port) == 9999 &&
+                in->sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+    in = info->src_addr;
+    assert_true(in && info->src_addrlen == sizeof *in && in->sin_family == AF_INET);
     fi_freeinfo(info);
     info = NULL;
-    assert_int_equal(fi_getinfo(API, "127.0.0.1", "9999", 0, hints, &info), -FI_ENODATA);
+    assert_int_equal(fi_getinfo(API, "127.0.0.1", "9999", FI_SOURCE, hints, &info), 0);
+    assert_null(info->dest_addr);
+    in = info->src_addr;
+    assert_int_equal(ntohs(in->sin_port), 9999);
+    fi_freeinfo(info);
+    info = NULL;
+    assert_int_equal(fi_getinfo(API, NULL, "9998", FI_SOURCE, hints, &info), 0);
+    in = info->src_addr;
+    assert_true(ntohs(in->sin_port) == 9998 && in->sin_addr.s_addr == 0);
+    fi_freeinfo(info);
+    info = NULL;
+    assert_int_equal(fi_getinfo(API, "::1", "9999", FI_NUMERICHOST, hints, &info), -FI_ENODATA);
+    assert_int_equal(fi_getinfo(API, "no.such.host.invalid", "1", FI_NUMERICHOST, hints, &info),
+                     -FI_ENODATA);
+    hints->addr_format = FI_SOCKADDR;
+    assert_int_equal(fi_getinfo(API, "fi_sockaddr_in6://[::1]:77", NULL, 0, hints, &info), 0);
+    in6 = info->dest_addr;
+    assert_true(info->dest_addrlen == sizeof *in6 && in6->sin6_family == AF_INET6 &&
+                ntohs(in6->sin6_port) == 77 && IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr));
+    hints->caps = FI_MSG | FI_SOURCE | FI_SOURCE_ERR;
+    refused(); /* the sockaddr of an unknown sender is not known */
+    hints->caps = 0;
+    /* In Weft's own format a name has 64 bytes, too; an answer's are taken in hints. */
+    hints->addr_format = FI_FORMAT_UNSPEC;
+    fi_freeinfo(info);
+    info = NULL;
+    assert_int_equal(fi_getinfo(API, "127.0.0.1", "9999", 0, hints, &info), 0);
+    assert_int_equal(info->dest_addrlen, 64);
+    hints->dest_addr = malloc(64);
+    hints->dest_addrlen = 64;
+    memcpy(hints->dest_addr, info->dest_addr, 64);
+    hints->addr_format = info->addr_format;
+    granted();
+    assert_memory_equal(info->dest_addr, hints->dest_addr, 64);
+    fi_freeinfo(info);
+    info = NULL;
+    assert_int_equal(fi_getinfo(API, "127.0.0.1", "9999", FI_SOURCE, hints, &info), 0);
+    assert_int_equal(info->src_addrlen, 64);
+    assert_int_equal(info->dest_addrlen, 64); /* of the hints */
+    earlier = hints->src_addr = malloc(64);
+    hints->src_addrlen = 64;
+    memcpy(earlier, info->src_addr, 64);
+    granted();
+    assert_memory_equal(info->src_addr, earlier, 64);
+    fi_freeinfo(info);
+    info = NULL;
+    assert_int_equal(fi_getinfo(API, "127.0.0.1", NULL, 0, hints, &info), -FI_ENODATA);
     assert_int_equal(fi_getinfo(API, "127.0.0.1", "9999", FI_PROV_ATTR_ONLY, hints, &info), 0);
 }
 
@@ -291,7 +365,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(answer_test),  TEST(caps_test),      TEST(endpoints_test), TEST(levels_test),
         TEST(order_test),   TEST(modes_test),     TEST(limits_test),    TEST(names_test),
-        TEST(threads_test), TEST(addresses_test), TEST(quick_test),
+        TEST(threads_test), TEST(addresses_test), TEST(nodes_test),     TEST(quick_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

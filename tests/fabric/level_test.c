@@ -192,9 +192,8 @@ static void access_test(void **state)
     begin(&how);
     iov.iov_base = out;
     m.addr = a.other;
-    assert_int_equal(fi_mr_reg(b.domain, in, LONG, FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 3, 0, &mr,
-                               NULL),
-                     0);
+    assert_int_equal(
+        fi_mr_reg(b.domain, in, LONG, FI_REMOTE_WRITE | FI_REMOTE_READ, 0, 3, 0, &mr, NULL), 0);
     for (unsigned i = 0; i < 3; i++) {
         fill(out, 64, i);
         m.context = &rma;

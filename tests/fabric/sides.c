@@ -20,6 +20,7 @@ struct fi_info *hints_new(const struct how *how)
     struct fi_info *h = fi_allocinfo();
     assert_non_null(h);
     h->caps = how->caps;
+    h->addr_format = how->addr_format;
     h->ep_attr->type = FI_EP_RDM;
     h->fabric_attr->prov_name = strdup("weft");
     h->tx_attr->op_flags = how->tx_flags;
@@ -53,7 +54,9 @@ void side_open(struct side *s, const struct how *how)
                             .wait_obj = how->wait_obj,
                             .wait_cond = how->wait_cond};
     memset(s, 0, sizeof *s);
-    assert_int_equal(fi_getinfo(API, NULL, NULL, 0, h, &s->info), 0);
+    assert_int_equal(fi_getinfo(API, how->node, how->service,
+                                how->node || how->service ? FI_SOURCE : 0, h, &s->info),
+                     0);
     fi_freeinfo(h);
     assert_int_equal(fi_fabric(s->info->fabric_attr, &s->fabric, NULL), 0);
     assert_int_equal(fi_domain(s->fabric, s->info, &s->domain, NULL), 0);
@@ -95,7 +98,7 @@ static fi_addr_t insert(struct side *s, struct side *of)
     size_t len = sizeof name;
     fi_addr_t addr = FI_ADDR_NOTAVAIL;
     assert_int_equal(fi_getname(&of->ep->fid, name, &len), 0);
-    assert_int_equal(len, 64);
+    assert_int_equal(len, of->info->src_addrlen);
     assert_int_equal(fi_av_insert(s->av, name, 1, &addr, 0, NULL), 1);
     return addr;
 }

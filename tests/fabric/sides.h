@@ -47,6 +47,8 @@ struct how {
     enum fi_wait_obj wait_obj;
     enum fi_cq_wait_cond wait_cond;
     int mr_mode;
+    uint32_t addr_format;
+    const char *node, *service; /* where the endpoint is opened, with FI_SOURCE */
     bool counters;
     bool no_queue;  /* counters alone */
     bool strangers; /* neither knows the other's address */

@@ -93,7 +93,7 @@ struct wfi_access {
     size_t iov_count;
     struct fi_rma_iov rma[WFI_IOV];
     size_t rma_count;
-    bool has_data; /* [data] goes to the target when all parts are complete */
+    bool has_data;  /* [data] goes to the target when all parts are complete */
     bool delivered; /* ... and the target has them when [op] completes */
     uint64_t data;
     bool fenced; /* FI_FENCE: the first part is; counted in wfi_ep.fences */

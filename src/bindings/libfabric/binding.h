@@ -2,9 +2,10 @@
 /* Internals of the libfabric provider "weft".
  *
  *   prov.c      fi_prov_ini, FI_WEFT_ variables, fabrics
- *   info.c      fi_getinfo: grants hints;  info_attr.c  its attributes
+ *   info.c      fi_getinfo: grants hints;  info_attr.c  its attributes;  info_addr.c  its addresses
  *   domain.c    domains: a context of Weft each;  secret.c  the key for other nodes
- *   av.c        address vectors
+ *   av.c        address vectors;  av_names.c  insertion by node and service
+ *   name.c      names of endpoints: sockaddrs, nodes and services
  *   eq.c        event queues
  *   cq.c        completion queues;  cq_wait.c  waiting for them
  *   cntr.c      counters;  eps.c  the endpoints that a queue or counter polls
@@ -156,11 +157,12 @@ struct wfi_domain {
     struct fid_domain fid;
     struct wfi_fabric *fabric;
     struct weft_ctx *ctx;
-    struct wfi_eq *eq; /* gets FI_MR_COMPLETE; NULL: registration reports nothing */
-    uint64_t mr_flags; /* FI_REG_MR if eq is bound with it */
-    uint32_t mr_mode;  /* FI_MR_ bits in force */
-    bool locked;       /* several threads may be inside at a time: all but THREAD_DOMAIN */
-    bool automatic;    /* a thread of Weft polls the endpoints */
+    struct wfi_eq *eq;    /* gets FI_MR_COMPLETE; NULL: registration reports nothing */
+    uint64_t mr_flags;    /* FI_REG_MR if eq is bound with it */
+    uint32_t mr_mode;     /* FI_MR_ bits in force */
+    bool locked;          /* several threads may be inside at a time: all but THREAD_DOMAIN */
+    uint32_t addr_format; /* of address vectors: WFI_ADDR_FORMAT or one of sockets (name.h) */
+    bool automatic;       /* a thread of Weft polls the endpoints */
     uint8_t auth_key[WEFT_AUTH_KEY_MAX]; /* of the program: [auth_key_size] bytes */
     size_t auth_key_size;                /* 0: none, or too long for one of regions */
     bool reaches_nodes;                  /* there is a key for peers on other nodes */
@@ -208,8 +210,9 @@ int wfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
 #define WFI_LEVELS                                                                                 \
     (FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE |       \
      FI_MATCH_COMPLETE)
-/* The levels that messages have. Accesses to regions have all: a put completes when its bytes are in
- * place, which is the program's memory, and durable if the region was registered with FI_RMA_PMEM.
+/* The levels that messages have. Accesses to regions have all: a put completes when its bytes are
+ * in place, which is the program's memory, and durable if the region was registered with
+ * FI_RMA_PMEM.
  */
 #define WFI_LEVELS_MSG (WFI_LEVELS & ~FI_COMMIT_COMPLETE)
 /* Returns the levels that all operations of an endpoint with [caps] have. */
@@ -242,12 +245,15 @@ struct wfi_av {
     struct wfi_eq *eq; /* gets FI_AV_COMPLETE; NULL: insertion is synchronous */
     uint64_t flags;    /* of fi_av_attr */
     struct wfi_lock lock;
-    uint8_t (*addr)[WFI_ADDR_SIZE]; /* [room]; [count] used; a removed one is all 0 */
-    uint32_t *older;                /* [room] entry of the same address or hash slot, + 1 */
-    uint32_t *slots;                /* [nslots], a power of 2: newest entry of that hash, + 1 */
+    uint32_t format;  /* of addresses: the domain's */
+    size_t size;      /* bytes of an entry: Weft's 64, or a sockaddr of IPv6 */
+    uint8_t *entries; /* [room] of [size]; [count] used; a removed one is all 0 */
+    uint32_t *older;  /* [room] entry of the same address or hash slot, + 1 */
+    uint32_t *slots;  /* [nslots], a power of 2: newest entry of that hash, + 1 */
     size_t count, room, nslots;
     size_t removed, lowest; /* number of removed entries; none of them is below [lowest] */
     uint32_t version;       /* grows with each change */
+    bool has_names;         /* some entry is or was a name: its endpoint is known by its peer */
     struct wfi_lock eps_lock;
     struct wfi_ep *eps; /* bound endpoints, linked by next_in_av; under eps_lock */
     atomic_uint users;
@@ -255,13 +261,29 @@ struct wfi_av {
 
 int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **out,
                 void *context);
-/* Copy the address of entry [addr]. Returns false if there is no such entry. */
+/* Copy the address of entry [addr], or its name, as Weft opens peers by it. Returns false if there
+ * is no such entry. */
 bool wfi_av_get(struct wfi_av *av, fi_addr_t addr, uint8_t out[WFI_ADDR_SIZE]);
 /* Returns the entry that was inserted last for [address], or FI_ADDR_NOTAVAIL. May be called in a
  * handler. */
 fi_addr_t wfi_av_find(struct wfi_av *av, const uint8_t address[WFI_ADDR_SIZE]);
-/* Returns the entry that was inserted last for [sender]'s address, or FI_ADDR_NOTAVAIL. May be
- * called in a done. */
+/* Insert [count] addresses of the vector's format, as fi_av_insert(3) does.
+ *   stride  bytes from one to the next; 0: as the family of each says */
+int wfi_av_insert(struct wfi_av *av, const uint8_t *addr, size_t stride, size_t count,
+                  fi_addr_t *fi_addr, uint64_t flags, void *context);
+static inline struct wfi_av *wfi_av_of(struct fid_av *fid)
+{
+    return container_of(fid, struct wfi_av, fid);
+}
+static inline bool wfi_av_has_names(const struct wfi_av *av)
+{
+    return __atomic_load_n(&av->has_names, __ATOMIC_RELAXED);
+}
+/* Returns the entry by which [peer] was opened, if it is still there, or FI_ADDR_NOTAVAIL. Of
+ * names: their endpoints' addresses are not in the vector. */
+fi_addr_t wfi_av_of_peer(struct wfi_av *av, const struct weft_peer *peer);
+/* Returns the entry that was inserted last for [sender]'s address, or FI_ADDR_NOTAVAIL. An entry
+ * that is a name counts if the endpoint has used it. May be called in a done. */
 fi_addr_t wfi_av_of_sender(struct wfi_av *av, struct weft_sender *sender);
 
 /* ---- event queue ---- */
@@ -445,6 +467,9 @@ struct wfi_ep {
     size_t nretired;
     struct wfi_stx *stx;
     struct wfi_ep *next_in_av;
+    uint32_t format;                     /* of its address */
+    uint8_t auth_key[WEFT_AUTH_KEY_MAX]; /* [auth_key_size] bytes, 0: that of the domain */
+    size_t auth_key_size;
 };
 
 static inline struct wfi_ep *wfi_ep_of(struct fid_ep *fid)
@@ -460,6 +485,8 @@ int wfi_ep_bind(struct fid *fid, struct fid *bound, uint64_t flags);
 /* Take [ep] from the lists of what polls it and of its address vector; may be called again. */
 void wfi_ep_unlink(struct wfi_ep *ep);
 void wfi_ep_unbind(struct wfi_ep *ep);
+/* Is a counter bound to [ep]? */
+bool wfi_ep_counts(const struct wfi_ep *ep);
 int wfi_ep_enable(struct wfi_ep *ep);
 /* FI_SETOPSFLAG: the default flags of transmits or receives. */
 int wfi_ep_set_flags(struct wfi_ep *ep, uint64_t flags);

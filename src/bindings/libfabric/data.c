@@ -24,6 +24,8 @@ static void on_data(const struct weft_am *am)
     }
     if (ep->source && weft_am_source(am, bytes, &len) == WEFT_OK)
         source = wfi_av_find(ep->av, bytes);
+    if (source == FI_ADDR_NOTAVAIL && ep->source && wfi_av_has_names(ep->av))
+        source = wfi_av_of_peer(ep->av, weft_am_peer(am));
     wfi_cq_push(ep->rx_cq, NULL, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, word(am->args + 2),
                 NULL, word(am->args), 0, source);
 }

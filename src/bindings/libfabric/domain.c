@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "binding.h"
 #include "mr.h"
+#include "name.h"
 
 static int domain_close(struct fid *fid)
 {
@@ -142,7 +142,7 @@ int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_
     struct wfi_domain *d;
     const struct fi_domain_attr *a = info ? info->domain_attr : NULL;
     int rc;
-    if (!a)
+    if (!a || (info->addr_format && !wfi_format_is_known(info->addr_format)))
         return -FI_EINVAL;
     d = calloc(1, sizeof *d);
     if (!d)
@@ -158,6 +158,7 @@ int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_
         memcpy(d->auth_key, a->auth_key, a->auth_key_size);
     }
     d->mr_mode = (uint32_t)a->mr_mode & ~(uint32_t)FI_MR_LOCAL; /* never needed, so not checked */
+    d->addr_format = info->addr_format ? info->addr_format : WFI_ADDR_FORMAT;
     d->automatic = a->data_progress == FI_PROGRESS_AUTO || a->control_progress == FI_PROGRESS_AUTO;
     d->locked = d->automatic || a->threading != FI_THREAD_DOMAIN;
     rc = ctx_open(d, info);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "access.h"
+#include "name.h"
 #include "none.h"
 #include "op.h"
 #include "remote.h"
@@ -21,12 +22,57 @@ struct wfi_stx {
 
 /* ---- names ---- */
 
+/* Open Weft's endpoint at [place], or without a name. */
+static int weft_open(struct wfi_ep *ep, const union wfi_sockaddr *place, struct weft_ep **out)
+{
+    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+    char text[80] = "no address";
+    enum weft_status s;
+    params.flags = ep->domain->locked ? WEFT_EP_LOCKED : 0;
+    params.arg = ep;
+    params.auth_key = ep->auth_key;
+    params.auth_key_size = ep->auth_key_size;
+    if (place) {
+        wfi_sockaddr_text(place, text, sizeof text);
+        params.name = &place->any;
+        params.name_size = wfi_sockaddr_size(place->any.sa_family);
+    }
+    s = weft_ep_open(ep->domain->ctx, &params, out);
+    if (s == WEFT_OK)
+        return 0;
+    if (place && s == WEFT_EBUSY)
+        WFI_WARN(EP_CTRL, "another endpoint or program has %s: choose another port\n", text);
+    else if (place && s == WEFT_EUNREACH)
+        WFI_WARN(EP_CTRL, "%s is no address of this host\n", text);
+    else
+        WFI_WARN(EP_CTRL, "fi_endpoint: %s (WEFT_LOG=info gives details)\n", weft_status_text(s));
+    return place && s == WEFT_EBUSY      ? -FI_EADDRINUSE
+           : place && s == WEFT_EUNREACH ? -FI_EADDRNOTAVAIL
+                                         : -wfi_errno(s);
+}
+
+/* Get the address of [ep] in its format. */
+static enum weft_status address_of(struct wfi_ep *ep, uint8_t bytes[WFI_ADDR_SIZE], size_t *len)
+{
+    union wfi_sockaddr a;
+    enum weft_status s;
+    if (wfi_format_is_own(ep->format))
+        return weft_ep_address(ep->wep, bytes, len);
+    *len = sizeof a;
+    s = weft_ep_name(ep->wep, &a.any, len);
+    if (s != WEFT_OK)
+        return s;
+    wfi_sockaddr_own(&a);
+    memcpy(bytes, &a, *len);
+    return s;
+}
+
 static int ep_getname(fid_t fid, void *addr, size_t *addrlen)
 {
     struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
     uint8_t bytes[WFI_ADDR_SIZE];
     size_t len = sizeof bytes, room = addr ? *addrlen : 0;
-    enum weft_status s = weft_ep_address(ep->wep, bytes, &len);
+    enum weft_status s = address_of(ep, bytes, &len);
     if (s != WEFT_OK)
         return -wfi_errno(s);
     if (room)
@@ -37,8 +83,29 @@ static int ep_getname(fid_t fid, void *addr, size_t *addrlen)
 
 static int ep_setname(fid_t fid, void *addr, size_t addrlen)
 {
-    (void)fid, (void)addr, (void)addrlen;
-    return -FI_ENOSYS; /* Weft chooses the addresses of endpoints */
+    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
+    struct weft_ep *wep = NULL, *old = ep->wep;
+    union wfi_sockaddr place;
+    bool named;
+    int rc = wfi_place_of(ep->format, addr, addrlen, &place, &named);
+    if (rc)
+        return rc;
+    if (ep->enabled || ep->av || ep->tx_cq || ep->rx_cq || wfi_ep_counts(ep)) {
+        WFI_WARN(EP_CTRL, "fi_setname: call it before objects are bound to the endpoint\n");
+        return -FI_EOPBADSTATE;
+    }
+    rc = weft_open(ep, named ? &place : NULL, &wep);
+    if (rc)
+        return rc;
+    ep->wep = wep;
+    rc = wfi_data_register(ep);
+    if (!rc && weft_ep_close(old) != WEFT_OK)
+        rc = -FI_EBUSY; /* a region is bound to it */
+    if (rc) {
+        ep->wep = old;
+        (void)weft_ep_close(wep);
+    }
+    return rc;
 }
 
 static int ep_getpeer(struct fid_ep *ep, void *addr, size_t *addrlen)
@@ -290,28 +357,35 @@ static struct fi_ops ep_fid_ops = {
     .ops_open = wfi_no_ops_open,
 };
 
-static int weft_open(struct wfi_ep *ep, const struct fi_ep_attr *attr)
+/* Open Weft's endpoint where the source address of [info] says. */
+static int open_at_source(struct wfi_ep *ep, const struct fi_info *info)
 {
-    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
-    enum weft_status s;
-    params.flags = ep->domain->locked ? WEFT_EP_LOCKED : 0;
-    params.arg = ep;
-    if (!wfi_domain_has_key(ep->domain, attr->auth_key, attr->auth_key_size)) {
-        params.auth_key = attr->auth_key;
-        params.auth_key_size = attr->auth_key_size;
-    }
-    s = weft_ep_open(ep->domain->ctx, &params, &ep->wep);
-    if (s != WEFT_OK) {
-        WFI_WARN(EP_CTRL, "fi_endpoint: %s (WEFT_LOG=info gives details)\n", weft_status_text(s));
-        return -wfi_errno(s);
-    }
+    union wfi_sockaddr place;
+    bool named;
+    int rc = wfi_place_of(ep->format, info->src_addr, info->src_addrlen, &place, &named);
+    if (!rc)
+        rc = weft_open(ep, named ? &place : NULL, &ep->wep);
+    if (rc)
+        return rc;
     ep->inject = weft_msg_inject_max(ep->wep);
     return wfi_data_register(ep);
+}
+
+static int set_auth_key(struct wfi_ep *ep, const struct fi_ep_attr *attr)
+{
+    if (wfi_domain_has_key(ep->domain, attr->auth_key, attr->auth_key_size))
+        return 0;
+    if (attr->auth_key_size > sizeof ep->auth_key)
+        return -FI_EINVAL;
+    ep->auth_key_size = attr->auth_key_size;
+    memcpy(ep->auth_key, attr->auth_key, attr->auth_key_size);
+    return 0;
 }
 
 static void set_attributes(struct wfi_ep *ep, const struct fi_info *info)
 {
     ep->caps = info->caps;
+    ep->format = ep->domain->addr_format;
     ep->tx_flags = info->tx_attr ? info->tx_attr->op_flags : 0;
     ep->rx_flags = info->rx_attr ? info->rx_attr->op_flags : 0;
     ep->directed = info->caps & FI_DIRECTED_RECV;
@@ -335,7 +409,9 @@ int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
     wfi_lock_init(&ep->opening, d->locked);
     wfi_lock_init(&ep->free_lock, d->locked);
     set_attributes(ep, info);
-    rc = weft_open(ep, info->ep_attr);
+    rc = set_auth_key(ep, info->ep_attr);
+    if (!rc)
+        rc = open_at_source(ep, info);
     if (rc) {
         if (ep->wep)
             (void)weft_ep_close(ep->wep);

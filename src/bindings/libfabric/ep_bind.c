@@ -112,6 +112,16 @@ static void cntrs_of(const struct wfi_ep *ep, struct wfi_cntr *out[CNTRS])
     out[3] = ep->write_cntr;
 }
 
+bool wfi_ep_counts(const struct wfi_ep *ep)
+{
+    struct wfi_cntr *cntrs[CNTRS];
+    cntrs_of(ep, cntrs);
+    for (int i = 0; i < CNTRS; i++)
+        if (cntrs[i])
+            return true;
+    return false;
+}
+
 static void av_unlink(struct wfi_av *av, struct wfi_ep *ep)
 {
     struct wfi_ep **at = &av->eps;
