@@ -167,8 +167,10 @@ struct wfi_domain {
     size_t auth_key_size;                /* 0: none, or too long for one of regions */
     bool reaches_nodes;                  /* there is a key for peers on other nodes */
     size_t inject;                       /* longest message that is copied, in bytes */
-    atomic_uint waiters;                 /* threads and descriptors that wait for completions */
-    atomic_uint users;                   /* open endpoints, queues, vectors, counters, regions */
+    bool counts;             /* FI_RMA_EVENT: what peers do to all regions can be counted */
+    struct wfi_eps counting; /* if [counts]: enabled endpoints, by which peers access regions */
+    atomic_uint waiters;     /* threads and descriptors that wait for completions */
+    atomic_uint users;       /* open endpoints, queues, vectors, counters, regions */
 };
 
 /* Returns the domain of [fid]. */
@@ -198,13 +200,13 @@ int wfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
 #define WFI_CAPS_PRIMARY (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV)
 #define WFI_CAPS_WAYS (FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define WFI_CAPS_FREE (FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM)
-#define WFI_CAPS_ASKED (FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM | FI_FENCE)
+#define WFI_CAPS_ASKED (FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM | FI_RMA_EVENT | FI_FENCE)
 #define WFI_CAPS (WFI_CAPS_PRIMARY | WFI_CAPS_WAYS | WFI_CAPS_FREE | WFI_CAPS_ASKED)
 #define WFI_TX_CAPS                                                                                \
     (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_FENCE)
 #define WFI_RX_CAPS                                                                                \
     (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE |        \
-     FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM)
+     FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM | FI_RMA_EVENT)
 
 /* Levels of completion. */
 #define WFI_LEVELS                                                                                 \
@@ -391,9 +393,16 @@ struct wfi_cntr {
     struct wfi_domain *domain;
     struct weft_counter *counter;
     struct wfi_eps eps; /* endpoints that count here */
+    bool of_region;     /* a region counts here: all endpoints of the domain are polled */
     atomic_uint users;
 };
 
+static inline struct wfi_cntr *wfi_cntr_of(struct fid *fid)
+{
+    return container_of(fid, struct wfi_cntr, fid.fid);
+}
+/* A region counts in [c] from now on. */
+void wfi_cntr_of_region(struct wfi_cntr *c);
 int wfi_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **out,
                   void *context);
 
@@ -449,6 +458,7 @@ struct wfi_ep {
     uint64_t tx_flags, rx_flags; /* default flags of operations */
     uint64_t caps;
     struct wfi_cntr *send_cntr, *recv_cntr, *read_cntr, *write_cntr;
+    struct wfi_cntr *remote_read_cntr, *remote_write_cntr; /* of peers' accesses; Weft counts */
     atomic_uint fences; /* fenced operations under way; what is started later begins after them */
     atomic_uint staged; /* operations of several steps of Weft's under way, which it does not see */
     struct wfi_op *free;

@@ -26,6 +26,7 @@ static int domain_close(struct fid *fid)
     if (d->eq)
         wfi_eq_unref(d->eq);
     atomic_fetch_sub(&d->fabric->users, 1);
+    wfi_eps_fini(&d->counting);
     free(d);
     return 0;
 }
@@ -161,8 +162,11 @@ int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_
     d->addr_format = info->addr_format ? info->addr_format : WFI_ADDR_FORMAT;
     d->automatic = a->data_progress == FI_PROGRESS_AUTO || a->control_progress == FI_PROGRESS_AUTO;
     d->locked = d->automatic || a->threading != FI_THREAD_DOMAIN;
+    d->counts = info->caps & FI_RMA_EVENT;
+    wfi_eps_init(&d->counting, d->locked);
     rc = ctx_open(d, info);
     if (rc) {
+        wfi_eps_fini(&d->counting);
         free(d);
         return rc;
     }

@@ -28,7 +28,8 @@ static int weft_open(struct wfi_ep *ep, const union wfi_sockaddr *place, struct 
     struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
     char text[80] = "no address";
     enum weft_status s;
-    params.flags = ep->domain->locked ? WEFT_EP_LOCKED : 0;
+    params.flags =
+        (ep->domain->locked ? WEFT_EP_LOCKED : 0) | (ep->domain->counts ? WEFT_EP_RMA_EVENT : 0);
     params.arg = ep;
     params.auth_key = ep->auth_key;
     params.auth_key_size = ep->auth_key_size;
@@ -402,6 +403,10 @@ int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
     int rc;
     if (!info || !info->ep_attr || info->ep_attr->type != FI_EP_RDM || info->caps & ~WFI_CAPS)
         return -FI_EINVAL;
+    if (info->caps & FI_RMA_EVENT && !d->counts) {
+        WFI_WARN(EP_CTRL, "fi_endpoint: FI_RMA_EVENT in a domain that was opened without it\n");
+        return -FI_EINVAL;
+    }
     ep = calloc(1, sizeof *ep);
     if (!ep)
         return -FI_ENOMEM;

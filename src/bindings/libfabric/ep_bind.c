@@ -46,9 +46,19 @@ static int bind_cq(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
     return 0;
 }
 
+/* Let Weft count what peers do. */
+static int bind_remote(struct wfi_ep *ep, struct wfi_cntr *c, uint64_t flags)
+{
+    enum weft_status s =
+        weft_ep_bind_counter(ep->wep, c->counter,
+                             (flags & FI_REMOTE_READ ? WEFT_REMOTE_READ : 0) |
+                                 (flags & FI_REMOTE_WRITE ? WEFT_REMOTE_WRITE : 0));
+    return s == WEFT_OK ? 0 : -wfi_errno(s);
+}
+
 static int bind_cntr(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
 {
-    struct wfi_cntr *c = container_of(fid, struct wfi_cntr, fid.fid);
+    struct wfi_cntr *c = wfi_cntr_of(fid);
     struct {
         uint64_t flag;
         struct wfi_cntr **cntr;
@@ -57,14 +67,17 @@ static int bind_cntr(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
         {FI_RECV, &ep->recv_cntr},
         {FI_READ, &ep->read_cntr},
         {FI_WRITE, &ep->write_cntr},
+        {FI_REMOTE_READ, &ep->remote_read_cntr},
+        {FI_REMOTE_WRITE, &ep->remote_write_cntr},
     };
+    const uint64_t remote = FI_REMOTE_READ | FI_REMOTE_WRITE;
     int rc;
-    if (flags & (FI_REMOTE_READ | FI_REMOTE_WRITE)) {
+    if (flags & remote && !(ep->caps & FI_RMA_EVENT)) {
         WFI_WARN(EP_CTRL, "fi_ep_bind: the endpoint has no FI_RMA_EVENT: what peers read and write "
                           "is not counted\n");
         return -FI_ENOSYS;
     }
-    if (flags & ~(uint64_t)(FI_SEND | FI_RECV | FI_READ | FI_WRITE))
+    if (flags & ~(FI_SEND | FI_RECV | FI_READ | FI_WRITE | remote))
         return -FI_EBADFLAGS;
     if (!flags || c->domain != ep->domain)
         return -FI_EINVAL;
@@ -72,6 +85,8 @@ static int bind_cntr(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
         if (flags & ways[i].flag && *ways[i].cntr)
             return -FI_EINVAL;
     rc = wfi_eps_add(&c->eps, ep);
+    if (!rc && flags & remote)
+        rc = bind_remote(ep, c, flags);
     if (rc)
         return rc;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
@@ -102,7 +117,7 @@ int wfi_ep_bind(struct fid *fid, struct fid *bound, uint64_t flags)
 }
 
 /* The counters that are bound to [ep]. */
-enum { CNTRS = 4 };
+enum { CNTRS = 6 };
 
 static void cntrs_of(const struct wfi_ep *ep, struct wfi_cntr *out[CNTRS])
 {
@@ -110,6 +125,8 @@ static void cntrs_of(const struct wfi_ep *ep, struct wfi_cntr *out[CNTRS])
     out[1] = ep->recv_cntr;
     out[2] = ep->read_cntr;
     out[3] = ep->write_cntr;
+    out[4] = ep->remote_read_cntr;
+    out[5] = ep->remote_write_cntr;
 }
 
 bool wfi_ep_counts(const struct wfi_ep *ep)
@@ -142,6 +159,8 @@ void wfi_ep_unlink(struct wfi_ep *ep)
         wfi_cq_remove_ep(ep->tx_cq, ep);
     if (ep->rx_cq && ep->rx_cq != ep->tx_cq)
         wfi_cq_remove_ep(ep->rx_cq, ep);
+    if (ep->domain->counts)
+        wfi_eps_remove(&ep->domain->counting, ep);
     cntrs_of(ep, cntrs);
     for (int i = 0; i < CNTRS; i++)
         if (cntrs[i])
@@ -178,6 +197,7 @@ static bool receives(const struct wfi_ep *ep)
 
 int wfi_ep_enable(struct wfi_ep *ep)
 {
+    int rc;
     if (ep->enabled)
         return 0;
     if (!ep->av) {
@@ -190,6 +210,8 @@ int wfi_ep_enable(struct wfi_ep *ep)
                  receives(ep) && !ep->rx_cq && !ep->recv_cntr ? "receives" : "sends");
         return -FI_ENOCQ;
     }
+    if (ep->domain->counts && (rc = wfi_eps_add(&ep->domain->counting, ep)))
+        return rc;
     ep->enabled = true;
     if (ep->caps & FI_MSG)
         ep->fid.msg = &wfi_msg_ops;

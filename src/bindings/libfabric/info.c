@@ -31,6 +31,11 @@ static bool caps_grant(const struct fi_info *hints, uint64_t *caps)
                  (unsigned long long)(asked & ~WFI_CAPS));
         return false;
     }
+    if (asked & FI_RMA_EVENT &&
+        !(caps_with_ways(asked) & (FI_REMOTE_READ | FI_REMOTE_WRITE) & WFI_CAPS_WAYS)) {
+        WFI_INFO(CORE, "not granted: FI_RMA_EVENT without FI_REMOTE_READ and FI_REMOTE_WRITE\n");
+        return false;
+    }
     asked = caps_with_ways(asked) | FI_LOCAL_COMM | FI_REMOTE_COMM;
     if (asked & FI_MSG && asked & FI_RECV)
         asked |= FI_MULTI_RECV;
