@@ -137,11 +137,12 @@ static void atomic_test(void **state)
 static void send_test(void **state)
 {
     static const uint64_t more[] = {0, FI_INJECT, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE};
-    struct iovec iov = {out, 8};
+    struct iovec iov = {NULL, 8};
     struct fi_msg_tagged m = {.msg_iov = &iov, .iov_count = 1, .tag = 4, .context = &iov};
     uint8_t got[16];
     (void)state;
     begin_fenced(&plain);
+    iov.iov_base = out;
     m.addr = a.other;
     for (unsigned i = 0; i < 4; i++) {
         RETRY(fi_trecv(b.ep, got, 8, NULL, FI_ADDR_UNSPEC, 4, 0, got));
@@ -167,10 +168,11 @@ static void send_test(void **state)
 static void steps_test(void **state)
 {
     uint64_t first[2] = {3, 3}, second[2] = {4, 4};
-    struct iovec iov = {out, LONG};
+    struct iovec iov = {NULL, LONG};
     struct fi_msg_tagged m = {.msg_iov = &iov, .iov_count = 1, .tag = 4, .context = &iov};
     (void)state;
     begin_fenced(&plain);
+    iov.iov_base = out;
     m.addr = a.other;
     for (int i = 0; i < 100; i++) {
         RETRY(write_word(first, 2, 0));

@@ -10,6 +10,7 @@
  *   cq.c        completion queues;  cq_wait.c  waiting for them
  *   cntr.c      counters;  eps.c  the endpoints that a queue or counter polls
  *   ep.c        endpoints;  ep_bind.c  objects bound to them;  peers.c  fi_addr_t to peers
+ *   alias.c alias_access.c  aliases of endpoints
  *   op.c        operations in flight, and how they complete
  *   send_one.h send.c transmit.c recv.c many.c peek.c msg.c tagged.c  messages
  *   rma.c access.c remote.c atomic.c atomic_kind.c data.c  accesses to regions
@@ -476,6 +477,7 @@ struct wfi_ep {
     void **retired;    /* earlier arrays of peers, freed when the endpoint closes */
     size_t nretired;
     struct wfi_stx *stx;
+    atomic_uint aliases; /* alias.c */
     struct wfi_ep *next_in_av;
     uint32_t format;                     /* of its address */
     uint8_t auth_key[WEFT_AUTH_KEY_MAX]; /* [auth_key_size] bytes, 0: that of the domain */
@@ -498,8 +500,6 @@ void wfi_ep_unbind(struct wfi_ep *ep);
 /* Is a counter bound to [ep]? */
 bool wfi_ep_counts(const struct wfi_ep *ep);
 int wfi_ep_enable(struct wfi_ep *ep);
-/* FI_SETOPSFLAG: the default flags of transmits or receives. */
-int wfi_ep_set_flags(struct wfi_ep *ep, uint64_t flags);
 /* The default flags are others now. */
 void wfi_ep_flags_changed(struct wfi_ep *ep);
 void wfi_stx_use(struct wfi_ep *ep, struct fid *fid);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "access.h"
+#include "alias.h"
 #include "name.h"
 #include "none.h"
 #include "op.h"
@@ -317,6 +318,11 @@ static int ep_close(struct fid *fid)
 {
     struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
     enum weft_status s;
+    if (atomic_load(&ep->aliases)) {
+        WFI_WARN(EP_CTRL, "fi_close: %u aliases of the endpoint are open: close them first\n",
+                 atomic_load(&ep->aliases));
+        return -FI_EBUSY;
+    }
     atomic_store(&ep->closing, true);
     wfi_ep_unlink(ep);
     wfi_claims_close(ep);
@@ -338,14 +344,15 @@ static int ep_control(struct fid *fid, int command, void *arg)
 {
     struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
     uint64_t *flags = arg;
+    int rc;
     switch (command) {
     case FI_ENABLE: return wfi_ep_enable(ep);
-    case FI_GETOPSFLAG:
-        if (!(*flags & FI_TRANSMIT) == !(*flags & FI_RECV))
-            return -FI_EINVAL;
-        *flags = *flags & FI_TRANSMIT ? ep->tx_flags : ep->rx_flags;
-        return 0;
-    case FI_SETOPSFLAG: return wfi_ep_set_flags(ep, *flags);
+    case FI_GETOPSFLAG: return wfi_flags_get(ep->tx_flags, ep->rx_flags, flags);
+    case FI_SETOPSFLAG:
+        rc = wfi_flags_set(ep, *flags, &ep->tx_flags, &ep->rx_flags);
+        wfi_ep_flags_changed(ep);
+        return rc;
+    case FI_ALIAS: return wfi_alias_open(ep, ep->tx_flags, ep->rx_flags, arg);
     default: return -FI_ENOSYS;
     }
 }

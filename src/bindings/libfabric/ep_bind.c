@@ -2,6 +2,7 @@
 /* Objects that are bound to endpoints, and enabling, which needs some of them. */
 #include <string.h>
 
+#include "alias.h"
 #include "none.h"
 #include "op.h"
 
@@ -229,15 +230,22 @@ void wfi_ep_flags_changed(struct wfi_ep *ep)
     ep->plain = !(ep->tx_flags & ~(uint64_t)(FI_COMPLETION | FI_INJECT_COMPLETE));
 }
 
-int wfi_ep_set_flags(struct wfi_ep *ep, uint64_t flags)
+int wfi_flags_get(uint64_t tx_flags, uint64_t rx_flags, uint64_t *flags)
+{
+    if (!(*flags & FI_TRANSMIT) == !(*flags & FI_RECV))
+        return -FI_EINVAL;
+    *flags = *flags & FI_TRANSMIT ? tx_flags : rx_flags;
+    return 0;
+}
+
+int wfi_flags_set(const struct wfi_ep *ep, uint64_t flags, uint64_t *tx_flags, uint64_t *rx_flags)
 {
     uint64_t way = flags & (FI_TRANSMIT | FI_RECV), rest = flags & ~way;
     if (way == FI_TRANSMIT && !(rest & ~(FI_COMPLETION | FI_INJECT | wfi_levels_of(ep->caps))))
-        ep->tx_flags = rest;
+        *tx_flags = rest;
     else if (way == FI_RECV && !(rest & ~(uint64_t)(FI_COMPLETION | FI_MULTI_RECV)))
-        ep->rx_flags = rest;
+        *rx_flags = rest;
     else
         return -FI_EINVAL;
-    wfi_ep_flags_changed(ep);
     return 0;
 }

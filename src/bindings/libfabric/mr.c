@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alias.h"
+
 struct wfi_mr {
     struct fid_mr fid;
     struct wfi_domain *domain;
@@ -67,7 +69,7 @@ static int mr_bind(struct fid *fid, struct fid *bound, uint64_t flags)
         return bind_cntr(m, wfi_cntr_of(bound), flags);
     if (bound->fclass != FI_CLASS_EP)
         return -FI_EINVAL;
-    ep = container_of(bound, struct wfi_ep, fid.fid);
+    ep = wfi_alias_target(bound);
     s = weft_mr_bind_ep(m->mr, ep->wep, flags);
     return s == WEFT_OK ? 0 : -wfi_errno(s);
 }
