@@ -70,9 +70,9 @@ static void answer_test(void **state)
 
 static void caps_test(void **state)
 {
-    static const uint64_t unknown[] = {FI_MULTICAST, FI_COLLECTIVE,   FI_TRIGGER,   FI_VARIABLE_MSG,
-                                       FI_HMEM,      FI_NAMED_RX_CTX, FI_RMA_EVENT, 1ull << 43,
-                                       1ull << 44,   1ull << 60};
+    static const uint64_t unknown[] = {FI_MULTICAST,    FI_COLLECTIVE, FI_TRIGGER,
+                                       FI_VARIABLE_MSG, FI_HMEM,       FI_RMA_EVENT,
+                                       1ull << 43,      1ull << 44,    1ull << 60};
     (void)state;
     hints->caps = FI_TAGGED;
     granted();
@@ -102,8 +102,14 @@ static void endpoints_test(void **state)
     refused();
     hints->ep_attr->type = FI_EP_RDM;
     granted();
-    hints->ep_attr->rx_ctx_cnt = 2;
+    hints->ep_attr->rx_ctx_cnt = 65;
     refused();
+    hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+    refused();
+    hints->ep_attr->rx_ctx_cnt = hints->ep_attr->tx_ctx_cnt = 64;
+    granted();
+    assert_int_equal(info->ep_attr->rx_ctx_cnt, 64);
+    assert_true(info->domain_attr->max_ep_rx_ctx >= 64);
     hints->ep_attr->rx_ctx_cnt = 1;
     hints->ep_attr->tx_ctx_cnt = FI_SHARED_CONTEXT;
     granted();
@@ -200,7 +206,7 @@ static void limits_test(void **state)
     hints->domain_attr->cq_data_size = 9;
     refused();
     hints->domain_attr->cq_data_size = 0;
-    hints->domain_attr->max_ep_rx_ctx = 2;
+    hints->domain_attr->max_ep_rx_ctx = 65;
     refused();
     hints->domain_attr->max_ep_rx_ctx = 0;
     hints->ep_attr->max_msg_size = SIZE_MAX;

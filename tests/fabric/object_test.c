@@ -428,7 +428,7 @@ static void absent_test(void **state)
     assert_int_equal(fi_poll_open(a.domain, &poll_attr, &set), -FI_ENOSYS);
     assert_int_equal(fi_wait_open(a.fabric, &wait_attr, &wait), -FI_ENOSYS);
     assert_int_equal(fi_passive_ep(a.fabric, a.info, &pep, NULL), -FI_ENOSYS);
-    assert_int_equal(fi_scalable_ep(a.domain, a.info, &ep, NULL), -FI_ENOSYS);
+    assert_int_equal(fi_srx_context(a.domain, NULL, &ep, NULL), -FI_ENOSYS);
     side_close(&a);
 }
 

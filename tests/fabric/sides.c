@@ -49,7 +49,7 @@ static void counters_open(struct side *s)
 void side_open(struct side *s, const struct how *how)
 {
     struct fi_info *h = hints_new(how);
-    struct fi_av_attr av = {.type = how->av_type};
+    struct fi_av_attr av = {.type = how->av_type, .rx_ctx_bits = how->rx_ctx_bits};
     struct fi_cq_attr cq = {.format = how->format ? how->format : FI_CQ_FORMAT_TAGGED,
                             .wait_obj = how->wait_obj,
                             .wait_cond = how->wait_cond};

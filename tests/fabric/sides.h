@@ -48,6 +48,7 @@ struct how {
     enum fi_cq_wait_cond wait_cond;
     int mr_mode;
     uint32_t addr_format;
+    int rx_ctx_bits;            /* of the address vector */
     const char *node, *service; /* where the endpoint is opened, with FI_SOURCE */
     bool counters;
     bool no_queue;  /* counters alone */

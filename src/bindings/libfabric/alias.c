@@ -3,6 +3,8 @@
  * call is the endpoint's call that takes flags. */
 #include "alias.h"
 
+#include "ep.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +28,7 @@ static struct iovec one(const void *buf, size_t len)
 /* Returns 0 if [a] may send, or receive, with the capability [cap]. */
 static ssize_t check(const struct wfi_alias *a, uint64_t cap)
 {
-    if (!a->ep->enabled)
+    if (a->receives ? !a->ep->receiving : !a->ep->enabled)
         return -FI_EOPBADSTATE;
     return a->ep->caps & cap ? 0 : -FI_EOPNOTSUPP;
 }
@@ -40,6 +42,8 @@ static ssize_t do_send(struct wfi_alias *a, const struct wfi_message *m, uint64_
 static ssize_t do_recv(struct wfi_alias *a, const struct wfi_message *m, uint64_t flags)
 {
     ssize_t rc = check(a, m->space == WFI_SPACE_TAGGED ? FI_TAGGED : FI_MSG);
+    if (!rc && a->ep->sep && !a->receives)
+        rc = -FI_EOPNOTSUPP; /* of a transmit context */
     return rc ? rc : wfi_recv(a->ep, m, flags);
 }
 
@@ -331,19 +335,18 @@ struct wfi_ep *wfi_alias_target(struct fid *fid)
                                       : container_of(fid, struct wfi_ep, fid.fid);
 }
 
-int wfi_alias_open(struct wfi_ep *ep, uint64_t tx_flags, uint64_t rx_flags, struct fi_alias *arg)
+bool wfi_alias_busy(struct wfi_ep *ep)
 {
-    struct wfi_alias *a;
-    int rc = wfi_flags_set(ep, arg->flags, &tx_flags, &rx_flags);
-    if (rc)
-        return rc;
-    a = calloc(1, sizeof *a);
-    if (!a)
-        return -FI_ENOMEM;
+    unsigned n = atomic_load(&ep->aliases);
+    if (n)
+        WFI_WARN(EP_CTRL, "fi_close: %u aliases of the endpoint are open: close them first\n", n);
+    return n;
+}
+
+void wfi_alias_init(struct wfi_alias *a, struct wfi_ep *ep)
+{
     a->ep = ep;
-    a->tx_flags = tx_flags;
-    a->rx_flags = rx_flags;
-    a->cm = *ep->fid.cm; /* the rest of it refuses */
+    a->cm = wfi_ep_cm_ops; /* the rest of it refuses */
     a->cm.setname = alias_setname;
     a->cm.getname = alias_getname;
     a->fid.fid.fclass = ep->fid.fid.fclass;
@@ -355,6 +358,20 @@ int wfi_alias_open(struct wfi_ep *ep, uint64_t tx_flags, uint64_t rx_flags, stru
     a->fid.tagged = &tagged_ops;
     a->fid.rma = &wfi_alias_rma_ops;
     a->fid.atomic = &wfi_alias_atomic_ops;
+}
+
+int wfi_alias_open(struct wfi_ep *ep, uint64_t tx_flags, uint64_t rx_flags, struct fi_alias *arg)
+{
+    struct wfi_alias *a;
+    int rc = wfi_flags_set(ep, arg->flags, &tx_flags, &rx_flags);
+    if (rc)
+        return rc;
+    a = calloc(1, sizeof *a);
+    if (!a)
+        return -FI_ENOMEM;
+    wfi_alias_init(a, ep);
+    a->tx_flags = tx_flags;
+    a->rx_flags = rx_flags;
     atomic_fetch_add(&ep->aliases, 1);
     *arg->fid = &a->fid.fid;
     return 0;

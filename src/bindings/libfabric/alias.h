@@ -9,11 +9,17 @@ struct wfi_alias {
     struct fid_ep fid;
     struct wfi_ep *ep;           /* which is closed after its aliases */
     uint64_t tx_flags, rx_flags; /* default flags of operations */
+    bool receives;               /* a receive context of a scalable endpoint: scalable.c */
     struct fi_ops_cm cm;
 };
 
+/* Set the calls of [a], an alias of [ep]. */
+void wfi_alias_init(struct wfi_alias *a, struct wfi_ep *ep);
+
 /* Open an alias of [ep] as fi_ep_alias does, with the given flags where [arg] has no others. */
 int wfi_alias_open(struct wfi_ep *ep, uint64_t tx_flags, uint64_t rx_flags, struct fi_alias *arg);
+/* Are aliases of [ep] open? Logs that. */
+bool wfi_alias_busy(struct wfi_ep *ep);
 /* Returns the endpoint of [fid], an endpoint or an alias. */
 struct wfi_ep *wfi_alias_target(struct fid *fid);
 

@@ -16,6 +16,7 @@
 
 #define FORM 7                   /* of byte 1 of an address */
 #define FORM_NAME 4              /* the bytes are a name */
+#define CTX_BITS 8               /* of the contexts of a group of Weft's */
 #define AV_MOST (UINT32_MAX - 2) /* entries; indices + 1 are 32 bits */
 
 static bool is_name(const uint8_t a[WFI_ADDR_SIZE])
@@ -455,7 +456,7 @@ int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_a
 {
     struct wfi_domain *d = wfi_domain_of(domain);
     struct wfi_av *av;
-    if (!attr || attr->rx_ctx_bits)
+    if (!attr || attr->rx_ctx_bits < 0 || attr->rx_ctx_bits > CTX_BITS)
         return -FI_EINVAL;
     if (attr->name || attr->flags & ~(uint64_t)(FI_EVENT | FI_SYMMETRIC)) {
         WFI_WARN(AV, "fi_av_open: vectors that processes share, and flags other than FI_EVENT, "
@@ -469,6 +470,7 @@ int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_a
     wfi_lock_init(&av->eps_lock, d->locked);
     av->domain = d;
     av->flags = attr->flags;
+    av->ctx_bits = (unsigned)attr->rx_ctx_bits;
     av->format = d->addr_format;
     av->size = wfi_format_is_own(av->format) ? WFI_ADDR_SIZE : sizeof(struct sockaddr_in6);
     av->version = 1;

@@ -9,7 +9,8 @@
  *   eq.c        event queues
  *   cq.c        completion queues;  cq_wait.c  waiting for them
  *   cntr.c      counters;  eps.c  the endpoints that a queue or counter polls
- *   ep.c        endpoints;  ep_bind.c  objects bound to them;  peers.c  fi_addr_t to peers
+ *   ep.c        endpoints;  ep_name.c  their addresses;  ep_bind.c  objects bound to them
+ *   peers.c     fi_addr_t to peers;  scalable.c  scalable endpoints
  *   alias.c alias_access.c  aliases of endpoints
  *   op.c        operations in flight, and how they complete
  *   send_one.h send.c transmit.c recv.c many.c peek.c msg.c tagged.c  messages
@@ -68,6 +69,7 @@
 #define WFI_RX_MOST 8000000            /* below Weft's limit, 2^24 */
 #define WFI_OBJECTS 65000              /* endpoints, regions: below Weft's limits */
 #define WFI_IOV WEFT_IOV_MAX
+#define WFI_CONTEXTS 64 /* of a scalable endpoint */
 
 /* Spaces of messages. Tagged ones are in Weft's space 0, which has the shortest calls. */
 enum { WFI_SPACE_TAGGED = 0, WFI_SPACE_MSG = 1 };
@@ -198,13 +200,15 @@ int wfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
                 const struct fi_info *hints, struct fi_info **out);
 
 /* All capabilities that are granted, and those that only an explicit request sets. */
-#define WFI_CAPS_PRIMARY (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV)
+#define WFI_CAPS_PRIMARY                                                                           \
+    (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV | FI_NAMED_RX_CTX)
 #define WFI_CAPS_WAYS (FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define WFI_CAPS_FREE (FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define WFI_CAPS_ASKED (FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM | FI_RMA_EVENT | FI_FENCE)
 #define WFI_CAPS (WFI_CAPS_PRIMARY | WFI_CAPS_WAYS | WFI_CAPS_FREE | WFI_CAPS_ASKED)
 #define WFI_TX_CAPS                                                                                \
-    (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_FENCE)
+    (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_FENCE |           \
+     FI_NAMED_RX_CTX)
 #define WFI_RX_CAPS                                                                                \
     (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE |        \
      FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM | FI_RMA_EVENT)
@@ -247,6 +251,7 @@ struct wfi_av {
     struct wfi_domain *domain;
     struct wfi_eq *eq; /* gets FI_AV_COMPLETE; NULL: insertion is synchronous */
     uint64_t flags;    /* of fi_av_attr */
+    unsigned ctx_bits; /* of fi_addr_t, the highest ones: the receive context */
     struct wfi_lock lock;
     uint32_t format;  /* of addresses: the domain's */
     size_t size;      /* bytes of an entry: Weft's 64, or a sockaddr of IPv6 */
@@ -443,6 +448,13 @@ struct wfi_remotes;
 struct wfi_many;
 struct wfi_claim;
 
+/* Peers of receive contexts but the first (fi_rx_addr): [n] by entry and context. */
+struct wfi_named {
+    struct weft_peer **peers;
+    uint64_t *serials;
+    size_t n;
+};
+
 struct wfi_ep {
     struct fid_ep fid;
     struct wfi_domain *domain;
@@ -454,6 +466,7 @@ struct wfi_ep {
     bool directed, source, source_err;
     bool plain; /* sends have no default flags but FI_COMPLETION and FI_INJECT_COMPLETE */
     bool enabled;
+    bool receiving;      /* enabled, or, of a scalable endpoint, its receive context is */
     atomic_bool closing; /* what ends now is not reported: fi_endpoint(3), "fi_close"; no peer and
                           * no region opens any more */
     uint64_t tx_flags, rx_flags; /* default flags of operations */
@@ -472,11 +485,14 @@ struct wfi_ep {
     struct wfi_claim *claims;    /* claimed messages; under free_lock */
     struct wfi_remotes *remotes; /* remote.c */
     struct wfi_lock opening;     /* opening and closing of peers and remotes */
-    uint64_t *serials; /* [npeers] the opening of each peer, counted from 1; under opening */
-    uint64_t serial;   /* openings of peers so far */
-    void **retired;    /* earlier arrays of peers, freed when the endpoint closes */
+    uint64_t *serials;      /* [npeers] the opening of each peer, counted from 1; under opening */
+    uint64_t serial;        /* openings of peers so far */
+    struct wfi_named named; /* under opening */
+    void **retired;         /* earlier arrays of peers, freed when the endpoint closes */
     size_t nretired;
     struct wfi_stx *stx;
+    struct wfi_sep *sep; /* the scalable endpoint of which this is a member; NULL: of none */
+    unsigned member;
     atomic_uint aliases; /* alias.c */
     struct wfi_ep *next_in_av;
     uint32_t format;                     /* of its address */
@@ -489,21 +505,6 @@ static inline struct wfi_ep *wfi_ep_of(struct fid_ep *fid)
     return container_of(fid, struct wfi_ep, fid);
 }
 
-int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **out,
-                void *context);
-int wfi_stx_open(struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_stx **out,
-                 void *context);
-int wfi_ep_bind(struct fid *fid, struct fid *bound, uint64_t flags);
-/* Take [ep] from the lists of what polls it and of its address vector; may be called again. */
-void wfi_ep_unlink(struct wfi_ep *ep);
-void wfi_ep_unbind(struct wfi_ep *ep);
-/* Is a counter bound to [ep]? */
-bool wfi_ep_counts(const struct wfi_ep *ep);
-int wfi_ep_enable(struct wfi_ep *ep);
-/* The default flags are others now. */
-void wfi_ep_flags_changed(struct wfi_ep *ep);
-void wfi_stx_use(struct wfi_ep *ep, struct fid *fid);
-void wfi_stx_unuse(struct wfi_ep *ep);
 /* Arm [ep] again for threads that sleep; wake those of its queues if it has events. */
 void wfi_ep_rearm(struct wfi_ep *ep);
 /* Poll [ep]. */
@@ -535,11 +536,8 @@ int wfi_peer_open_held(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out
 struct weft_peer *wfi_peer_hold(struct wfi_ep *ep, fi_addr_t addr, uint64_t serial);
 void wfi_peer_release(struct wfi_ep *ep);
 /* Returns which opening of a peer that of [addr] is. Under ep->opening; the peer is open. */
-static inline uint64_t wfi_peer_serial(const struct wfi_ep *ep, fi_addr_t addr)
-{
-    return ep->serials[addr];
-}
-/* Close the peer of [addr], if it is open. */
+uint64_t wfi_peer_serial(const struct wfi_ep *ep, fi_addr_t addr);
+/* Close the peers of the entry [addr] that are open: those of all its receive contexts. */
 void wfi_peer_close(struct wfi_ep *ep, fi_addr_t addr);
 /* Close all peers. [ep] is closing, so that none is opened later. May be called again. */
 void wfi_peers_close(struct wfi_ep *ep);

@@ -16,7 +16,7 @@ static void on_data(const struct weft_am *am)
     fi_addr_t source = FI_ADDR_NOTAVAIL;
     uint8_t bytes[WFI_ADDR_SIZE];
     size_t len = sizeof bytes;
-    if (am->nargs != DATA_ARGS || am->len || am->is_reply || !ep->enabled || !ep->rx_cq ||
+    if (am->nargs != DATA_ARGS || am->len || am->is_reply || !ep->receiving || !ep->rx_cq ||
         !(ep->caps & FI_REMOTE_WRITE) || !(ep->caps & FI_RMA)) {
         WFI_INFO(EP_DATA, "data of a write are dropped: the endpoint is not enabled, or has no "
                           "completion queue of receives or no FI_RMA and FI_REMOTE_WRITE\n");

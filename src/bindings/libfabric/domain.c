@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ep.h"
 #include "mr.h"
-#include "name.h"
 
 static int domain_close(struct fid *fid)
 {
@@ -56,13 +56,6 @@ static int domain_control(struct fid *fid, int command, void *arg)
     }
 }
 
-static int domain_no_scalable_ep(struct fid_domain *domain, struct fi_info *info,
-                                 struct fid_ep **sep, void *context)
-{
-    (void)domain, (void)info, (void)sep, (void)context;
-    return -FI_ENOSYS;
-}
-
 static int domain_no_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr,
                                struct fid_poll **pollset)
 {
@@ -97,7 +90,7 @@ static struct fi_ops_domain domain_ops = {
     .av_open = wfi_av_open,
     .cq_open = wfi_cq_open,
     .endpoint = wfi_ep_open,
-    .scalable_ep = domain_no_scalable_ep,
+    .scalable_ep = wfi_scalable_open,
     .cntr_open = wfi_cntr_open,
     .poll_open = domain_no_poll_open,
     .stx_ctx = wfi_stx_open,

@@ -7,7 +7,7 @@
 
 #include "access.h"
 #include "alias.h"
-#include "name.h"
+#include "ep.h"
 #include "none.h"
 #include "op.h"
 #include "remote.h"
@@ -21,17 +21,16 @@ struct wfi_stx {
     atomic_uint users;
 };
 
-/* ---- names ---- */
+/* ---- Weft's endpoints ---- */
 
-/* Open Weft's endpoint at [place], or without a name. */
-static int weft_open(struct wfi_ep *ep, const union wfi_sockaddr *place, struct weft_ep **out)
+int wfi_weft_open(const struct wfi_ep *ep, const union wfi_sockaddr *place, unsigned count,
+                  struct weft_ep **out)
 {
     struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
     char text[80] = "no address";
     enum weft_status s;
     params.flags =
         (ep->domain->locked ? WEFT_EP_LOCKED : 0) | (ep->domain->counts ? WEFT_EP_RMA_EVENT : 0);
-    params.arg = ep;
     params.auth_key = ep->auth_key;
     params.auth_key_size = ep->auth_key_size;
     if (place) {
@@ -39,7 +38,8 @@ static int weft_open(struct wfi_ep *ep, const union wfi_sockaddr *place, struct 
         params.name = &place->any;
         params.name_size = wfi_sockaddr_size(place->any.sa_family);
     }
-    s = weft_ep_open(ep->domain->ctx, &params, out);
+    s = count ? weft_group_open(ep->domain->ctx, &params, count, out)
+              : weft_ep_open(ep->domain->ctx, &params, out);
     if (s == WEFT_OK)
         return 0;
     if (place && s == WEFT_EBUSY)
@@ -53,118 +53,12 @@ static int weft_open(struct wfi_ep *ep, const union wfi_sockaddr *place, struct 
                                          : -wfi_errno(s);
 }
 
-/* Get the address of [ep] in its format. */
-static enum weft_status address_of(struct wfi_ep *ep, uint8_t bytes[WFI_ADDR_SIZE], size_t *len)
+int wfi_ep_attach(struct wfi_ep *ep, struct weft_ep *wep)
 {
-    union wfi_sockaddr a;
-    enum weft_status s;
-    if (wfi_format_is_own(ep->format))
-        return weft_ep_address(ep->wep, bytes, len);
-    *len = sizeof a;
-    s = weft_ep_name(ep->wep, &a.any, len);
-    if (s != WEFT_OK)
-        return s;
-    wfi_sockaddr_own(&a);
-    memcpy(bytes, &a, *len);
-    return s;
-}
-
-static int ep_getname(fid_t fid, void *addr, size_t *addrlen)
-{
-    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
-    uint8_t bytes[WFI_ADDR_SIZE];
-    size_t len = sizeof bytes, room = addr ? *addrlen : 0;
-    enum weft_status s = address_of(ep, bytes, &len);
-    if (s != WEFT_OK)
-        return -wfi_errno(s);
-    if (room)
-        memcpy(addr, bytes, room < len ? room : len);
-    *addrlen = len;
-    return room < len ? -FI_ETOOSMALL : 0;
-}
-
-static int ep_setname(fid_t fid, void *addr, size_t addrlen)
-{
-    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
-    struct weft_ep *wep = NULL, *old = ep->wep;
-    union wfi_sockaddr place;
-    bool named;
-    int rc = wfi_place_of(ep->format, addr, addrlen, &place, &named);
-    if (rc)
-        return rc;
-    if (ep->enabled || ep->av || ep->tx_cq || ep->rx_cq || wfi_ep_counts(ep)) {
-        WFI_WARN(EP_CTRL, "fi_setname: call it before objects are bound to the endpoint\n");
-        return -FI_EOPBADSTATE;
-    }
-    rc = weft_open(ep, named ? &place : NULL, &wep);
-    if (rc)
-        return rc;
     ep->wep = wep;
-    rc = wfi_data_register(ep);
-    if (!rc && weft_ep_close(old) != WEFT_OK)
-        rc = -FI_EBUSY; /* a region is bound to it */
-    if (rc) {
-        ep->wep = old;
-        (void)weft_ep_close(wep);
-    }
-    return rc;
+    ep->inject = weft_msg_inject_max(wep);
+    return wfi_data_register(ep);
 }
-
-static int ep_getpeer(struct fid_ep *ep, void *addr, size_t *addrlen)
-{
-    (void)ep, (void)addr, (void)addrlen;
-    return -FI_EOPNOTSUPP; /* of connected endpoints */
-}
-
-static int ep_connect(struct fid_ep *ep, const void *addr, const void *param, size_t paramlen)
-{
-    (void)ep, (void)addr, (void)param, (void)paramlen;
-    return -FI_EOPNOTSUPP;
-}
-
-static int ep_listen(struct fid_pep *pep)
-{
-    (void)pep;
-    return -FI_EOPNOTSUPP;
-}
-
-static int ep_accept(struct fid_ep *ep, const void *param, size_t paramlen)
-{
-    (void)ep, (void)param, (void)paramlen;
-    return -FI_EOPNOTSUPP;
-}
-
-static int ep_reject(struct fid_pep *pep, fid_t handle, const void *param, size_t paramlen)
-{
-    (void)pep, (void)handle, (void)param, (void)paramlen;
-    return -FI_EOPNOTSUPP;
-}
-
-static int ep_shutdown(struct fid_ep *ep, uint64_t flags)
-{
-    (void)ep, (void)flags;
-    return -FI_EOPNOTSUPP;
-}
-
-static int ep_join(struct fid_ep *ep, const void *addr, uint64_t flags, struct fid_mc **mc,
-                   void *context)
-{
-    (void)ep, (void)addr, (void)flags, (void)mc, (void)context;
-    return -FI_EOPNOTSUPP;
-}
-
-static struct fi_ops_cm ep_cm_ops = {
-    .size = sizeof(struct fi_ops_cm),
-    .setname = ep_setname,
-    .getname = ep_getname,
-    .getpeer = ep_getpeer,
-    .connect = ep_connect,
-    .listen = ep_listen,
-    .accept = ep_accept,
-    .reject = ep_reject,
-    .shutdown = ep_shutdown,
-    .join = ep_join,
-};
 
 /* ---- options ---- */
 
@@ -216,7 +110,7 @@ static ssize_t ep_size_left(struct fid_ep *ep)
     return wfi_ep_of(ep)->enabled ? WFI_TX_SIZE : -FI_EOPBADSTATE;
 }
 
-static struct fi_ops_ep ep_ops = {
+struct fi_ops_ep wfi_ep_ops = {
     .size = sizeof(struct fi_ops_ep),
     .cancel = wfi_op_cancel,
     .getopt = ep_getopt,
@@ -264,7 +158,7 @@ int wfi_stx_open(struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_
     stx->fid.fid.fclass = FI_CLASS_STX_CTX;
     stx->fid.fid.context = context;
     stx->fid.fid.ops = &stx_fid_ops;
-    stx->fid.ops = &ep_ops;
+    stx->fid.ops = &wfi_ep_ops;
     atomic_fetch_add(&stx->domain->users, 1);
     *out = &stx->fid;
     return 0;
@@ -285,7 +179,7 @@ void wfi_stx_unuse(struct wfi_ep *ep)
 
 /* ---- open and close ---- */
 
-static void ep_free(struct wfi_ep *ep)
+void wfi_ep_free(struct wfi_ep *ep)
 {
     while (ep->slabs) {
         struct wfi_slab *slab = ep->slabs;
@@ -311,18 +205,11 @@ static enum weft_status weft_close(struct wfi_ep *ep)
     return s;
 }
 
-/* Operations that are under way are cancelled, and not reported. First no queue polls the endpoint
- * any more, and no peer opens; then the peers close. The queues stay bound until the end, because
- * operations may still complete in weft_ep_close. After a failure the program may call again. */
-static int ep_close(struct fid *fid)
+/* First no queue polls the endpoint any more, and no peer opens; then the peers close. The queues
+ * stay bound until the end, because operations may still complete in weft_ep_close. */
+int wfi_ep_end(struct wfi_ep *ep)
 {
-    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
     enum weft_status s;
-    if (atomic_load(&ep->aliases)) {
-        WFI_WARN(EP_CTRL, "fi_close: %u aliases of the endpoint are open: close them first\n",
-                 atomic_load(&ep->aliases));
-        return -FI_EBUSY;
-    }
     atomic_store(&ep->closing, true);
     wfi_ep_unlink(ep);
     wfi_claims_close(ep);
@@ -336,11 +223,17 @@ static int ep_close(struct fid *fid)
     wfi_many_close(ep);
     wfi_remotes_free(ep);
     atomic_fetch_sub(&ep->domain->users, 1);
-    ep_free(ep);
+    wfi_ep_free(ep);
     return 0;
 }
 
-static int ep_control(struct fid *fid, int command, void *arg)
+static int ep_close(struct fid *fid)
+{
+    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
+    return wfi_alias_busy(ep) ? -FI_EBUSY : wfi_ep_end(ep);
+}
+
+int wfi_ep_control(struct fid *fid, int command, void *arg)
 {
     struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
     uint64_t *flags = arg;
@@ -361,23 +254,9 @@ static struct fi_ops ep_fid_ops = {
     .size = sizeof(struct fi_ops),
     .close = ep_close,
     .bind = wfi_ep_bind,
-    .control = ep_control,
+    .control = wfi_ep_control,
     .ops_open = wfi_no_ops_open,
 };
-
-/* Open Weft's endpoint where the source address of [info] says. */
-static int open_at_source(struct wfi_ep *ep, const struct fi_info *info)
-{
-    union wfi_sockaddr place;
-    bool named;
-    int rc = wfi_place_of(ep->format, info->src_addr, info->src_addrlen, &place, &named);
-    if (!rc)
-        rc = weft_open(ep, named ? &place : NULL, &ep->wep);
-    if (rc)
-        return rc;
-    ep->inject = weft_msg_inject_max(ep->wep);
-    return wfi_data_register(ep);
-}
 
 static int set_auth_key(struct wfi_ep *ep, const struct fi_ep_attr *attr)
 {
@@ -403,11 +282,9 @@ static void set_attributes(struct wfi_ep *ep, const struct fi_info *info)
     wfi_ep_flags_changed(ep);
 }
 
-int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **out, void *context)
+int wfi_ep_new(struct wfi_domain *d, const struct fi_info *info, void *context, struct wfi_ep **out)
 {
-    struct wfi_domain *d = wfi_domain_of(domain);
     struct wfi_ep *ep;
-    int rc;
     if (!info || !info->ep_attr || info->ep_attr->type != FI_EP_RDM || info->caps & ~WFI_CAPS)
         return -FI_EINVAL;
     if (info->caps & FI_RMA_EVENT && !d->counts) {
@@ -421,24 +298,44 @@ int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
     wfi_lock_init(&ep->opening, d->locked);
     wfi_lock_init(&ep->free_lock, d->locked);
     set_attributes(ep, info);
-    rc = set_auth_key(ep, info->ep_attr);
-    if (!rc)
-        rc = open_at_source(ep, info);
-    if (rc) {
-        if (ep->wep)
-            (void)weft_ep_close(ep->wep);
-        ep_free(ep);
-        return rc;
+    if (set_auth_key(ep, info->ep_attr)) {
+        wfi_ep_free(ep);
+        return -FI_EINVAL;
     }
     ep->fid.fid.fclass = FI_CLASS_EP;
     ep->fid.fid.context = context;
     ep->fid.fid.ops = &ep_fid_ops;
-    ep->fid.ops = &ep_ops;
-    ep->fid.cm = &ep_cm_ops;
+    ep->fid.ops = &wfi_ep_ops;
+    ep->fid.cm = &wfi_ep_cm_ops;
     ep->fid.msg = &wfi_msg_none;
     ep->fid.tagged = &wfi_tagged_none;
     ep->fid.rma = &wfi_rma_none;
     ep->fid.atomic = &wfi_atomic_none;
+    *out = ep;
+    return 0;
+}
+
+int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **out, void *context)
+{
+    struct wfi_domain *d = wfi_domain_of(domain);
+    union wfi_sockaddr place;
+    struct weft_ep *wep = NULL;
+    struct wfi_ep *ep;
+    bool named;
+    int rc = wfi_ep_new(d, info, context, &ep);
+    if (rc)
+        return rc;
+    rc = wfi_place_of(ep->format, info->src_addr, info->src_addrlen, &place, &named);
+    if (!rc)
+        rc = wfi_weft_open(ep, named ? &place : NULL, 0, &wep);
+    if (!rc)
+        rc = wfi_ep_attach(ep, wep);
+    if (rc) {
+        if (wep)
+            (void)weft_ep_close(wep);
+        wfi_ep_free(ep);
+        return rc;
+    }
     atomic_fetch_add(&d->users, 1);
     *out = &ep->fid;
     return 0;

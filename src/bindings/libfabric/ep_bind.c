@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "alias.h"
+#include "ep.h"
 #include "none.h"
 #include "op.h"
 
@@ -101,8 +102,11 @@ static int bind_cntr(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
 int wfi_ep_bind(struct fid *fid, struct fid *bound, uint64_t flags)
 {
     struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
-    if (ep->enabled)
-        return -FI_EOPBADSTATE;
+    return ep->enabled ? -FI_EOPBADSTATE : wfi_ep_bind_object(ep, bound, flags);
+}
+
+int wfi_ep_bind_object(struct wfi_ep *ep, struct fid *bound, uint64_t flags)
+{
     switch (bound->fclass) {
     case FI_CLASS_AV: return bind_av(ep, bound, flags);
     case FI_CLASS_CQ: return bind_cq(ep, bound, flags);
@@ -196,28 +200,54 @@ static bool receives(const struct wfi_ep *ep)
     return ep->caps & FI_RECV && ep->caps & (FI_MSG | FI_TAGGED);
 }
 
+/* What transmit and receive contexts need, too. */
+static int enable_begin(struct wfi_ep *ep)
+{
+    if (!ep->av) {
+        WFI_WARN(EP_CTRL, "fi_enable: bind an address vector first\n");
+        return -FI_ENOAV;
+    }
+    return ep->domain->counts ? wfi_eps_add(&ep->domain->counting, ep) : 0;
+}
+
+static int no_queue(const char *of)
+{
+    WFI_WARN(EP_CTRL, "fi_enable: bind a completion queue or a counter for %s first\n", of);
+    return -FI_ENOCQ;
+}
+
+static bool has_rx_queue(const struct wfi_ep *ep)
+{
+    return !receives(ep) || ep->rx_cq || ep->recv_cntr;
+}
+
+int wfi_ep_enable_rx(struct wfi_ep *ep)
+{
+    int rc = enable_begin(ep);
+    if (!rc && !has_rx_queue(ep))
+        rc = no_queue("receives");
+    if (!rc)
+        ep->receiving = true;
+    return rc;
+}
+
 int wfi_ep_enable(struct wfi_ep *ep)
 {
     int rc;
     if (ep->enabled)
         return 0;
-    if (!ep->av) {
-        WFI_WARN(EP_CTRL, "fi_enable: bind an address vector first\n");
-        return -FI_ENOAV;
-    }
-    if ((sends(ep) && !ep->tx_cq && !ep->send_cntr && !ep->read_cntr && !ep->write_cntr) ||
-        (receives(ep) && !ep->rx_cq && !ep->recv_cntr)) {
-        WFI_WARN(EP_CTRL, "fi_enable: bind a completion queue or a counter for %s first\n",
-                 receives(ep) && !ep->rx_cq && !ep->recv_cntr ? "receives" : "sends");
-        return -FI_ENOCQ;
-    }
-    if (ep->domain->counts && (rc = wfi_eps_add(&ep->domain->counting, ep)))
+    rc = enable_begin(ep);
+    if (!rc && sends(ep) && !ep->tx_cq && !ep->send_cntr && !ep->read_cntr && !ep->write_cntr)
+        rc = no_queue("sends");
+    if (!rc && !ep->sep)
+        rc = wfi_ep_enable_rx(ep);
+    if (rc)
         return rc;
     ep->enabled = true;
     if (ep->caps & FI_MSG)
-        ep->fid.msg = &wfi_msg_ops;
+        ep->fid.msg = ep->sep ? &ep->sep->tx_msg : &wfi_msg_ops;
     if (ep->caps & FI_TAGGED)
-        ep->fid.tagged = &wfi_tagged_ops;
+        ep->fid.tagged = ep->sep ? &ep->sep->tx_tagged : &wfi_tagged_ops;
     if (ep->caps & FI_RMA)
         ep->fid.rma = &wfi_rma_ops;
     if (ep->caps & FI_ATOMIC)

@@ -102,10 +102,10 @@ bool wfi_info_ep(const struct fi_info *hints, struct fi_info *info)
     if ((h->type != FI_EP_UNSPEC && h->type != FI_EP_RDM) ||
         (h->protocol != FI_PROTO_UNSPEC && h->protocol != WFI_ADDR_FORMAT) ||
         h->protocol_version > 1 || h->msg_prefix_size || h->max_order_raw_size ||
-        h->max_order_war_size || h->max_order_waw_size || h->rx_ctx_cnt > 1 ||
-        (h->tx_ctx_cnt > 1 && h->tx_ctx_cnt != FI_SHARED_CONTEXT)) {
-        WFI_INFO(CORE, "not granted: ep_attr: endpoints are FI_EP_RDM, with one transmit and one "
-                       "receive context, without order of accesses\n");
+        h->max_order_war_size || h->max_order_waw_size || h->rx_ctx_cnt > WFI_CONTEXTS ||
+        (h->tx_ctx_cnt > WFI_CONTEXTS && h->tx_ctx_cnt != FI_SHARED_CONTEXT)) {
+        WFI_INFO(CORE, "not granted: ep_attr: endpoints are FI_EP_RDM, with up to 64 transmit and "
+                       "receive contexts, without order of accesses\n");
         return false;
     }
     if (!limit("ep_attr->max_msg_size", h->max_msg_size, WFI_NO_LIMIT, WFI_NO_LIMIT,
@@ -118,7 +118,7 @@ bool wfi_info_ep(const struct fi_info *hints, struct fi_info *info)
     e->protocol_version = 1;
     e->mem_tag_format = h->mem_tag_format ? h->mem_tag_format : WFI_TAG_FORMAT;
     e->tx_ctx_cnt = h->tx_ctx_cnt ? h->tx_ctx_cnt : 1;
-    e->rx_ctx_cnt = 1;
+    e->rx_ctx_cnt = h->rx_ctx_cnt ? h->rx_ctx_cnt : 1;
     return true;
 }
 
@@ -174,8 +174,10 @@ static bool domain_limits(const struct fi_domain_attr *h, struct fi_domain_attr 
                  &d->tx_ctx_cnt) &&
            limit("domain_attr->rx_ctx_cnt", h->rx_ctx_cnt, WFI_OBJECTS, WFI_OBJECTS,
                  &d->rx_ctx_cnt) &&
-           limit("domain_attr->max_ep_tx_ctx", h->max_ep_tx_ctx, 1, 1, &d->max_ep_tx_ctx) &&
-           limit("domain_attr->max_ep_rx_ctx", h->max_ep_rx_ctx, 1, 1, &d->max_ep_rx_ctx) &&
+           limit("domain_attr->max_ep_tx_ctx", h->max_ep_tx_ctx, WFI_CONTEXTS, WFI_CONTEXTS,
+                 &d->max_ep_tx_ctx) &&
+           limit("domain_attr->max_ep_rx_ctx", h->max_ep_rx_ctx, WFI_CONTEXTS, WFI_CONTEXTS,
+                 &d->max_ep_rx_ctx) &&
            limit("domain_attr->max_ep_stx_ctx", h->max_ep_stx_ctx, WFI_OBJECTS, WFI_OBJECTS,
                  &d->max_ep_stx_ctx) &&
            limit("domain_attr->max_ep_srx_ctx", h->max_ep_srx_ctx, 0, 0, &d->max_ep_srx_ctx) &&

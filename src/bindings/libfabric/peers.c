@@ -2,13 +2,59 @@
 /* From fi_addr_t to peers. An endpoint has an array of peers, by the index of the entry in its
  * address vector, and opens a peer when it is first used. Readers take no lock: an array that has
  * become too short is kept until the endpoint closes. A peer's pointer is set and cleared under
- * ep->opening. The program does not remove an address, or close an endpoint, that another of its
- * threads is using; deferred calls do not know that, and take ep->opening: wfi_peer_hold. */
+ * ep->opening. Peers of receive contexts but the first (fi_rx_addr) are in an array of their own,
+ * which is read under ep->opening, too. The program does not remove an address, or close an
+ * endpoint, that another of its threads is using; deferred calls do not know that, and take
+ * ep->opening: wfi_peer_hold. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "binding.h"
 #include "remote.h"
+
+static unsigned ctx_bits(const struct wfi_ep *ep)
+{
+    return ep->av ? ep->av->ctx_bits : 0;
+}
+
+/* Returns the entry of [addr] in the address vector, and its receive context. */
+static fi_addr_t entry_of(const struct wfi_ep *ep, fi_addr_t addr)
+{
+    return addr & UINT64_MAX >> ctx_bits(ep);
+}
+
+static unsigned context_of(const struct wfi_ep *ep, fi_addr_t addr)
+{
+    return ctx_bits(ep) ? (unsigned)(addr >> (64 - ctx_bits(ep))) : 0;
+}
+
+/* Returns the place of [addr], which is of another context than the first, in ep->named. */
+static size_t named_at(const struct wfi_ep *ep, fi_addr_t addr)
+{
+    return entry_of(ep, addr) << ctx_bits(ep) | context_of(ep, addr);
+}
+
+/* Make ep->named longer than [at]. Under ep->opening. */
+static bool named_reserve(struct wfi_ep *ep, size_t at)
+{
+    struct wfi_named *named = &ep->named;
+    size_t room = named->n ? named->n : 64;
+    struct weft_peer **peers;
+    uint64_t *serials;
+    while (room <= at)
+        room *= 2;
+    if (room == named->n)
+        return true;
+    if (!(peers = realloc(named->peers, room * sizeof(void *))))
+        return false;
+    named->peers = peers;
+    if (!(serials = realloc(named->serials, room * sizeof *serials)))
+        return false;
+    named->serials = serials;
+    memset(peers + named->n, 0, (room - named->n) * sizeof(void *));
+    named->n = room;
+    return true;
+}
 
 /* Make the array of [ep] longer than [addr]. Under ep->opening. */
 static bool reserve(struct wfi_ep *ep, fi_addr_t addr)
@@ -17,6 +63,8 @@ static bool reserve(struct wfi_ep *ep, fi_addr_t addr)
     struct weft_peer **old = atomic_load(&ep->peers), **peers;
     uint64_t *serials;
     void **retired;
+    if (context_of(ep, addr))
+        return named_reserve(ep, named_at(ep, addr));
     if (addr < n)
         return true;
     while (room <= addr)
@@ -43,15 +91,15 @@ static int open_new(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
 {
     uint8_t bytes[WFI_ADDR_SIZE];
     enum weft_status s;
-    if (!ep->av || !wfi_av_get(ep->av, addr, bytes)) {
+    if (!ep->av || !wfi_av_get(ep->av, entry_of(ep, addr), bytes)) {
         WFI_INFO(EP_DATA, "address %#llx is not in the address vector\n", (unsigned long long)addr);
         return -FI_EINVAL;
     }
     if (!reserve(ep, addr))
         return -FI_ENOMEM;
-    s = weft_peer_open(ep->wep, bytes, sizeof bytes, out);
+    s = weft_peer_open_member(ep->wep, bytes, sizeof bytes, context_of(ep, addr), out);
     if (s == WEFT_OK) {
-        weft_peer_set_arg(*out, (void *)(uintptr_t)(addr + 1));
+        weft_peer_set_arg(*out, (void *)(uintptr_t)(entry_of(ep, addr) + 1));
         return 0;
     }
     if (s == WEFT_EUNREACH && !ep->domain->reaches_nodes)
@@ -67,13 +115,23 @@ static int open_new(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
 /* Returns the peer of [addr], or NULL if it is not open. Under ep->opening. */
 static struct weft_peer *opened(struct wfi_ep *ep, fi_addr_t addr)
 {
+    if (context_of(ep, addr))
+        return named_at(ep, addr) < ep->named.n ? ep->named.peers[named_at(ep, addr)] : NULL;
     return addr < atomic_load(&ep->npeers) ? atomic_load(&ep->peers)[addr] : NULL;
 }
 
 /* Set the peer of [addr], which is in the array. Under ep->opening. */
 static void set(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer *peer)
 {
-    __atomic_store_n(&atomic_load(&ep->peers)[addr], peer, __ATOMIC_RELEASE); /* "peer" */
+    if (context_of(ep, addr))
+        ep->named.peers[named_at(ep, addr)] = peer;
+    else
+        __atomic_store_n(&atomic_load(&ep->peers)[addr], peer, __ATOMIC_RELEASE); /* "peer" */
+}
+
+uint64_t wfi_peer_serial(const struct wfi_ep *ep, fi_addr_t addr)
+{
+    return context_of(ep, addr) ? ep->named.serials[named_at(ep, addr)] : ep->serials[addr];
 }
 
 int wfi_peer_open_held(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
@@ -83,7 +141,10 @@ int wfi_peer_open_held(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out
     if (!peer && atomic_load(&ep->closing))
         rc = -FI_ECANCELED;
     else if (!peer && !(rc = open_new(ep, addr, &peer))) {
-        ep->serials[addr] = ++ep->serial;
+        if (context_of(ep, addr))
+            ep->named.serials[named_at(ep, addr)] = ++ep->serial;
+        else
+            ep->serials[addr] = ++ep->serial;
         set(ep, addr, peer);
     }
     *out = peer;
@@ -128,17 +189,21 @@ void wfi_peer_close(struct wfi_ep *ep, fi_addr_t addr)
 {
     struct weft_peer *peer;
     wfi_lock(&ep->opening);
-    peer = opened(ep, addr);
-    if (peer) {
-        set(ep, addr, NULL);
-        close_one(ep, peer);
+    for (uint64_t i = 0; i < UINT64_C(1) << ctx_bits(ep); i++) {
+        const fi_addr_t at = i ? i << (64 - ctx_bits(ep)) | addr : addr;
+        peer = opened(ep, at);
+        if (peer) {
+            set(ep, at, NULL);
+            close_one(ep, peer);
+        }
     }
     wfi_unlock(&ep->opening);
 }
 
 void wfi_peers_close(struct wfi_ep *ep)
 {
-    for (size_t i = 0; i < atomic_load(&ep->npeers); i++)
+    const size_t named = ep->named.n >> ctx_bits(ep), plain = atomic_load(&ep->npeers);
+    for (size_t i = 0; i < plain || i < named; i++)
         wfi_peer_close(ep, i);
 }
 
@@ -148,5 +213,7 @@ void wfi_peers_free(struct wfi_ep *ep)
         free(ep->retired[i]);
     free(ep->retired);
     free(ep->serials);
+    free(ep->named.peers);
+    free(ep->named.serials);
     free(atomic_load(&ep->peers));
 }
