@@ -144,14 +144,32 @@ static void levels_test(void **state)
 
 static void order_test(void **state)
 {
-    static const uint64_t others[] = {FI_ORDER_RAW, FI_ORDER_WAW,     FI_ORDER_SAW,
-                                      FI_ORDER_RAS, FI_ORDER_RMA_WAW, FI_ORDER_ATOMIC_RAW};
+    static const uint64_t paid[] = {FI_ORDER_RAR,     FI_ORDER_RAW,        FI_ORDER_WAR,
+                                    FI_ORDER_WAW,     FI_ORDER_SAR,        FI_ORDER_SAW,
+                                    FI_ORDER_RMA_WAW, FI_ORDER_ATOMIC_RAW, FI_ORDER_ATOMIC_WAR};
+    static const uint64_t others[] = {FI_ORDER_RAS, FI_ORDER_WAS, FI_ORDER_STRICT, FI_ORDER_DATA};
     (void)state;
+    granted();
+    assert_int_equal(info->tx_attr->msg_order, FI_ORDER_SAS); /* no program pays unasked */
+    assert_int_equal(info->ep_attr->max_order_raw_size, 0);
     hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS;
     granted();
-    assert_int_equal(info->tx_attr->msg_order & FI_ORDER_SAS, FI_ORDER_SAS);
+    assert_int_equal(info->tx_attr->msg_order, FI_ORDER_SAS);
+    for (unsigned i = 0; i < sizeof paid / sizeof *paid; i++) {
+        hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS | paid[i];
+        granted();
+        assert_int_equal(info->tx_attr->msg_order, FI_ORDER_SAS | paid[i]);
+    }
+    hints->tx_attr->msg_order = FI_ORDER_RAW;
+    hints->ep_attr->max_order_raw_size = 4096;
+    granted();
+    assert_true(info->ep_attr->max_order_raw_size >= 4096);
+    assert_int_equal(info->ep_attr->max_order_waw_size, 0);
+    hints->ep_attr->max_order_waw_size = 1;
+    refused();
+    hints->ep_attr->max_order_waw_size = hints->ep_attr->max_order_raw_size = 0;
     for (unsigned i = 0; i < sizeof others / sizeof *others; i++) {
-        hints->tx_attr->msg_order = FI_ORDER_SAS | others[i];
+        hints->tx_attr->msg_order = others[i];
         refused();
     }
     hints->tx_attr->msg_order = 0;

@@ -24,6 +24,7 @@ struct fi_info *hints_new(const struct how *how)
     h->ep_attr->type = FI_EP_RDM;
     h->fabric_attr->prov_name = strdup("weft");
     h->tx_attr->op_flags = how->tx_flags;
+    h->tx_attr->msg_order = h->rx_attr->msg_order = how->order;
     h->rx_attr->op_flags = how->rx_flags;
     h->domain_attr->threading = how->threading;
     h->domain_attr->data_progress = how->progress;

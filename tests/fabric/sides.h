@@ -40,6 +40,7 @@ struct how {
     uint64_t caps;
     uint64_t bind_flags;         /* FI_SELECTIVE_COMPLETION */
     uint64_t tx_flags, rx_flags; /* default flags of operations */
+    uint64_t order;              /* msg_order of both */
     enum fi_threading threading;
     enum fi_progress progress;
     enum fi_av_type av_type;

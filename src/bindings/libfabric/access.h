@@ -12,6 +12,8 @@ static inline void wfi_access_done(struct weft_op *op)
     struct wfi_op *o = container_of(op, struct wfi_op, op);
     if (o->remote)
         wfi_remote_unuse(o->ep, o->remote);
+    if (WEFT_UNLIKELY(o->ep->order != 0))
+        wfi_order_count(o, false);
     if (WEFT_UNLIKELY(o->bounce != NULL))
         free(o->bounce);
     wfi_op_done(op);
@@ -54,6 +56,8 @@ static inline ssize_t wfi_access_started(struct wfi_op *o, enum weft_status s)
     }
     if (o->remote)
         wfi_remote_unuse(o->ep, o->remote);
+    if (o->ep->order)
+        wfi_order_count(o, false);
     free(o->bounce);
     if (o->extra)
         wfi_op_extra_free(o);
@@ -72,6 +76,8 @@ static inline struct wfi_op *wfi_access_take(struct wfi_ep *ep, void *context, u
     o->op.done = wfi_access_done;
     o->remote = NULL;
     o->bounce = NULL;
+    if (WEFT_UNLIKELY(ep->order != 0))
+        wfi_order_count(o, true);
     return o;
 }
 

@@ -155,7 +155,8 @@ static ssize_t start(struct wfi_ep *ep, const struct call *c)
     struct weft_peer *peer;
     size_t total = 0;
     int rc = check(ep, c, &total);
-    if (!rc && wfi_fence_waits(ep, c->flags))
+    if (!rc &&
+        (wfi_fence_waits(ep, c->flags) || wfi_order_waits_access(ep, c->way == WFI_ATOMIC_WRITE)))
         rc = -FI_EAGAIN;
     if (!rc)
         rc = wfi_peer(ep, c->addr, &peer);

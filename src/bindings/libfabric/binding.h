@@ -464,7 +464,8 @@ struct wfi_ep {
     struct wfi_cq *tx_cq, *rx_cq;
     bool tx_selective, rx_selective; /* only operations with FI_COMPLETION are reported */
     bool directed, source, source_err;
-    bool plain; /* sends have no default flags but FI_COMPLETION and FI_INJECT_COMPLETE */
+    bool plain; /* sends have no default flags but FI_COMPLETION and FI_INJECT_COMPLETE, and no
+                 * order but FI_ORDER_SAS */
     bool enabled;
     bool receiving;      /* enabled, or, of a scalable endpoint, its receive context is */
     atomic_bool closing; /* what ends now is not reported: fi_endpoint(3), "fi_close"; no peer and
@@ -473,6 +474,8 @@ struct wfi_ep {
     uint64_t caps;
     struct wfi_cntr *send_cntr, *recv_cntr, *read_cntr, *write_cntr;
     struct wfi_cntr *remote_read_cntr, *remote_write_cntr; /* of peers' accesses; Weft counts */
+    uint64_t order;            /* of tx_attr->msg_order, but FI_ORDER_SAS: "orders" in op.h */
+    atomic_uint reads, writes; /* accesses under way; counted if [order] */
     atomic_uint fences; /* fenced operations under way; what is started later begins after them */
     atomic_uint staged; /* operations of several steps of Weft's under way, which it does not see */
     struct wfi_op *free;

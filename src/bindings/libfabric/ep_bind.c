@@ -257,7 +257,8 @@ int wfi_ep_enable(struct wfi_ep *ep)
 
 void wfi_ep_flags_changed(struct wfi_ep *ep)
 {
-    ep->plain = !(ep->tx_flags & ~(uint64_t)(FI_COMPLETION | FI_INJECT_COMPLETE));
+    ep->plain = !(ep->tx_flags & ~(uint64_t)(FI_COMPLETION | FI_INJECT_COMPLETE)) &&
+                !(ep->order & WFI_ORDERS_SEND);
 }
 
 int wfi_flags_get(uint64_t tx_flags, uint64_t rx_flags, uint64_t *flags)

@@ -3,18 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "binding.h"
+#include "op.h"
 
 /* Each bit of a tag is a field of its own: fi_endpoint(3), "mem_tag_format". */
 #define WFI_TAG_FORMAT UINT64_C(0xaaaaaaaaaaaaaaaa)
 
-/* Orders that hold without being paid for: messages through one peer match as they were sent. */
+/* FI_ORDER_SAS costs nothing: messages through one peer match as they were sent. */
 static bool order_is_granted(const char *what, uint64_t order, uint64_t comp_order)
 {
-    if (!(order & ~(uint64_t)FI_ORDER_SAS) && !comp_order)
+    if (!(order & ~WFI_ORDERS_ALL) && !comp_order)
         return true;
-    WFI_INFO(CORE, "not granted: %s->msg_order %#llx, comp_order %#llx: only FI_ORDER_SAS\n", what,
-             (unsigned long long)order, (unsigned long long)comp_order);
+    WFI_INFO(CORE,
+             "not granted: %s->msg_order %#llx, comp_order %#llx: there is no order of accesses "
+             "after sends, and none of completions\n",
+             what, (unsigned long long)order, (unsigned long long)comp_order);
     return false;
 }
 
@@ -95,19 +97,38 @@ static bool copy_auth_key(const uint8_t *key, size_t size, uint8_t **out, size_t
     return true;
 }
 
+/* Set *out to the longest accesses that are ordered: all, if the order is asked for, else none. */
+static bool order_size(const char *what, uint64_t order, size_t asked, size_t *out)
+{
+    *out = order ? WFI_NO_LIMIT : 0;
+    if (asked <= *out)
+        return true;
+    WFI_INFO(CORE,
+             "not granted: ep_attr->max_order_%s_size %zu; the most is %zu, with the order in "
+             "tx_attr->msg_order\n",
+             what, asked, *out);
+    return false;
+}
+
 bool wfi_info_ep(const struct fi_info *hints, struct fi_info *info)
 {
     const struct fi_ep_attr none = {0}, *h = hints && hints->ep_attr ? hints->ep_attr : &none;
+    const uint64_t order = hints && hints->tx_attr ? hints->tx_attr->msg_order : 0;
     struct fi_ep_attr *e = info->ep_attr;
     if ((h->type != FI_EP_UNSPEC && h->type != FI_EP_RDM) ||
         (h->protocol != FI_PROTO_UNSPEC && h->protocol != WFI_ADDR_FORMAT) ||
-        h->protocol_version > 1 || h->msg_prefix_size || h->max_order_raw_size ||
-        h->max_order_war_size || h->max_order_waw_size || h->rx_ctx_cnt > WFI_CONTEXTS ||
+        h->protocol_version > 1 || h->msg_prefix_size || h->rx_ctx_cnt > WFI_CONTEXTS ||
         (h->tx_ctx_cnt > WFI_CONTEXTS && h->tx_ctx_cnt != FI_SHARED_CONTEXT)) {
         WFI_INFO(CORE, "not granted: ep_attr: endpoints are FI_EP_RDM, with up to 64 transmit and "
-                       "receive contexts, without order of accesses\n");
+                       "receive contexts\n");
         return false;
     }
+    if (!order_size("raw", order & WFI_ORDERS(RAW), h->max_order_raw_size,
+                    &e->max_order_raw_size) ||
+        !order_size("war", order & WFI_ORDERS(WAR), h->max_order_war_size,
+                    &e->max_order_war_size) ||
+        !order_size("waw", order & WFI_ORDERS(WAW), h->max_order_waw_size, &e->max_order_waw_size))
+        return false;
     if (!limit("ep_attr->max_msg_size", h->max_msg_size, WFI_NO_LIMIT, WFI_NO_LIMIT,
                &e->max_msg_size) ||
         !copy_auth_key(h->auth_key, h->auth_key_size, &e->auth_key, &e->auth_key_size))

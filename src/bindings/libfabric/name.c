@@ -147,9 +147,10 @@ static int find(const char *node, const char *service, uint32_t format, uint64_t
                  service ? service : "", gai_strerror(rc));
         return -FI_ENODATA;
     }
-    /* Without a node, IPv4 is meant unless the format says otherwise. */
-    for (i = all; i && i->ai_next && !node && i->ai_family != AF_INET; i = i->ai_next)
+    /* IPv4 if there is a choice, on both sides: a server at any address listens at one family. */
+    for (i = all; i && i->ai_family != AF_INET; i = i->ai_next)
         ;
+    i = i ? i : all;
     rc = wfi_sockaddr_read(format, i->ai_addr, i->ai_addrlen, out) ? 0 : -FI_ENODATA;
     freeaddrinfo(all);
     return rc;

@@ -113,6 +113,42 @@ static inline void wfi_op_begin(struct wfi_op *o, void *context, uint64_t flags,
 /* Cancel the operation with [context]. */
 ssize_t wfi_op_cancel(fid_t fid, void *context);
 
+/* ---- orders ----
+ *
+ * Weft promises no order of accesses. An access is done when it is complete; so an endpoint that
+ * asks for an order refuses an operation with -FI_EAGAIN while an access is under way which the
+ * operation must not overtake. Sends, which may wait for their receives, hold nothing back. */
+
+#define WFI_ORDERS(way) (FI_ORDER_##way | FI_ORDER_RMA_##way | FI_ORDER_ATOMIC_##way)
+#define WFI_ORDERS_SEND (FI_ORDER_SAR | FI_ORDER_SAW)
+/* The orders that are granted: not those of accesses after sends. */
+#define WFI_ORDERS_ALL                                                                             \
+    (WFI_ORDERS(RAR) | WFI_ORDERS(RAW) | WFI_ORDERS(WAR) | WFI_ORDERS(WAW) | WFI_ORDERS_SEND |     \
+     FI_ORDER_SAS)
+
+/* Does an operation with these orders have to wait? */
+static inline bool wfi_order_waits(struct wfi_ep *ep, uint64_t after_read, uint64_t after_write)
+{
+    return WEFT_UNLIKELY(ep->order != 0) && ((ep->order & after_read && atomic_load(&ep->reads)) ||
+                                             (ep->order & after_write && atomic_load(&ep->writes)));
+}
+
+static inline bool wfi_order_waits_access(struct wfi_ep *ep, bool write)
+{
+    return write ? wfi_order_waits(ep, WFI_ORDERS(WAR), WFI_ORDERS(WAW))
+                 : wfi_order_waits(ep, WFI_ORDERS(RAR), WFI_ORDERS(RAW));
+}
+
+/* Count the access [o] as one more, or less, that is under way. */
+static inline void wfi_order_count(struct wfi_op *o, bool more)
+{
+    atomic_uint *n = o->flags & FI_WRITE ? &o->ep->writes : &o->ep->reads;
+    if (more)
+        atomic_fetch_add(n, 1);
+    else
+        atomic_fetch_sub(n, 1);
+}
+
 /* ---- messages ---- */
 
 /* Does an operation with [flags] report its completion? */

@@ -23,7 +23,10 @@ static inline ssize_t read_one(struct wfi_ep *ep, void *buf, size_t len, fi_addr
 {
     struct wfi_remote *remote;
     struct wfi_op *o;
-    int rc = wfi_remote_use(ep, addr, key, &remote);
+    int rc;
+    if (wfi_order_waits_access(ep, false))
+        return -FI_EAGAIN;
+    rc = wfi_remote_use(ep, addr, key, &remote);
     if (WEFT_UNLIKELY(rc))
         return rc;
     o = wfi_access_take(ep, context, FI_RMA | FI_READ, ep->read_cntr, report);
@@ -43,7 +46,10 @@ static inline ssize_t write_one(struct wfi_ep *ep, const void *buf, size_t len, 
 {
     struct wfi_remote *remote;
     struct wfi_op *o;
-    int rc = wfi_remote_use(ep, addr, key, &remote);
+    int rc;
+    if (wfi_order_waits_access(ep, true))
+        return -FI_EAGAIN;
+    rc = wfi_remote_use(ep, addr, key, &remote);
     if (WEFT_UNLIKELY(rc))
         return rc;
     o = wfi_access_take(ep, context, FI_RMA | FI_WRITE, ep->write_cntr, report);
@@ -127,7 +133,7 @@ static ssize_t access_msg(struct wfi_ep *ep, const struct fi_msg_rma *m, uint64_
         return -FI_EINVAL;
     if (flags & FI_INJECT && wfi_iov_length(m->msg_iov, m->iov_count) > ep->inject)
         return -FI_EMSGSIZE;
-    if (wfi_fence_waits(ep, flags))
+    if (wfi_fence_waits(ep, flags) || wfi_order_waits_access(ep, write))
         return -FI_EAGAIN;
     rc = wfi_peer(ep, m->addr, &peer);
     if (rc)

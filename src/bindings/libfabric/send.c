@@ -65,7 +65,7 @@ ssize_t wfi_send(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
                  ep->inject);
         return -FI_EMSGSIZE;
     }
-    if (wfi_fence_waits(ep, flags))
+    if (wfi_fence_waits(ep, flags) || wfi_order_waits(ep, FI_ORDER_SAR, FI_ORDER_SAW))
         return -FI_EAGAIN;
     rc = wfi_peer(ep, m->addr, &peer);
     return rc ? rc : send_started(ep, m, flags, &head, peer);

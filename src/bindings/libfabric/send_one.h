@@ -65,6 +65,8 @@ static inline ssize_t wfi_inject_one(struct fid_ep *fid, const void *buf, size_t
         return rc;
     if (WEFT_UNLIKELY(len > ep->inject))
         return -FI_EMSGSIZE;
+    if (WEFT_UNLIKELY(!ep->plain) && wfi_order_waits(ep, FI_ORDER_SAR, FI_ORDER_SAW))
+        return -FI_EAGAIN;
     s = wfi_post(peer, buf, len, tag, has_data, data, space, NULL);
     if (WEFT_UNLIKELY(s != WEFT_OK))
         return wfi_send_result(peer, s);
