@@ -64,10 +64,12 @@
 
 /* Limits in answers of fi_getinfo. */
 #define WFI_NO_LIMIT ((size_t)1 << 62) /* there is none */
-#define WFI_TX_SIZE 1024               /* operations in flight, if the hints name no number */
-#define WFI_TX_MOST 1000000            /* below Weft's limit, 1,048,575 */
-#define WFI_RX_MOST 8000000            /* below Weft's limit, 2^24 */
-#define WFI_OBJECTS 65000              /* endpoints, regions: below Weft's limits */
+#define WFI_SIZE                                                                                   \
+    1024                    /* of tx_attr and rx_attr, if the hints name none: programs            \
+                             * allocate so many of their own objects */
+#define WFI_TX_MOST 1000000 /* operations under way; below Weft's limit, 1,048,575 */
+#define WFI_RX_MOST 8000000 /* receives; below Weft's limit, 2^24 */
+#define WFI_OBJECTS 65000   /* endpoints, regions: below Weft's limits */
 #define WFI_IOV WEFT_IOV_MAX
 #define WFI_CONTEXTS 64 /* of a scalable endpoint */
 

@@ -105,9 +105,23 @@ static int ep_no_rx_ctx(struct fid_ep *sep, int index, struct fi_rx_attr *attr,
     return -FI_ENOSYS;
 }
 
-static ssize_t ep_size_left(struct fid_ep *ep)
+/* An endpoint takes as many operations as the largest size that is granted, whatever was asked. */
+static ssize_t size_left(struct wfi_ep *ep, bool receives, size_t most)
 {
-    return wfi_ep_of(ep)->enabled ? WFI_TX_SIZE : -FI_EOPBADSTATE;
+    size_t n = wfi_op_under_way(ep, receives);
+    if (receives ? !ep->receiving : !ep->enabled)
+        return -FI_EOPBADSTATE;
+    return n < most ? (ssize_t)(most - n) : 0;
+}
+
+static ssize_t ep_rx_size_left(struct fid_ep *ep)
+{
+    return size_left(wfi_ep_of(ep), true, WFI_RX_MOST);
+}
+
+static ssize_t ep_tx_size_left(struct fid_ep *ep)
+{
+    return size_left(wfi_ep_of(ep), false, WFI_TX_MOST);
 }
 
 struct fi_ops_ep wfi_ep_ops = {
@@ -117,8 +131,8 @@ struct fi_ops_ep wfi_ep_ops = {
     .setopt = ep_setopt,
     .tx_ctx = ep_no_tx_ctx,
     .rx_ctx = ep_no_rx_ctx,
-    .rx_size_left = ep_size_left,
-    .tx_size_left = ep_size_left,
+    .rx_size_left = ep_rx_size_left,
+    .tx_size_left = ep_tx_size_left,
 };
 
 /* ---- shared transmit contexts ---- */

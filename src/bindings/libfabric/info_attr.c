@@ -50,7 +50,7 @@ bool wfi_info_tx(const struct fi_info *hints, struct fi_info *info)
         !flags_are_granted("tx_attr->op_flags", h->op_flags, levels | FI_COMPLETION | FI_INJECT) ||
         !order_is_granted("tx_attr", h->msg_order, h->comp_order) ||
         !limit("tx_attr->inject_size", h->inject_size, inject, inject, &t->inject_size) ||
-        !limit("tx_attr->size", h->size, WFI_TX_MOST, WFI_TX_SIZE, &t->size) ||
+        !limit("tx_attr->size", h->size, WFI_TX_MOST, WFI_SIZE, &t->size) ||
         !limit("tx_attr->iov_limit", h->iov_limit, WFI_IOV, WFI_IOV, &t->iov_limit) ||
         !limit("tx_attr->rma_iov_limit", h->rma_iov_limit, WFI_IOV, WFI_IOV, &t->rma_iov_limit))
         return false;
@@ -73,7 +73,7 @@ bool wfi_info_rx(const struct fi_info *hints, struct fi_info *info)
     if (!flags_are_granted("rx_attr->caps", h->caps, info->caps & (WFI_RX_CAPS | WFI_CAPS)) ||
         !flags_are_granted("rx_attr->op_flags", h->op_flags, FI_COMPLETION | FI_MULTI_RECV) ||
         !order_is_granted("rx_attr", h->msg_order, h->comp_order) ||
-        !limit("rx_attr->size", h->size, WFI_RX_MOST, WFI_TX_SIZE, &r->size) ||
+        !limit("rx_attr->size", h->size, WFI_RX_MOST, WFI_SIZE, &r->size) ||
         !limit("rx_attr->total_buffered_recv", h->total_buffered_recv, 1 << 20, 1 << 20,
                &r->total_buffered_recv) ||
         !limit("rx_attr->iov_limit", h->iov_limit, WFI_IOV, WFI_IOV, &r->iov_limit))

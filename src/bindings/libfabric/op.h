@@ -110,6 +110,10 @@ static inline void wfi_op_begin(struct wfi_op *o, void *context, uint64_t flags,
     o->extra = NULL;
 }
 
+/* Returns how many operations of [ep] are under way, transmits or receives. Slow: it looks at all.
+ */
+size_t wfi_op_under_way(struct wfi_ep *ep, bool receives);
+
 /* Cancel the operation with [context]. */
 ssize_t wfi_op_cancel(fid_t fid, void *context);
 
@@ -199,6 +203,8 @@ void wfi_recv_done(struct weft_op *op);
 void wfi_recv_report(struct wfi_ep *ep, void *context, uint64_t flags, void *buf, size_t room,
                      const struct weft_op *message, struct wfi_cntr *cntr, bool report);
 void wfi_many_close(struct wfi_ep *ep);
+/* Returns how many multi-receive buffers are posted. Under free_lock. */
+size_t wfi_many_posted(const struct wfi_ep *ep);
 ssize_t wfi_many_cancel(struct wfi_ep *ep, void *context);
 void wfi_claims_close(struct wfi_ep *ep);
 
