@@ -227,9 +227,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_take(struct weft_ep *ep, struct
 
 /* Cancel a receive that no message has matched, or a send. The operation completes with
  * WEFT_ECANCELED before this returns, and nobody uses its buffers any more.
- * The receiver may have received a cancelled message already, or may know of it. Then the receive
- * that matches it completes with OK and its bytes, or with WEFT_ECANCELED, after which its buffers
- * may contain any part of the message, and anything else.
+ * A receive that has matched a cancelled message completes with OK and the bytes, or with
+ * WEFT_ECANCELED, after which its buffers may contain any part of the message, and anything else.
+ * If no receive has matched the message yet, the receiver forgets it at one of its next polls.
  * If bytes of a long message are in a connection to another host, cancelling it may break the
  * connection, which is then made anew; nothing else is lost.
  * Returns  OK (cancelled, or completed before: see op->status) | EBUSY (the receive: a message is

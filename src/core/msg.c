@@ -72,20 +72,6 @@ enum weft_status weft_msg_sendv(struct weft_peer *peer, uint64_t tag, const stru
     return send_pieces(peer, &head, iov, count, op);
 }
 
-enum weft_status weft_msg_post_send(struct weft_peer *peer, const struct weft_msg_head *head,
-                                    const struct iovec *iov, unsigned count, struct weft_op *op)
-{
-    struct wf_msg_head h;
-    if (!head || head->space >= WEFT_MSG_SPACES || head->flags & ~(uint32_t)WEFT_MSG_DATA)
-        return WEFT_EINVAL;
-    h = (struct wf_msg_head){head->tag, 0, head->space, 0};
-    if (head->flags & WEFT_MSG_DATA) {
-        h.data = head->data;
-        h.what |= WF_WHAT_DATA;
-    }
-    return send_pieces(peer, &h, iov, count, op);
-}
-
 size_t weft_msg_inject_max(const struct weft_ep *ep)
 {
     return ep ? ep->eager_max : 0;
@@ -165,6 +151,38 @@ enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void 
     return send_short(peer, tag, buf, len, op);
 }
 
+/* The short way of weft_msg_post_send: a message in one buffer, without a request, for which
+ * send_is_short is true, at an endpoint without a lock. Returns AGAIN if it could not be sent, for
+ * whatever reason: the long way finds it again. */
+static inline enum weft_status
+post_send_short(struct weft_peer *peer, const struct wf_msg_head *head, const struct iovec *iov)
+{
+    uint32_t args[WF_MSG_ARGS_MAX];
+    unsigned nargs = wf_msg_head_args(args, head, false);
+    if (wf_ctl_request(peer, WF_CTL_MSG, args, nargs, iov->iov_base, iov->iov_len, 0) != WEFT_OK)
+        return WEFT_AGAIN;
+    wf_msg_eager_sent(peer, iov->iov_len, false, WF_STAT_MSG_EAGER);
+    return WEFT_OK;
+}
+
+enum weft_status weft_msg_post_send(struct weft_peer *peer, const struct weft_msg_head *head,
+                                    const struct iovec *iov, unsigned count, struct weft_op *op)
+{
+    struct wf_msg_head h;
+    if (!head || head->space >= WEFT_MSG_SPACES || head->flags & ~(uint32_t)WEFT_MSG_DATA)
+        return WEFT_EINVAL;
+    h = (struct wf_msg_head){head->tag, 0, head->space, 0};
+    if (head->flags & WEFT_MSG_DATA) {
+        h.data = head->data;
+        h.what |= WF_WHAT_DATA;
+    }
+    if (peer && !op && count == 1 && iov && !wf_ep_flags(peer->ep) &&
+        wf_fork_gen_is(peer->ep->fork_gen) && send_is_short(peer, iov->iov_base, iov->iov_len) &&
+        post_send_short(peer, &h, iov) == WEFT_OK)
+        return WEFT_OK;
+    return send_pieces(peer, &h, iov, count, op);
+}
+
 /* ---- receiving ---- */
 
 static enum weft_status post(struct weft_ep *ep, struct wf_sender *sender,
@@ -232,29 +250,44 @@ static inline bool source_is_plain(const struct weft_ep *ep, const struct weft_p
            source->status == WEFT_OK && (source->heeded || !source->transport->heed);
 }
 
-/* The short way: no message is kept, and nothing has to be allocated. */
+/* May a receive into one buffer take the short way? Then no message is kept, and nothing has to be
+ * allocated. [match]: the matcher of its space, or NULL. */
+static inline bool recv_is_short(const struct weft_ep *ep, struct wf_match *match,
+                                 const struct weft_peer *source, const void *buf, size_t len,
+                                 const struct weft_op *op)
+{
+    return op && !wf_ep_flags(ep) && wf_fork_gen_is(ep->fork_gen) && (buf || !len) &&
+           len <= SIZE_MAX / 2 && match && wf_match_is_plain(match) && ep->reqs.recvs &&
+           (!source || source_is_plain(ep, source));
+}
+
+/* Post a receive for which recv_is_short is true. */
+static inline enum weft_status recv_short(struct weft_ep *ep, struct wf_match *match,
+                                          const struct weft_msg_filter *filter, void *buf,
+                                          size_t len, struct weft_op *op)
+{
+    struct wf_recv *r = wf_recv_pop(&ep->reqs);
+    r->mem.one.iov_base = buf;
+    r->mem.one.iov_len = len;
+    r->mem.n = 1;
+    wf_recv_fill(r, filter->source ? filter->source->sender : NULL, filter, len, op);
+    wf_match_recv_push(match, &r->match);
+    return WEFT_PENDING;
+}
+
 enum weft_status weft_msg_recv(struct weft_ep *ep, struct weft_peer *source, uint64_t tag,
                                uint64_t mask, void *buf, size_t len, struct weft_op *op)
 {
     const struct weft_msg_filter filter = {source, tag, mask, 0, 0};
-    struct wf_recv *r;
-    if (__builtin_expect(!ep || !op || wf_ep_flags(ep) || !wf_fork_gen_is(ep->fork_gen) ||
-                             (len && !buf) || len > SIZE_MAX / 2 || !ep->match ||
-                             !wf_match_is_plain(ep->match) || !ep->reqs.recvs ||
-                             (source && !source_is_plain(ep, source)),
-                         0))
+    if (__builtin_expect(!ep || !recv_is_short(ep, ep->match, source, buf, len, op), 0))
         return recv_slow(ep, source, tag, mask, buf, len, op);
-    r = wf_recv_pop(&ep->reqs);
-    r->mem.one.iov_base = buf;
-    r->mem.one.iov_len = len;
-    r->mem.n = 1;
-    wf_recv_fill(r, source ? source->sender : NULL, &filter, len, op);
-    wf_match_recv_push(ep->match, &r->match);
-    return WEFT_PENDING;
+    return recv_short(ep, ep->match, &filter, buf, len, op);
 }
 
-enum weft_status weft_msg_post_recv(struct weft_ep *ep, const struct weft_msg_filter *filter,
-                                    const struct iovec *iov, unsigned count, struct weft_op *op)
+/* Post a receive, if weft_msg_post_recv has no short way. */
+__attribute__((noinline)) static enum weft_status
+post_recv_slow(struct weft_ep *ep, const struct weft_msg_filter *filter, const struct iovec *iov,
+               unsigned count, struct weft_op *op)
 {
     size_t room = 0;
     enum weft_status status =
@@ -263,6 +296,18 @@ enum weft_status weft_msg_post_recv(struct weft_ep *ep, const struct weft_msg_fi
     if (status != WEFT_OK)
         return status;
     return recv_checked(ep, filter, count ? iov : &none, count ? count : 1, room, op);
+}
+
+enum weft_status weft_msg_post_recv(struct weft_ep *ep, const struct weft_msg_filter *filter,
+                                    const struct iovec *iov, unsigned count, struct weft_op *op)
+{
+    struct wf_match *match;
+    if (!ep || count != 1 || !iov || !wf_msg_filter_ok(filter))
+        return post_recv_slow(ep, filter, iov, count, op);
+    match = *wf_msg_match_at(ep, filter->space);
+    if (!recv_is_short(ep, match, filter->source, iov->iov_base, iov->iov_len, op))
+        return post_recv_slow(ep, filter, iov, count, op);
+    return recv_short(ep, match, filter, iov->iov_base, iov->iov_len, op);
 }
 
 enum weft_status weft_msg_recvv(struct weft_ep *ep, struct weft_peer *source, uint64_t tag,

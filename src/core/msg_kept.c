@@ -25,7 +25,7 @@ struct weft_msg *wf_msg_kept_new(struct wf_sender *sender, const struct wf_msg_h
     m->data = head->data;
     m->what = (uint16_t)head->what;
     m->sender = sender;
-    wf_list_init(&m->pushed);
+    wf_list_init(&m->offers);
     wf_sender_ref(sender);
     return m;
 }
@@ -84,6 +84,11 @@ static void kept_end(struct weft_ep *ep, struct weft_msg *m, bool matching)
     if (matching)
         wf_match_msg_remove(match_of(ep, m), &m->match);
     wf_msg_kept_free(m);
+}
+
+void wf_msg_kept_withdraw(struct weft_msg *m)
+{
+    kept_end(m->sender->ep, m, true);
 }
 
 enum weft_status wf_msg_take(struct weft_ep *ep, struct weft_msg *m, bool matching,

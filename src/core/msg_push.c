@@ -10,23 +10,30 @@
  *
  * the payload meets   listed in             its bytes go to   reply     then
  * a receive           sender->pushed_to     its buffers       OK        both sides are done
- * a kept offer        sender->pushed_kept   nowhere           PENDING   an offer as any other
+ * a kept offer        sender->kept_offers   nowhere           PENDING   an offer as any other
  * a receive that      sender->pushed_to     nowhere           PENDING   FETCH
  *   took such an offer after the first bytes
  * neither             -                     nowhere           ENOMEM    the sender's operation ends
- * a PIECE without     as above              -                 -         as after a payload that was
- *   bytes comes                                                           dropped: FETCH, which the
- *   (STOP, msg_send.c)                                                    sender refuses
  *
- * The last row is for a sender whose messages are refused, and for a receive that ended before, for
- * lack of memory or because its sender cannot be answered. */
+ * A PIECE that withdraws the message comes instead of the payload, behind it, or for an offer
+ * without payload (STOP, msg_send.c). It gets no reply.
+ *
+ * it meets            listed in             then
+ * a receive           sender->pushed_to     FETCH, which the sender refuses
+ * a kept offer        sender->kept_offers   the offer is freed
+ * a claimed offer     sender->kept_offers   no payload comes; weft_msg_take finds the sender's word
+ *                                           changed, or sends FETCH
+ * neither             -                     nothing
+ *
+ * The row "neither" of the payload is for a sender whose messages are refused, and for a receive
+ * that ended before, for lack of memory or because its sender cannot be answered. */
 #include "core/msg_push.h"
 
 #include "config/config.h"
 #include "core/bulk.h"
 #include "core/ctl.h"
 
-enum { PUSH_ARGS = 2 };
+enum { PUSH_ARGS = 2, WITHDRAW_ARGS = 3 };
 
 #define PAUSE_MAX 255 /* offers without payload after a payload that came in vain */
 /* Bytes of payload under way to a peer. Later messages to the peer wait behind them. */
@@ -46,6 +53,7 @@ bool wf_msg_pushes(const struct wf_req *req)
 void wf_msg_push_offered(struct wf_req *req, bool pushes)
 {
     struct wf_flow *flow = req->peer->flow;
+    req->u.send.offered = true;
     req->u.send.pushes = pushes;
     req->u.send.under_way = pushes;
     req->u.send.tries = flow->push_tries;
@@ -117,17 +125,21 @@ void wf_msg_push_await(struct wf_req *copy)
     wf_list_append(&copy->u.copy.sender->pushed_to, &copy->queued);
 }
 
-void wf_msg_push_keep(struct weft_msg *m)
+void wf_msg_push_keep(struct weft_msg *m, bool due)
 {
-    wf_list_append(&m->sender->pushed_kept, &m->pushed);
+    m->due = due;
+    wf_list_append(&m->sender->kept_offers, &m->offers);
 }
 
 void wf_msg_push_down(struct wf_sender *sender, void *const *conn)
 {
-    wf_list_each_safe(kept_item, next_kept, &sender->pushed_kept)
+    wf_list_each_safe(kept_item, next_kept, &sender->kept_offers)
     {
-        if (wf_container_of(kept_item, struct weft_msg, pushed)->conn == conn)
-            wf_list_remove(kept_item);
+        struct weft_msg *m = wf_container_of(kept_item, struct weft_msg, offers);
+        if (m->conn != conn)
+            continue;
+        m->due = false;
+        wf_list_remove(kept_item);
     }
     wf_list_each_safe(it, nx, &sender->pushed_to)
     {
@@ -153,9 +165,9 @@ static struct wf_req *awaiting(const struct wf_token *token, uint64_t id)
 static struct weft_msg *kept(const struct wf_token *token, uint64_t id)
 {
     const struct wf_sender *sender = *token->conn;
-    wf_list_each(it, &sender->pushed_kept)
+    wf_list_each(it, &sender->kept_offers)
     {
-        struct weft_msg *m = wf_container_of(it, struct weft_msg, pushed);
+        struct weft_msg *m = wf_container_of(it, struct weft_msg, offers);
         if (m->id == id && m->conn == token->conn)
             return m;
     }
@@ -177,19 +189,32 @@ void *wf_msg_push_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at,
     return wf_scratch_need(ep) == WEFT_OK ? ep->scratch : NULL;
 }
 
+/* The sender has cancelled the message that it offered. */
+static void withdrawn(struct wf_req *req, struct weft_msg *m)
+{
+    if (req)
+        fetch(req);
+    else if (m && m->claimed)
+        m->due = false;
+    else if (m)
+        wf_msg_kept_withdraw(m);
+}
+
 void wf_msg_on_pushed(const struct weft_am *am)
 {
     struct wf_sender *sender = wf_sender_of(am->ep, am->token);
-    uint64_t id = am->nargs == PUSH_ARGS ? wf_word64(am->args) : 0;
+    uint64_t id = am->nargs >= PUSH_ARGS ? wf_word64(am->args) : 0;
     struct wf_req *req;
     struct weft_msg *m;
-    if (am->nargs != PUSH_ARGS || am->len) {
+    if (am->nargs < PUSH_ARGS || am->nargs > WITHDRAW_ARGS || am->len) {
         wf_ctl_bad(am);
         return;
     }
     req = sender ? awaiting(am->token, id) : NULL;
     m = sender && !req ? kept(am->token, id) : NULL;
-    if (req && am->long_len == req->u.copy.full) {
+    if (am->nargs == WITHDRAW_ARGS) {
+        withdrawn(req, m);
+    } else if (req && am->long_len == req->u.copy.full) {
         wf_msg_answer(am, id, sender, (enum weft_status)req->status, 0);
         wf_msg_push_end(req, false);
     } else if (req) {
@@ -197,7 +222,7 @@ void wf_msg_on_pushed(const struct weft_am *am)
         fetch(req);
     } else if (m) {
         wf_msg_answer(am, id, sender, WEFT_PENDING, 0);
-        wf_list_remove(&m->pushed);
+        m->due = false;
     } else {
         wf_msg_answer(am, id, sender, WEFT_ENOMEM, 0);
     }

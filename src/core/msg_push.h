@@ -21,19 +21,20 @@ void wf_msg_push_answered(struct wf_req *req, bool used);
 
 /* ---- the receiver ---- */
 
-/* The payload of the offered message that [copy] receives, or that [m] keeps, is on its way. */
+/* The payload of the offered message that [copy] receives is on its way. */
 void wf_msg_push_await(struct wf_req *copy);
-void wf_msg_push_keep(struct weft_msg *m);
+/* Keep the offer [m]. [due]: its payload is on its way. */
+void wf_msg_push_keep(struct weft_msg *m, bool due);
 /* Returns true if the payload of [m] is still on its way. */
 static inline bool wf_msg_push_is_due(const struct weft_msg *m)
 {
-    return !wf_list_empty(&m->pushed);
+    return m->due;
 }
 /* The connection [conn] of [sender] has ended: no payload comes on it. */
 void wf_msg_push_down(struct wf_sender *sender, void *const *conn);
 /* The memory for byte [at] of the arriving payload [b]: bulk_hold of struct wf_tep_events. */
 void *wf_msg_push_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, size_t *n);
-/* Handle the end of a payload, which is a request with the handler PIECE. */
+/* Handle the end of a payload, or the withdrawal of an offer: a request with the handler PIECE. */
 void wf_msg_on_pushed(const struct weft_am *am);
 
 #endif

@@ -278,8 +278,8 @@ static inline void whole(const struct weft_am *am, const struct wf_msg_head *hea
     wf_msg_recv_end(r, status);
 }
 
-/* Handle a MSG that is a part of a message, or a question, or has a space or data, or is broken, or
- * is from a sender whose messages are refused. */
+/* Handle a MSG that is a part of a message, or a question, or is broken, or is from a sender whose
+ * messages are refused. */
 __attribute__((noinline)) static void on_odd(const struct weft_am *am, struct wf_sender *sender)
 {
     struct wf_msg_in in;
@@ -304,12 +304,17 @@ void wf_msg_on_msg(const struct weft_am *am)
 {
     struct wf_sender *sender = wf_sender_of(am->ep, am->token);
     struct wf_msg_head head;
-    if (__builtin_expect(am->nargs != 2 || !sender || sender->down, 0)) {
+    if (__builtin_expect(!sender || sender->down, 0)) {
         on_odd(am, sender);
-        return;
+    } else if (am->nargs == 2) {
+        head = wf_msg_head_of_tag(wf_word64(am->args));
+        whole(am, &head, sender);
+    } else if (am->nargs == WF_MSG_MORE_ARGS && !am->reply_max &&
+               wf_msg_more_parse(am->args, &head)) {
+        whole(am, &head, sender);
+    } else {
+        on_odd(am, sender);
     }
-    head = wf_msg_head_of_tag(wf_word64(am->args));
-    whole(am, &head, sender);
 }
 
 #define SMALL 64 /* bytes that wf_copy_small copies faster than memcpy(3) */
@@ -441,8 +446,7 @@ void wf_msg_on_offer(const struct weft_am *am)
             m->conn = o.conn;
             m->member = (uint8_t)o.member;
             memcpy(m->bytes, from, o.nfrom * sizeof *from);
-            if (o.pushed)
-                wf_msg_push_keep(m);
+            wf_msg_push_keep(m, o.pushed);
         }
         wf_msg_answer(am, o.id, sender, wf_msg_keep(ep, sender, m) ? WEFT_PENDING : WEFT_ENOMEM, 0);
         return;

@@ -18,14 +18,15 @@ struct weft_msg {
     uint64_t data;            /* its data, as in struct wf_msg_head */
     uint64_t id;              /* for an offer: the id of the sender's request */
     struct wf_pull_word word; /* for an offer: the sender has the bytes as long as it holds */
-    /* item of sender->pushed_kept while the payload of an offer is on its way; or in no list */
-    struct wf_list pushed;
+    /* for an offer: item of sender->kept_offers until the connection ends; else in no list */
+    struct wf_list offers;
     void *const *conn;    /* for an offer: the connection on which it came */
     struct wf_req *parts; /* not null as long as parts of the message are still to come */
     uint8_t nfrom;
     uint8_t member; /* for an offer: of the sender's group (sender.h) */
     uint16_t what;  /* as in struct wf_msg_head */
-    bool offer, claimed;
+    bool offer, claimed : 1;
+    bool due : 1; /* for an offer: its payload is on its way */
     int16_t lost; /* claimed, and its last parts will never come: why not; else OK */
     /* the message's bytes; for an offer, struct wf_offer_range[nfrom] */
     _Alignas(16) uint8_t bytes[];
@@ -142,7 +143,7 @@ static inline void wf_msg_kept_charge(const struct weft_msg *m, int64_t by)
 /* Free a message that no receive had matched. The caller has removed it from the matcher. */
 static inline void wf_msg_kept_free(struct weft_msg *m)
 {
-    wf_list_remove(&m->pushed);
+    wf_list_remove(&m->offers);
     if (!m->offer)
         wf_msg_kept_charge(m, -(int64_t)(m->len + WF_MSG_CHARGE));
     wf_sender_unref(m->sender);
@@ -155,6 +156,8 @@ struct weft_msg *wf_msg_kept_new(struct wf_sender *sender, const struct wf_msg_h
 /* Keep [m] until a receive matches it. If there is no memory, or [m] is NULL, frees it, refuses
  * what [sender] sends from here on, and returns false. */
 bool wf_msg_keep(struct weft_ep *ep, struct wf_sender *sender, struct weft_msg *m);
+/* Free the kept message [m], which is in the matcher: its sender has cancelled it. */
+void wf_msg_kept_withdraw(struct weft_msg *m);
 /* Free a message of which parts may still be to come. The caller has removed it from the matcher.
  */
 void wf_msg_kept_drop(struct weft_msg *m);

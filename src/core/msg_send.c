@@ -173,8 +173,11 @@ static enum weft_status push_eager(struct wf_req *req)
  *   an offer; the payload is in     waits for the payload         STOP, a PIECE without bytes; what
  *     the transport, or follows                                     the transport has not sent is
  *                                                                   lost (wf_bulk_hold)
- *   an offer, otherwise             reads the memory by itself    nothing: the word has changed
- *                                   or sends FETCH                the answer ECANCELED
+ *   an offer, otherwise             keeps it                      the same
+ *                                   reads the memory by itself    the same, in vain: the word has
+ *                                                                   changed
+ *                                   sends FETCH                   the same, in vain, and the answer
+ *                                                                   ECANCELED
  *
  * A request of the kind STOP keeps the id of the send until the message is sent. So later answers
  * to the offer find no operation, and no other one. */
@@ -201,7 +204,7 @@ static void stop(struct wf_req *req)
 static enum weft_status push_stop(struct wf_req *req)
 {
     const uint32_t last[] = {WF_LO(req->id), req->u.stop.at, 1};
-    const uint32_t piece[] = {WF_LO(req->id), WF_HI(req->id)};
+    const uint32_t piece[] = {WF_LO(req->id), WF_HI(req->id), 1};
     enum weft_status status =
         req->u.stop.at
             ? wf_ctl_request(req->peer, WF_CTL_MSG, last, WF_ARRAY_LEN(last), NULL, 0, 0)
@@ -214,7 +217,7 @@ static enum weft_status push_stop(struct wf_req *req)
 void wf_msg_send_cancel(struct wf_req *req)
 {
     wf_req_take_back(req);
-    if (req->kind == WF_REQ_SEND ? req->sent && !req->u.send.sent : req->u.send.under_way)
+    if (req->kind == WF_REQ_SEND ? req->sent && !req->u.send.sent : req->u.send.offered)
         stop(req);
     else
         wf_req_end(req, WEFT_ECANCELED);

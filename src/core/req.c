@@ -198,10 +198,13 @@ void wf_req_free(struct wf_req *req)
 
 void wf_op_call(struct weft_ep *ep, struct weft_op *op, void (*done)(struct weft_op *op))
 {
-    bool busy = wf_ep_is_busy(ep);
+    if (wf_ep_is_busy(ep)) { /* in a poll, as most */
+        done(op);
+        return;
+    }
     wf_ep_set_busy(ep, true);
     done(op);
-    wf_ep_set_busy(ep, busy);
+    wf_ep_set_busy(ep, false);
 }
 
 void wf_req_end(struct wf_req *req, enum weft_status status)

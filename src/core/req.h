@@ -128,6 +128,7 @@ struct wf_req {
             uint32_t asked; /* OFFER: the handle's credit.sent when it was sent */
             bool pushes;    /* OFFER: its payload follows it */
             bool under_way; /* OFFER: counted in the flow's [pushed] */
+            bool offered;   /* OFFER: it was sent */
             uint8_t tries;  /* the flow's push_tries when the payload was sent */
             bool sent;      /* SEND: all bytes were; the question whether they arrived is not, or is
                              * unanswered */

@@ -39,7 +39,7 @@ static struct wf_sender *add(struct weft_ep *ep, const struct wf_address *a,
     wf_list_init(&s->reply_item);
     wf_list_init(&s->parts);
     wf_list_init(&s->pushed_to);
-    wf_list_init(&s->pushed_kept);
+    wf_list_init(&s->kept_offers);
     if (wf_addr_table_add(&ep->senders.by_address, &s->known))
         return s;
     free(s);

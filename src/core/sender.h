@@ -35,8 +35,8 @@ struct wf_sender {
     bool named;
     void *arg;            /* the program's */
     struct wf_list parts; /* requests of the kind PARTS: messages whose parts are arriving */
-    /* Receives, and kept offers, whose payload is on its way (msg_push.c). */
-    struct wf_list pushed_to, pushed_kept;
+    /* receives whose payload is on its way, and kept offers (msg_push.c) */
+    struct wf_list pushed_to, kept_offers;
     /* what messages of this sender cost (msg_cost.h); null until the first one is measured */
     struct wf_costs *costs;
     uint64_t kept_bytes;   /* charges of messages that no receive has matched (msg_credit.h) */

@@ -180,7 +180,7 @@ static void refused_test(void **state)
     end();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(levels_test),
@@ -188,5 +188,6 @@ int main(void)
         cmocka_unit_test(receive_test),
         cmocka_unit_test(refused_test),
     };
+    model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

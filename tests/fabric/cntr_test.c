@@ -200,7 +200,7 @@ static void absent_test(void **state)
     end();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(endpoint_test), cmocka_unit_test(delivered_test),
@@ -208,5 +208,6 @@ int main(void)
         cmocka_unit_test(absent_test),
     };
     setenv("FI_WEFT_MR_MODE", "rma_event", 1);
+    model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,12 +169,13 @@ static void strangers_test(void **state)
     end();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(selective_test), cmocka_unit_test(default_flags_test),
         cmocka_unit_test(formats_test),   cmocka_unit_test(overrun_test),
         cmocka_unit_test(strangers_test),
     };
+    model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

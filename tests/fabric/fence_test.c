@@ -234,12 +234,13 @@ static void absent_test(void **state)
     end_fenced();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(write_test),  cmocka_unit_test(read_test),  cmocka_unit_test(atomic_test),
         cmocka_unit_test(send_test),   cmocka_unit_test(steps_test), cmocka_unit_test(self_test),
         cmocka_unit_test(absent_test),
     };
+    model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -221,12 +221,13 @@ static void access_test(void **state)
     end();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(delivered_test), cmocka_unit_test(matched_test),
         cmocka_unit_test(changed_test),   cmocka_unit_test(lost_test),
         cmocka_unit_test(access_test),
     };
+    model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

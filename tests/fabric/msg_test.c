@@ -469,7 +469,7 @@ static void close_test(void **state)
     end();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_test),        cmocka_unit_test(spaces_test),
@@ -479,5 +479,6 @@ int main(void)
         cmocka_unit_test(claim_pieces_test), cmocka_unit_test(many_test),
         cmocka_unit_test(misuse_test),       cmocka_unit_test(close_test),
     };
+    model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -350,7 +350,7 @@ static void own_test(void **state)
     close_both();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formats_test),   cmocka_unit_test(late_test),
@@ -360,5 +360,6 @@ int main(void)
     };
     setenv("WEFT_CONNECT_TIMEOUT", "3s", 1);
     setenv("WEFT_PEER_TIMEOUT", "2s", 1);
+    model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

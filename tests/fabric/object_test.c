@@ -482,7 +482,7 @@ static void absent_test(void **state)
     side_close(&a);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vector_test),       cmocka_unit_test(remove_test),
@@ -495,5 +495,6 @@ int main(void)
         cmocka_unit_test(sizes_test),        cmocka_unit_test(absent_test),
     };
     setenv("FI_WEFT_MR_MODE", "endpoint", 1);
+    model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

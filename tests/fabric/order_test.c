@@ -153,12 +153,13 @@ static void failed_test(void **state)
     end_ordered();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(waits_test),
         cmocka_unit_test(bytes_test),
         cmocka_unit_test(failed_test),
     };
+    model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

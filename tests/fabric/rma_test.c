@@ -462,7 +462,7 @@ static void all_atomics_test(void **state)
     end();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lengths_test),       cmocka_unit_test(pieces_test),
@@ -473,5 +473,6 @@ int main(void)
         cmocka_unit_test(atomic_pieces_test), cmocka_unit_test(valid_test),
         cmocka_unit_test(all_atomics_test),
     };
+    model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -309,11 +309,12 @@ static void name_test(void **state)
     sep_end();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(named_test),  cmocka_unit_test(source_test), cmocka_unit_test(access_test),
         cmocka_unit_test(absent_test), cmocka_unit_test(misuse_test), cmocka_unit_test(name_test),
     };
+    model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

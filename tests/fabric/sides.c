@@ -15,6 +15,14 @@ uint64_t now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+static enum fi_threading model;
+
+void model_set(int argc, char **argv)
+{
+    if (argc > 1)
+        model = strcmp(argv[1], "domain") ? FI_THREAD_COMPLETION : FI_THREAD_DOMAIN;
+}
+
 struct fi_info *hints_new(const struct how *how)
 {
     struct fi_info *h = fi_allocinfo();
@@ -26,7 +34,7 @@ struct fi_info *hints_new(const struct how *how)
     h->tx_attr->op_flags = how->tx_flags;
     h->tx_attr->msg_order = h->rx_attr->msg_order = how->order;
     h->rx_attr->op_flags = how->rx_flags;
-    h->domain_attr->threading = how->threading;
+    h->domain_attr->threading = how->threading ? how->threading : model;
     h->domain_attr->data_progress = how->progress;
     h->domain_attr->av_type = how->av_type;
     h->domain_attr->mr_mode = how->mr_mode;

@@ -58,6 +58,10 @@ struct how {
 
 extern struct side a, b; /* of the running test */
 
+/* Set the threading model where how.threading is 0: "domain" or "completion" as the program's one
+ * argument. Without it FI_THREAD_SAFE. */
+void model_set(int argc, char **argv);
+
 struct fi_info *hints_new(const struct how *how);
 void side_open(struct side *s, const struct how *how);
 void side_close(struct side *s);

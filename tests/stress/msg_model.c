@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* msg_model [SEED [OPERATIONS [threads]]]: three endpoints of one process, moved by
  * one thread or by a thread each, send, receive, receive many, probe, claim, take, drop
- * and cancel tagged messages at random, in all spaces, to each other and to themselves. SEED 0:
- * another one each time, printed. OPERATIONS are those of all endpoints.
+ * and cancel tagged messages at random, in all spaces, to each other and to themselves. They cancel
+ * sends, too, and close and reopen peers. SEED 0: another one each time, printed. OPERATIONS are
+ * those of all endpoints.
  *
  * What a receiver may match is known from its own calls, whatever the timing.
  * Its calls are numbered; a message's taker is the receive or claim that got it.
@@ -11,12 +12,15 @@
  *  - So does a call that finds nothing, for all messages known to have come.
  *  - When a receive gets a message, receives posted before that would match it
  *    have a message already, or, if they are for many, are full.
+ *  - A message whose send was cancelled may reach its taker or not. Its taker may end with
+ *    ECANCELED. So may the taker of a message whose receiver closes the peer meanwhile.
  * The bytes depend on sender, receiver and number; a buffer's other bytes and all
  * bytes of a send that is over are overwritten.
  *
  * Fails when: one of these does not hold, a message is lost or comes twice, its
  * length, tag, space, data, source or bytes are wrong, bytes beyond it are touched, a sent
- * buffer is read after its send is over, a call's status is not one it may have. */
+ * buffer is read after its send is over, a call's status is not one it may have, a receive ends
+ * with ECANCELED though neither side has cancelled its message or closed the peer. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -38,15 +42,36 @@ enum {
     LENGTH = 20000,
     BIG = 3000000, /* one message in thousands; the first buffers have room for it */
     GUARD = 32,
+    NUMBERS = 1 << 20, /* messages of a pair, at most */
 };
-enum { SENT, LONG, RECEIVED, CUT, PROBED, CLAIMED, CANCELLED, NOTHING, DROPPED, MANY, DIDS };
+enum {
+    SENT,
+    LONG,
+    RECEIVED,
+    CUT,
+    PROBED,
+    CLAIMED,
+    CANCELLED,
+    NOTHING,
+    DROPPED,
+    MANY,
+    TAKEN_BACK,
+    BROKEN_OFF,
+    CLOSED,
+    DIDS
+};
 #define FULL WEFT_TAG_FULL
 #define NEVER UINT64_MAX
+
+/* What became of a send. The sender sets ASKED before it cancels, and GONE if the send ended with
+ * ECANCELED. */
+enum fate { WHOLE, ASKED, GONE };
 
 /* A message, as its receiver knows it. */
 struct known {
     uint64_t taker;  /* the number of the call; NEVER: nobody yet */
     uint64_t before; /* its taker has a smaller number */
+    bool here;       /* it has come */
 };
 
 struct send {
@@ -54,7 +79,9 @@ struct send {
     struct end *end;
     unsigned char *data;
     size_t used;
-    bool busy;
+    int to;
+    uint32_t number;
+    bool busy, cancels;
 };
 
 struct recv {
@@ -68,6 +95,7 @@ struct recv {
     uint64_t call;   /* its number */
     uint64_t latest; /* by then it has met its message */
     bool busy, posted;
+    bool cancels;             /* in weft_msg_cancel */
     struct weft_msg *claimed; /* not taken yet */
     struct weft_msg_info info;
 };
@@ -85,11 +113,11 @@ struct end {
     int me;
     struct weft_ep *ep;
     struct weft_peer *peers[ENDS];
+    int closes; /* the peer that is being closed; -1: none */
     uint64_t rand, calls, operations;
-    uint64_t busy;          /* for so many operations with other things than polling */
-    uint32_t sent[ENDS];    /* to */
-    uint32_t arrived[ENDS]; /* from: so many at least */
-    uint32_t first[ENDS];   /* from: the oldest that nobody took */
+    uint64_t busy;        /* for so many operations with other things than polling */
+    uint32_t sent[ENDS];  /* to */
+    uint32_t first[ENDS]; /* from: the oldest that nobody took */
     struct known known[ENDS][RING];
     struct send sends[SENDS];
     struct recv recvs[RECVS];
@@ -105,10 +133,15 @@ static uint64_t quota;                     /* operations per endpoint */
 static _Atomic uint32_t taken[ENDS][ENDS]; /* [to][from]: all below are taken */
 static _Atomic uint32_t total[ENDS][ENDS]; /* [to][from]: once over[from] is set */
 static _Atomic int over[ENDS], finished;
+static _Atomic uint8_t fates[ENDS][ENDS][NUMBERS]; /* [to][from]: enum fate */
+static uint8_t seen[ENDS][ENDS][NUMBERS];          /* [to][from]: taken */
+static _Atomic uint8_t anew[ENDS][ENDS][NUMBERS];  /* [to][from]: the first by a new peer */
+static _Atomic bool closed[ENDS][ENDS];            /* [by][whom]: once at least */
 
 static const char *const did_names[] = {
-    "sent",    "of these long", "received",        "cut off", "probed",
-    "claimed", "cancelled",     "finding nothing", "dropped", "received by receives of many"};
+    "sent",       "of these long", "received",        "cut off", "probed",
+    "claimed",    "cancelled",     "finding nothing", "dropped", "by receives of many",
+    "taken back", "broken off",    "peers closed"};
 
 #define CHECK(condition, ...)                                                                      \
     do {                                                                                           \
@@ -233,6 +266,19 @@ static bool matches(const struct recv *r, int source, uint64_t tag)
            r->space == space_of(source, r->end->me, number_of(tag));
 }
 
+static enum fate fate_of(const struct end *e, int source, uint32_t number)
+{
+    return (enum fate)atomic_load(&fates[e->me][source][number]);
+}
+
+/* Returns true if the receiver has forgotten the message: its send was cancelled, and it had not
+ * come by then. */
+static bool is_late(const struct end *e, int source, uint32_t number)
+{
+    return number < e->first[source] && !seen[e->me][source][number] &&
+           fate_of(e, source, number) == GONE;
+}
+
 /* Call [call] would have matched the message: it was taken before. */
 static void was_taken(struct end *e, int source, uint32_t number, uint64_t call)
 {
@@ -243,19 +289,29 @@ static void was_taken(struct end *e, int source, uint32_t number, uint64_t call)
         k->before = call;
 }
 
+/* Returns the oldest message that comes before [number] in any case. Messages that were sent by
+ * different handles of a peer may overtake each other. */
+static uint32_t oldest_before(const struct end *e, int source, uint32_t number)
+{
+    uint32_t least = number > WINDOW ? number - WINDOW : 0;
+    while (number > least && !atomic_load(&anew[e->me][source][number]))
+        number--;
+    return number;
+}
+
 /* [r] matched none of the messages before [end]. */
 static void none_before(struct end *e, const struct recv *r, int source, uint32_t end)
 {
-    uint32_t number = end > WINDOW ? end - WINDOW : 0;
-    for (; number < end; number++)
+    for (uint32_t number = oldest_before(e, source, end); number < end; number++)
         if (matches(r, source, tag_of(source, e->me, number)))
             was_taken(e, source, number, r->call);
 }
 
 static void is_here(struct end *e, int source, uint32_t number)
 {
-    if (e->arrived[source] <= number)
-        e->arrived[source] = number + 1;
+    uint32_t least = oldest_before(e, source, number);
+    for (number++; number-- > least && !known_of(e, source, number)->here;)
+        known_of(e, source, number)->here = true;
 }
 
 /* [r] found no message. */
@@ -263,33 +319,59 @@ static void found_none(struct end *e, const struct recv *r)
 {
     e->did[NOTHING]++;
     for (int source = 0; source < ENDS; source++)
-        if (r->source < 0 || r->source == source)
-            none_before(e, r, source, e->arrived[source]);
+        for (uint32_t i = 0; i < WINDOW && (r->source < 0 || r->source == source); i++) {
+            uint32_t number = e->first[source] + i;
+            if (known_of(e, source, number)->here &&
+                matches(r, source, tag_of(source, e->me, number)))
+                was_taken(e, source, number, r->call);
+        }
+}
+
+/* ENDS: the sender is none of the peers. While a peer is closed, its sender has no peer. */
+static int source_of(const struct end *e, const struct weft_sender *sender)
+{
+    const struct weft_peer *peer = weft_sender_peer(sender);
+    int source = 0;
+    if (!peer && e->closes >= 0)
+        return e->closes;
+    while (source < ENDS && e->peers[source] != peer)
+        source++;
+    return source;
 }
 
 /* Call [r] named a message: which, of which source. */
 static uint32_t named(struct end *e, const struct recv *r, const struct weft_msg_info *info,
                       int *from)
 {
-    const struct weft_peer *peer = weft_sender_peer(info->sender);
     const uint64_t tag = info->tag, len = info->len;
-    int source = 0;
+    int source = source_of(e, info->sender);
     uint32_t number = number_of(tag);
     struct weft_msg_head head;
-    while (source < ENDS && e->peers[source] != peer)
-        source++;
     CHECK(source < ENDS, e, "a source that is no peer", -1, number);
     CHECK(tag == tag_of(source, e->me, number), e, "its tag", source, number);
     CHECK(matches(r, source, tag), e, "it does not match", source, number);
     head = head_of(source, e->me, number);
     CHECK(info->data == head.data && info->has_data == head.flags, e, "its data", source, number);
     CHECK(len == length_of(source, e->me, number), e, "its length", source, number);
+    *from = source;
+    if (is_late(e, source, number))
+        return number;
     CHECK(number >= e->first[source] && number < e->first[source] + 2 * WINDOW, e, "its number",
           source, number);
     is_here(e, source, number);
     none_before(e, r, source, number);
-    *from = source;
     return number;
+}
+
+/* Pass over the messages of [source] that were taken, and those that need not come. */
+static void advance(struct end *e, int source)
+{
+    while (e->first[source] < NUMBERS && (known_of(e, source, e->first[source])->taker != NEVER ||
+                                          fate_of(e, source, e->first[source]) == GONE)) {
+        uint32_t done = e->first[source]++;
+        *known_of(e, source, done + RING / 2) = (struct known){NEVER, NEVER, false};
+    }
+    atomic_store_explicit(&taken[e->me][source], e->first[source], memory_order_relaxed);
 }
 
 /* Call [r] took a message. */
@@ -297,9 +379,13 @@ static void took(struct end *e, const struct recv *r, int source, uint32_t numbe
 {
     struct known *k = known_of(e, source, number);
     uint64_t tag = tag_of(source, e->me, number);
-    CHECK(k->taker == NEVER, e, "it comes twice", source, number);
-    CHECK(r->call <= k->before, e, "it was there for an earlier call", source, number);
-    k->taker = r->call;
+    bool late = is_late(e, source, number);
+    CHECK(!seen[e->me][source][number], e, "it comes twice", source, number);
+    seen[e->me][source][number] = 1;
+    if (!late) {
+        CHECK(r->call <= k->before, e, "it was there for an earlier call", source, number);
+        k->taker = r->call;
+    }
     for (int i = 0; i < MANYS; i++) {
         struct many *other = &e->manys[i];
         if (other->busy && other->like.posted && other->like.call < r->call &&
@@ -312,11 +398,13 @@ static void took(struct end *e, const struct recv *r, int source, uint32_t numbe
             other->latest > e->calls)
             other->latest = e->calls;
     }
-    while (known_of(e, source, e->first[source])->taker != NEVER) {
-        uint32_t done = e->first[source]++;
-        *known_of(e, source, done + RING / 2) = (struct known){NEVER, NEVER};
-    }
-    atomic_store_explicit(&taken[e->me][source], e->first[source], memory_order_relaxed);
+    advance(e, source);
+}
+
+/* May a receive of the message end with ECANCELED? */
+static bool may_break_off(const struct end *e, int source, uint32_t number)
+{
+    return fate_of(e, source, number) != WHOLE || e->closes == source;
 }
 
 /* ---- sending ---- */
@@ -330,8 +418,33 @@ static void send_end(struct send *s)
 static void on_sent(struct weft_op *op)
 {
     struct send *s = op->user;
-    CHECK(op->status == WEFT_OK, s->end, "status of a send", s->end->me, (uint64_t)-op->status);
+    struct end *e = s->end;
+    if (op->status == WEFT_ECANCELED) {
+        CHECK(s->cancels || e->closes == s->to || atomic_load(&closed[s->to][e->me]), e,
+              "a send ends with ECANCELED", s->to, s->number);
+        atomic_store(&fates[s->to][e->me][s->number], GONE);
+        e->did[TAKEN_BACK]++;
+    } else {
+        CHECK(op->status == WEFT_OK, e, "status of a send", e->me, (uint64_t)-op->status);
+        if (s->cancels || e->closes == s->to)
+            atomic_store(&fates[s->to][e->me][s->number], WHOLE);
+    }
     send_end(s);
+}
+
+/* Cancel a send that is under way, if there is one. */
+static void send_cancel(struct end *e)
+{
+    enum weft_status status;
+    struct send *s = &e->sends[below(e, SENDS)];
+    for (int i = 0; i < SENDS && !s->busy; i++)
+        s = s < &e->sends[SENDS - 1] ? s + 1 : e->sends;
+    if (!s->busy)
+        return;
+    atomic_store(&fates[s->to][e->me][s->number], ASKED);
+    s->cancels = true;
+    status = weft_msg_cancel(e->ep, &s->op);
+    CHECK(status == WEFT_OK && !s->busy, e, weft_status_name(status), s->to, s->number);
 }
 
 static bool send_one(struct end *e, int to)
@@ -345,12 +458,16 @@ static bool send_one(struct end *e, int to)
     enum weft_status status;
     if (s->busy || number - atomic_load_explicit(&taken[to][e->me], memory_order_relaxed) >= WINDOW)
         return false;
+    CHECK(number < NUMBERS - 1, e, "too many operations", to, number);
     if (len <= eager_max && below(e, 3) == 0)
         op = NULL;
     fill(s->data, len, id_of(e->me, to, number));
     s->op = (struct weft_op){.user = s, .done = on_sent};
     s->busy = true;
+    s->cancels = false;
     s->used = len;
+    s->to = to;
+    s->number = number;
     if (head.space || head.flags || below(e, 8) == 0)
         status = weft_msg_post_send(
             e->peers[to], &head, iov,
@@ -401,8 +518,14 @@ static void recv_end(struct recv *r, enum weft_status status)
     uint32_t number = number_of(op->tag);
     r->busy = false;
     CHECK(op->status == (int32_t)status, e, weft_status_name(status), r->source, number);
-    if (status == WEFT_ECANCELED) {
+    if (status == WEFT_ECANCELED && r->cancels) {
         CHECK(e->calls <= r->latest, e, "a cancelled receive has been passed over", r->source, 0);
+        e->did[CANCELLED]++;
+        return;
+    }
+    if (status == WEFT_ECLOSED) { /* no message has matched it */
+        CHECK(r->source >= 0 && e->closes == r->source, e, "a receive ends with ECLOSED", r->source,
+              0);
         e->did[CANCELLED]++;
         return;
     }
@@ -410,8 +533,7 @@ static void recv_end(struct recv *r, enum weft_status status)
         CHECK(op->sender == r->info.sender && op->tag == r->info.tag && op->len == r->info.len &&
                   op->data == r->info.data && op->has_data == r->info.has_data,
               e, "another one than was claimed", r->source, number);
-        for (source = 0; e->peers[source] != weft_sender_peer(op->sender);)
-            source++;
+        source = source_of(e, op->sender);
     } else {
         const struct weft_msg_info info = {.tag = op->tag,
                                            .len = op->len,
@@ -419,9 +541,14 @@ static void recv_end(struct recv *r, enum weft_status status)
                                            .data = op->data,
                                            .has_data = op->has_data};
         number = named(e, r, &info, &source);
-        if (op->len <= eager_max && r->posted)
+        if (op->len <= eager_max && r->posted && status != WEFT_ECANCELED)
             CHECK(e->calls <= r->latest, e, "a receive has been passed over", source, number);
         took(e, r, source, number);
+    }
+    if (status == WEFT_ECANCELED) {
+        CHECK(may_break_off(e, source, number), e, "a receive ends with ECANCELED", source, number);
+        e->did[BROKEN_OFF]++;
+        return;
     }
     CHECK(status == (op->len > r->room ? WEFT_ETRUNC : WEFT_OK), e, weft_status_name(status),
           source, number);
@@ -483,8 +610,9 @@ static struct recv *recv_new(struct end *e, const struct recv *like, bool big)
 
 static void recv_started(struct recv *r, enum weft_status status)
 {
-    CHECK(status == WEFT_OK || status == WEFT_ETRUNC || status == WEFT_PENDING, r->end,
-          weft_status_name(status), r->source, 0);
+    CHECK(status == WEFT_OK || status == WEFT_ETRUNC || status == WEFT_PENDING ||
+              status == WEFT_ECANCELED,
+          r->end, weft_status_name(status), r->source, 0);
     if (status != WEFT_PENDING)
         recv_end(r, status);
 }
@@ -533,7 +661,7 @@ static void probe(struct end *e)
     e->did[PROBED]++;
     if (status == WEFT_OK) {
         uint32_t number = named(e, &like, &info, &source);
-        CHECK(known_of(e, source, number)->taker == NEVER, e, "it was taken", source, number);
+        CHECK(!seen[e->me][source][number], e, "it was taken", source, number);
     } else {
         found_none(e, &like);
     }
@@ -594,7 +722,9 @@ static void cancel(struct end *e, struct recv *r)
     if (!r->busy || !r->posted)
         return;
     e->calls++;
+    r->cancels = true;
     status = weft_msg_cancel(e->ep, &r->op);
+    r->cancels = false;
     CHECK(status == WEFT_EBUSY ? r->busy : status == WEFT_OK && !r->busy, e,
           weft_status_name(status), r->source, 0);
 }
@@ -626,9 +756,16 @@ static void on_many(struct weft_msg_many *m, const struct weft_op *message, void
     e->calls++;
     number = named(e, like, &info, &source);
     CHECK(offset <= m->len, e, "its place", source, number);
-    if (message->len <= eager_max && like->posted)
+    if (message->len <= eager_max && like->posted && message->status != WEFT_ECANCELED)
         CHECK(e->calls <= like->latest, e, "a receive has been passed over", source, number);
     took(e, like, source, number);
+    if (message->status == WEFT_ECANCELED) {
+        CHECK(may_break_off(e, source, number), e, "a message ends with ECANCELED", source, number);
+        memset(many->data + offset, 0xaa, n);
+        many->filled += n;
+        e->did[BROKEN_OFF]++;
+        return;
+    }
     CHECK(message->status == (message->len > n ? WEFT_ETRUNC : WEFT_OK), e, "its status", source,
           number);
     CHECK(same(many->data + offset, n, id_of(source, e->me, number)), e, "its bytes", source,
@@ -646,8 +783,10 @@ static void many_end(struct many *many, enum weft_status status)
     struct end *e = many->like.end;
     size_t len = many->m.len, left = len - many->filled;
     CHECK(many->m.op.status == (int32_t)status, e, weft_status_name(status), many->like.source, 0);
-    CHECK(status == WEFT_OK ? left < many->m.least : status == WEFT_ECANCELED, e,
-          weft_status_name(status), many->like.source, left);
+    CHECK(status == WEFT_OK        ? left < many->m.least
+          : status == WEFT_ECLOSED ? many->like.source >= 0 && e->closes == many->like.source
+                                   : status == WEFT_ECANCELED,
+          e, weft_status_name(status), many->like.source, left);
     if (status == WEFT_ECANCELED && left >= many->m.least)
         CHECK(e->calls <= many->like.latest, e, "a cancelled receive has been passed over",
               many->like.source, 0);
@@ -703,6 +842,42 @@ static void many_cancel(struct end *e, struct many *many)
     status = weft_msg_cancel(e->ep, &many->m.op);
     CHECK(status == WEFT_EBUSY ? many->busy : status == WEFT_OK && !many->busy, e,
           weft_status_name(status), many->like.source, 0);
+    if (status == WEFT_EBUSY) { /* it ends after those that are arriving */
+        many->like.posted = false;
+        many->like.latest = NEVER;
+    }
+}
+
+/* ---- closing peers ---- */
+
+/* Close a peer in the middle of its operations, and open it again. Claimed messages of the peer are
+ * dropped first. */
+static void reopen(struct end *e, int whom)
+{
+    unsigned char addr[WEFT_ADDR_MAX];
+    size_t len = sizeof addr;
+    enum weft_status status = weft_ep_address(ends[whom].ep, addr, &len);
+    CHECK(status == WEFT_OK, e, weft_status_name(status), whom, 0);
+    for (int i = 0; i < RECVS; i++)
+        if (e->recvs[i].busy && e->recvs[i].claimed &&
+            source_of(e, e->recvs[i].info.sender) == whom)
+            drop(&e->recvs[i]);
+    for (int i = 0; i < SENDS; i++)
+        if (e->sends[i].busy && e->sends[i].to == whom)
+            atomic_store(&fates[whom][e->me][e->sends[i].number], ASKED);
+    e->calls++;
+    e->closes = whom;
+    atomic_store(&closed[e->me][whom], true);
+    status = weft_peer_close(e->peers[whom]);
+    CHECK(status == WEFT_OK, e, weft_status_name(status), whom, 0);
+    for (int i = 0; i < SENDS; i++)
+        CHECK(!e->sends[i].busy || e->sends[i].to != whom, e, "a send outlives its peer", whom,
+              e->sends[i].number);
+    status = weft_peer_open(e->ep, addr, len, &e->peers[whom]);
+    CHECK(status == WEFT_OK, e, weft_status_name(status), whom, 0);
+    e->closes = -1;
+    e->did[CLOSED]++;
+    atomic_store(&anew[whom][e->me][e->sent[whom]], 1);
 }
 
 /* ---- the endpoints ---- */
@@ -712,6 +887,8 @@ static void poll_one(struct end *e)
 {
     int n = e->calls++ % 512 ? weft_ep_poll(e->ep) : weft_ep_wait(e->ep, 100000);
     CHECK(n >= 0, e, "poll", -1, (uint64_t)-n);
+    for (int source = 0; source < ENDS; source++)
+        advance(e, source);
     if (!n && threads)
         sched_yield();
 }
@@ -746,6 +923,10 @@ static void operate(struct end *e)
         many_cancel(e, &e->manys[below(e, MANYS)]);
     else if (r < 91)
         take_or_cancel(e, &e->recvs[below(e, RECVS)]);
+    else if (r < 93)
+        send_cancel(e);
+    else if (r < 94 && below(e, 20) == 0)
+        reopen(e, (int)below(e, ENDS));
     else if (!e->busy)
         poll_one(e);
     e->operations += done;
@@ -848,9 +1029,10 @@ static int end_open(struct end *e, struct weft_ctx *ctx)
 {
     e->me = (int)(e - ends);
     e->rand = test_mix(seed + (uint64_t)e->me);
+    e->closes = -1;
     for (int i = 0; i < ENDS; i++)
         for (int k = 0; k < RING; k++)
-            e->known[i][k] = (struct known){NEVER, NEVER};
+            e->known[i][k] = (struct known){NEVER, NEVER, false};
     for (int i = 0; i < SENDS; i++) {
         e->sends[i] = (struct send){.end = e, .data = malloc(room_of(i))};
         if (!e->sends[i].data)
@@ -897,18 +1079,24 @@ static int end_close(struct end *e)
 
 static int report(uint64_t begin)
 {
-    uint64_t sum[DIDS] = {0}, operations = 0;
+    uint64_t sum[DIDS] = {0}, operations = 0, never = 0;
     for (int i = 0; i < ENDS; i++) {
         operations += ends[i].operations;
         for (int k = 0; k < DIDS; k++)
             sum[k] += ends[i].did[k];
     }
+    for (int to = 0; to < ENDS; to++)
+        for (int from = 0; from < ENDS; from++)
+            for (uint32_t number = 0; number < ends[from].sent[to]; number++)
+                never += !seen[to][from][number];
     printf("seed %llu: %llu operations, all as in the model; %.1f s\n", (unsigned long long)seed,
            (unsigned long long)operations, (double)(test_now_ns() - begin) / 1e9);
     for (int k = 0; k < DIDS; k++)
         printf("# %-16s %llu\n", did_names[k], (unsigned long long)sum[k]);
-    if (sum[RECEIVED] + sum[DROPPED] == sum[SENT] && sum[DROPPED] && sum[SENT] > operations / 20 &&
-        sum[LONG] && sum[CUT] && sum[MANY])
+    printf("# %-16s %llu\n", "never come", (unsigned long long)never);
+    if (sum[RECEIVED] + sum[DROPPED] + sum[BROKEN_OFF] + never == sum[SENT] &&
+        never <= sum[TAKEN_BACK] && sum[DROPPED] && sum[SENT] > operations / 20 && sum[LONG] &&
+        sum[CUT] && sum[MANY] && sum[BROKEN_OFF] + never)
         return 0;
     fprintf(stderr, "too little was done, or not all was received\n");
     return 1;
@@ -917,13 +1105,16 @@ static int report(uint64_t begin)
 int main(int argc, char **argv)
 {
     uint64_t operations = argc > 2 ? strtoull(argv[2], NULL, 0) : 100000, begin = test_now_ns();
+    static const unsigned char key[WEFT_KEY_SIZE] = "of the endpoints of one process";
+    struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
     struct weft_ctx *ctx;
     int bad = 0;
+    params.flags = WEFT_CTX_NETWORK;
     seed = argc > 1 ? strtoull(argv[1], NULL, 0) : 0;
     seed = seed ? seed : test_seed();
     quota = operations / ENDS;
     alarm((unsigned)(60 + operations / 2000));
-    if (weft_ctx_open(NULL, &ctx))
+    if (weft_ctx_open(&params, &ctx) || weft_ctx_set_key(ctx, key, sizeof key))
         return 2;
     for (int i = 0; i < ENDS; i++)
         bad |= end_open(&ends[i], ctx);

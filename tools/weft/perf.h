@@ -168,6 +168,7 @@ struct wf_perf {
     struct weft_remote **remotes; /* by rank */
     struct weft_remote *remote;   /* the other rank's */
     uint64_t am_count, am_sum;    /* of what arrived */
+    bool am_ends;                 /* am_sum has the first and the last 8 bytes of each payload */
     struct wf_perf_msgs *msgs;
     uint64_t *added; /* the value that each word of the region must have */
 };

@@ -151,7 +151,7 @@ static void field_set(const struct wf_curve *c, const struct wf_curve_line *line
 {
     f->contest[0] = own_contest(c, line->test);
     for (unsigned l = 0; l < n; l++)
-        f->load[0][l] = (struct wf_load){size << l, c->o->iters};
+        f->load[0][l] = (struct wf_load){size << l, wf_curve_own_iters(c, line, size << l)};
     f->side[0] = weft_side(c, &f->contest[0], f->load[0]);
     f->n = 1;
     for (unsigned i = 0; i < c->npeers; i++)

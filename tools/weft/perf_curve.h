@@ -82,6 +82,9 @@ int wf_curve_plan(struct wf_curve *c);
 /* Operations in each run of library [peer], so that all its runs take about 0.06 s. */
 uint64_t wf_curve_iters(const struct wf_curve *c, const struct wf_curve_line *line, unsigned peer,
                         size_t size);
+/* Operations in each run of Weft; 0: as many as fill WF_CURVE_TIME_MS. */
+uint64_t wf_curve_own_iters(const struct wf_curve *c, const struct wf_curve_line *line,
+                            size_t size);
 /* How many sizes from [size] on the programs measure in one run. The first size of a test has a run
  * of its own: its times say how many operations a slow library does at the next ones. */
 unsigned wf_curve_group(const struct wf_curve_line *line, size_t size);

@@ -14,8 +14,11 @@
 #define ITERS_MOST 2000000
 #define WEFT_START_S 0.15
 #define HOSTS_START_S 1.0 /* more for each program that an agent starts */
-#define WEFT_RUNS 7       /* two of them warm up ... */
-#define WEFT_ITERS 4      /* ... and large operations are done so often in each */
+#define WEFT_RUNS 7       /* two of them warm up */
+/* Weft writes its source anew before each run, and the first operation reads these bytes from
+ * another core's caches. The libraries' programs never write theirs again. So a run has so many
+ * operations that the first one counts little. */
+#define WEFT_ITERS 12
 
 bool wf_curve_is_stream(const struct wf_perf_test *t)
 {
@@ -54,6 +57,12 @@ uint64_t wf_curve_iters(const struct wf_curve *c, const struct wf_curve_line *li
     return (uint64_t)(all / r->runs);
 }
 
+uint64_t wf_curve_own_iters(const struct wf_curve *c, const struct wf_curve_line *line, size_t size)
+{
+    bool fills = WEFT_ITERS * guess_ns(c->over, line->test, size) <= WF_CURVE_TIME_MS * 1e6;
+    return c->o->iters ? c->o->iters : fills ? 0 : WEFT_ITERS;
+}
+
 unsigned wf_curve_group(const struct wf_curve_line *line, size_t size)
 {
     unsigned n = 1;
@@ -72,8 +81,8 @@ static double start_s(const struct wf_curve *c, const struct wf_curve_line *line
 static double weft_s(const struct wf_curve *c, const struct wf_curve_line *line, size_t size)
 {
     double each = guess_ns(c->over, line->test, size) / 1e9;
-    double run = each * (double)(c->o->iters ? c->o->iters : WEFT_ITERS), ms = WF_CURVE_TIME_MS;
-    run = c->o->iters || run > ms / 1e3 ? run : ms / 1e3;
+    uint64_t iters = wf_curve_own_iters(c, line, size);
+    double run = iters ? each * (double)iters : WF_CURVE_TIME_MS / 1e3;
     return start_s(c, line, size, WEFT_START_S) + WEFT_RUNS * run;
 }
 

@@ -12,6 +12,7 @@
  *                  answer at the end
  *     tagged_lat   lat, with tagged messages
  *     tagged_rate  rate, with tagged messages
+ *     data_lat     tagged_lat, with remote CQ data
  *     put_lat      half a ping-pong of writes, each seen in memory
  *     put, get     writes, reads in one direction
  *     get_lat      reads, one after the other
@@ -54,8 +55,8 @@ struct kind {
     const char *name;
     void (*run)(struct pair *p);
     uint64_t caps;
-    unsigned parts;      /* of which the time of an iteration is divided by */
-    bool tagged, serves; /* serves: the side that listens only progresses */
+    unsigned parts;            /* of which the time of an iteration is divided by */
+    bool tagged, serves, data; /* serves: the side that listens only progresses */
 };
 
 /* Where the other side's region is. */
@@ -78,6 +79,7 @@ struct pair {
     fi_addr_t peer;
     unsigned char *out, *in;
     uint64_t posted, came;     /* receives, and their completions */
+    uint64_t next_in;          /* the next receive's context; a division would count */
     uint64_t taken;            /* messages that the test has waited for */
     uint64_t started, left;    /* sends that complete, and their completions */
     struct fid_mr *regions[2]; /* of in and out; null without reads and writes */
@@ -259,19 +261,22 @@ static void progress(struct pair *p, uint64_t *since_ns)
 static void refill(struct pair *p)
 {
     for (; p->posted < p->came + p->window; p->posted++) {
-        uint64_t since_ns = 0, i = p->posted % p->window;
+        struct fi_context *c = &in_context[p->next_in];
+        uint64_t since_ns = 0;
         ssize_t r;
-        while ((r = p->tagged ? fi_trecv(p->ep, p->in, p->size, NULL, FI_ADDR_UNSPEC, 0, 0,
-                                         &in_context[i])
-                              : fi_recv(p->ep, p->in, p->size, NULL, FI_ADDR_UNSPEC,
-                                        &in_context[i])) == -FI_EAGAIN)
+        while ((r = p->tagged
+                        ? fi_trecv(p->ep, p->in, p->size, NULL, FI_ADDR_UNSPEC, 0, 0, c)
+                        : fi_recv(p->ep, p->in, p->size, NULL, FI_ADDR_UNSPEC, c)) == -FI_EAGAIN)
             progress(p, &since_ns);
         need("posting a receive", r);
+        p->next_in = p->next_in + 1 == p->window ? 0 : p->next_in + 1;
     }
 }
 
 static ssize_t try_inject(struct pair *p)
 {
+    if (p->kind->data)
+        return fi_tinjectdata(p->ep, p->out, p->size, 1, p->peer, 0);
     return p->tagged ? fi_tinject(p->ep, p->out, p->size, p->peer, 0)
                      : fi_inject(p->ep, p->out, p->size, p->peer);
 }
@@ -279,6 +284,8 @@ static ssize_t try_inject(struct pair *p)
 static ssize_t try_send(struct pair *p)
 {
     struct fi_context *c = &out_context[p->started % p->window];
+    if (p->kind->data)
+        return fi_tsenddata(p->ep, p->out, p->size, NULL, 1, p->peer, 0, c);
     return p->tagged ? fi_tsend(p->ep, p->out, p->size, NULL, p->peer, 0, c)
                      : fi_send(p->ep, p->out, p->size, NULL, p->peer, c);
 }
@@ -448,14 +455,15 @@ static void serve(struct pair *p)
 /* ---- all ---- */
 
 static const struct kind kinds[] = {
-    {"lat", lat, FI_MSG, 2, false, false},
-    {"rate", rate, FI_MSG, 1, false, false},
-    {"tagged_lat", lat, FI_TAGGED, 2, true, false},
-    {"tagged_rate", rate, FI_TAGGED, 1, true, false},
-    {"put_lat", put_lat, FI_RMA, 2, false, false},
-    {"put", put_stream, FI_RMA, 1, false, true},
-    {"get_lat", get_lat, FI_RMA, 1, false, true},
-    {"get", get_stream, FI_RMA, 1, false, true},
+    {"lat", lat, FI_MSG, 2, false, false, false},
+    {"rate", rate, FI_MSG, 1, false, false, false},
+    {"tagged_lat", lat, FI_TAGGED, 2, true, false, false},
+    {"tagged_rate", rate, FI_TAGGED, 1, true, false, false},
+    {"data_lat", lat, FI_TAGGED, 2, true, false, true},
+    {"put_lat", put_lat, FI_RMA, 2, false, false, false},
+    {"put", put_stream, FI_RMA, 1, false, true, false},
+    {"get_lat", get_lat, FI_RMA, 1, false, true, false},
+    {"get", get_stream, FI_RMA, 1, false, true, false},
 };
 
 /* ns for each operation. */

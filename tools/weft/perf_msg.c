@@ -17,6 +17,7 @@
 #include "perf.h"
 
 #define TAG UINT64_C(0x5745465450455246)
+#define ANSWER_TAG (TAG + 1)
 #define WINDOW 64u    /* receives posted ahead, sends in flight */
 #define BIG_WINDOW 2u /* sends of big ones: the next one's offer has arrived when one is copied */
 #define FAR_SENDS 4u  /* the same across a network: offers arrive in time */
@@ -40,6 +41,8 @@ struct wf_perf_msgs {
     uint64_t from_left; /* messages until the pass ends */
     unsigned post_op, await_op;
     struct weft_op send[WINDOW], recv[WINDOW];
+    uint64_t answer; /* of rank 1: all messages of a stream are here */
+    struct weft_op answer_op;
 };
 
 /* ---- memory ---- */
@@ -218,10 +221,9 @@ static int msg_glance(struct wf_perf *p, uint64_t i)
     return same ? 0 : wf_perf_wrong(p, "the message", i);
 }
 
-/* Wait for message [i], the next one. */
-static inline int msg_await(struct wf_perf *p, uint64_t i)
+/* Wait for the end of a receive. */
+static inline int recv_await(struct wf_perf *p, const struct weft_op *op)
 {
-    struct weft_op *op = next_op(p->msgs, &p->msgs->await_op);
     struct wf_perf_wait w = {0, 0};
     while (op->status == WEFT_PENDING) {
         int n = weft_ep_poll(p->ep);
@@ -230,8 +232,15 @@ static inline int msg_await(struct wf_perf *p, uint64_t i)
         if (n == 0 && ++w.turns > p->spins && wf_perf_asleep(p, &w))
             return -1;
     }
-    if (op->status != WEFT_OK)
-        return wf_perf_fail(p, "receiving", (enum weft_status)op->status);
+    return op->status == WEFT_OK ? 0 : wf_perf_fail(p, "receiving", (enum weft_status)op->status);
+}
+
+/* Wait for message [i], the next one. */
+static inline int msg_await(struct wf_perf *p, uint64_t i)
+{
+    const struct weft_op *op = next_op(p->msgs, &p->msgs->await_op);
+    if (recv_await(p, op))
+        return -1;
     if (op->len != p->len)
         return wf_perf_wrong(p, "the length of message", i);
     return p->msgs->big ? msg_glance(p, i) : 0;
@@ -315,7 +324,22 @@ static int stream_out(struct wf_perf *p, uint64_t iters)
     for (unsigned i = 0; !p->msgs->eager && i < window && i < iters; i++)
         if (op_see(p, "sending", &p->msgs->send[i]))
             return -1;
-    return msg_await(p, 0); /* rank 1 has received all */
+    return recv_await(p, &p->msgs->answer_op);
+}
+
+static int answer_send(struct wf_perf *p)
+{
+    struct wf_perf_msgs *m = p->msgs;
+    struct wf_perf_wait w = {0, 0};
+    enum weft_status s;
+    m->answer_op = (struct weft_op){.status = WEFT_OK};
+    while ((s = weft_msg_send(p->peer, ANSWER_TAG, &m->answer, sizeof m->answer, &m->answer_op)) ==
+           WEFT_AGAIN)
+        if (wf_perf_again(p, &w))
+            return -1;
+    if (s != WEFT_OK && s != WEFT_PENDING)
+        return wf_perf_fail(p, "answering", s);
+    return s == WEFT_OK ? 0 : op_see(p, "answering", &m->answer_op);
 }
 
 static int stream_in(struct wf_perf *p, uint64_t iters)
@@ -327,16 +351,19 @@ static int stream_in(struct wf_perf *p, uint64_t iters)
         if (i + window < iters && msg_post(p))
             return -1;
     }
-    if (msg_send(p, 0))
-        return -1;
-    return p->msgs->eager ? 0 : op_see(p, "answering", &p->msgs->send[0]);
+    return answer_send(p);
 }
 
-/* Rank 0 posts the receive of the one answer. */
+/* Rank 0 posts the receive of the answer, rank 1 those of the first messages. */
 static int stream_post(struct wf_perf *p, uint64_t iters)
 {
-    uint64_t n = p->rank ? p->msgs->recvs : 1;
-    for (uint64_t i = 0; i < n && i < iters; i++)
+    enum weft_status s;
+    if (p->rank == 0) {
+        s = weft_msg_recv(p->ep, p->peer, ANSWER_TAG, WEFT_TAG_FULL, &p->msgs->answer,
+                          sizeof p->msgs->answer, &p->msgs->answer_op);
+        return s == WEFT_PENDING ? 0 : wf_perf_fail(p, "posting a receive", s);
+    }
+    for (uint64_t i = 0; i < p->msgs->recvs && i < iters; i++)
         if (msg_post(p))
             return -1;
     return 0;
@@ -366,7 +393,7 @@ int wf_perf_msg_stream_run(struct wf_perf *p, uint64_t iters, struct wf_perf_res
     r->elapsed_ns = (double)(wf_perf_now_ns() - start);
     if (p->rank == 0)
         stream_figures(p, iters, r);
-    return msg_verify(p, p->rank ? iters : 1);
+    return p->rank ? msg_verify(p, iters) : 0;
 }
 
 /* ---- fetching adds on words of the peer's region, one after the other ---- */

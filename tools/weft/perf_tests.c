@@ -41,11 +41,22 @@ void wf_perf_fill(unsigned char *at, size_t len, uint64_t run)
     }
 }
 
-/* The first [len] bytes, at most 8, as a word. */
-static uint64_t head_word(const unsigned char *at, size_t len)
+/* The first [len] bytes, at most 8, as a word. Without a call of memcpy, which takes as long as a
+ * short message. */
+static inline uint64_t head_word(const unsigned char *at, size_t len)
 {
     uint64_t w = 0;
-    memcpy(&w, at, len < 8 ? len : 8);
+    uint32_t low, high;
+    if (len >= 8) {
+        memcpy(&w, at, 8);
+    } else if (len >= 4) { /* the two halves overlap */
+        memcpy(&low, at, 4);
+        memcpy(&high, at + len - 4, 4);
+        w = low | (uint64_t)high << 8 * (len - 4);
+    } else {
+        for (size_t i = 0; i < len; i++)
+            w |= (uint64_t)at[i] << 8 * i;
+    }
     return w;
 }
 
@@ -63,6 +74,15 @@ static inline uint64_t sum_of(const void *data, size_t len)
         sum += w;
     }
     return len ? sum + head_word(at, len) : sum;
+}
+
+/* The part of a payload that am_sum counts: all words, or the first and the last 8 bytes. */
+static inline uint64_t payload_sum(const struct wf_perf *p, const void *data, size_t len)
+{
+    const unsigned char *at = data;
+    if (len <= 16 || !p->am_ends)
+        return sum_of(data, len);
+    return head_word(at, 8) + head_word(at + len - 8, 8);
 }
 
 int wf_perf_wrong(struct wf_perf *p, const char *what, uint64_t at)
@@ -187,7 +207,7 @@ static void on_message(const struct weft_am *am)
 {
     struct wf_perf *p = am->arg;
     p->am_count++;
-    p->am_sum += sum_of(am->data, am->len);
+    p->am_sum += payload_sum(p, am->data, am->len);
 }
 
 /* am_echo: reply to the sender. */
@@ -209,6 +229,7 @@ static int am_open(struct wf_perf *p)
         return wf_perf_fail(p, "registering a handler", s);
     p->stride = (p->len + 7) / 8 * 8;
     p->slots = p->o->cached ? 1 : (WF_MACHINE_WALK + p->stride - 1) / p->stride;
+    p->am_ends = p->o->cached;
     return wf_perf_local_open(p, p->slots * p->stride);
 }
 
@@ -272,7 +293,7 @@ static int am_verify(struct wf_perf *p, uint64_t iters)
     uint64_t sum = 0;
     for (uint64_t slot = 0; slot < p->slots && slot < iters; slot++)
         sum += (wf_perf_last_on(iters, p->slots, slot) / p->slots + 1) *
-               sum_of(p->local + slot * p->stride, p->len);
+               payload_sum(p, p->local + slot * p->stride, p->len);
     if (p->am_count != iters)
         return wf_perf_wrong(p, "the number of messages,", p->am_count);
     return sum == p->am_sum ? 0 : wf_perf_wrong(p, "the sum of all payloads,", p->am_sum);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "name.h"
+#include "op.h"
 
 #define FORM 7                   /* of byte 1 of an address */
 #define FORM_NAME 4              /* the bytes are a name */
@@ -190,42 +191,20 @@ fi_addr_t wfi_av_of_peer(struct wfi_av *av, const struct weft_peer *peer)
     return found ? addr : FI_ADDR_NOTAVAIL;
 }
 
-fi_addr_t wfi_av_find(struct wfi_av *av, const uint8_t address[WFI_ADDR_SIZE])
+fi_addr_t wfi_av_find(struct wfi_av *av, const uint8_t address[WFI_ADDR_SIZE], uint64_t *version)
 {
     fi_addr_t addr;
     wfi_lock(&av->lock);
     addr = newest(av, address);
+    *version = wfi_av_version(av);
     wfi_unlock(&av->lock);
     return addr;
 }
 
-/* The result is kept with the sender: the version of the vector, and the entry + 1. */
-fi_addr_t wfi_av_of_sender(struct wfi_av *av, struct weft_sender *sender)
-{
-    uint8_t bytes[WFI_ADDR_SIZE];
-    size_t len = sizeof bytes;
-    uint64_t kept = (uintptr_t)weft_sender_arg(sender);
-    fi_addr_t addr;
-    if (kept >> 32 == __atomic_load_n(&av->version, __ATOMIC_RELAXED))
-        return (uint32_t)kept ? (uint32_t)kept - 1 : FI_ADDR_NOTAVAIL;
-    if (weft_sender_address(sender, bytes, &len) != WEFT_OK)
-        return FI_ADDR_NOTAVAIL;
-    wfi_lock(&av->lock);
-    addr = newest(av, bytes);
-    if (addr == FI_ADDR_NOTAVAIL && av->has_names) {
-        wfi_unlock(&av->lock);
-        return wfi_av_of_peer(av, weft_sender_peer(sender)); /* not kept: it may change */
-    }
-    kept = (uint64_t)av->version << 32 | (uint32_t)(addr + 1);
-    wfi_unlock(&av->lock);
-    weft_sender_set_arg(sender, (void *)(uintptr_t)kept);
-    return addr;
-}
-
-/* The vector has changed. Never 0, which no sender keeps. */
+/* The vector has changed. */
 static void version_raise(struct wfi_av *av)
 {
-    __atomic_store_n(&av->version, av->version + 1 ? av->version + 1 : 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&av->version, av->version + 1, __ATOMIC_RELAXED);
 }
 
 /* ---- insertion ---- */
@@ -335,6 +314,17 @@ static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr
     return wfi_av_insert(wfi_av_of(fid), addr, 0, count, fi_addr, flags, context);
 }
 
+/* Addresses were removed: their endpoints may have gone. An endpoint that another thread owns finds
+ * that out by itself. */
+static void senders_forget(struct wfi_av *av)
+{
+    wfi_lock(&av->eps_lock);
+    for (struct wfi_ep *ep = av->eps; ep; ep = ep->next_in_av)
+        if (ep->locked || !av->domain->shared)
+            (void)wfi_senders_forget(ep);
+    wfi_unlock(&av->eps_lock);
+}
+
 static int av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint64_t flags)
 {
     struct wfi_av *av = wfi_av_of(fid);
@@ -346,7 +336,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint6
             return -FI_EINVAL;
         wfi_lock(&av->eps_lock);
         for (struct wfi_ep *ep = av->eps; ep; ep = ep->next_in_av)
-            wfi_peer_close(ep, fi_addr[i]);
+            wfi_peer_remove(ep, fi_addr[i]);
         wfi_unlock(&av->eps_lock);
         wfi_lock(&av->lock);
         unchain(av, (uint32_t)fi_addr[i]);
@@ -356,6 +346,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint6
         version_raise(av);
         wfi_unlock(&av->lock);
     }
+    senders_forget(av);
     return 0;
 }
 
@@ -466,8 +457,8 @@ int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_a
     av = calloc(1, sizeof *av);
     if (!av)
         return -FI_ENOMEM;
-    wfi_lock_init(&av->lock, d->locked);
-    wfi_lock_init(&av->eps_lock, d->locked);
+    wfi_lock_init(&av->lock, d->shared);
+    wfi_lock_init(&av->eps_lock, d->shared);
     av->domain = d;
     av->flags = attr->flags;
     av->ctx_bits = (unsigned)attr->rx_ctx_bits;

@@ -12,7 +12,7 @@
  *   ep.c        endpoints;  ep_name.c  their addresses;  ep_bind.c  objects bound to them
  *   peers.c     fi_addr_t to peers;  scalable.c  scalable endpoints
  *   alias.c alias_access.c  aliases of endpoints
- *   op.c        operations in flight, and how they complete
+ *   op.c        operations in flight, and how they complete;  senders.c  senders of messages
  *   send_one.h send.c transmit.c recv.c many.c peek.c msg.c tagged.c  messages
  *   rma.c access.c remote.c atomic.c atomic_kind.c data.c  accesses to regions
  *   mr.c        regions
@@ -21,17 +21,29 @@
  * The provider uses Weft's public headers alone (scripts/check, check_layers), and of libfabric the
  * headers and the functions that libfabric exports for providers.
  *
- * Threads. FI_THREAD_DOMAIN with manual progress: the program admits one thread at a time to all
- * objects of the domain, so nothing is locked (wfi_domain.locked is false). Otherwise endpoints are
- * WEFT_EP_LOCKED ones, and the provider's own locks guard what is not Weft's: those of a completion
- * queue, an endpoint's free operations, an address vector. FI_THREAD_COMPLETION is such a case: it
- * admits two threads to the address vector that two endpoints share.
+ * Threads. With manual progress, the program admits
  *
- * Locks, in the order in which they are taken: wfi_eps.lock or wfi_av.eps_lock; wfi_ep.opening; the
- * mutex of Weft's endpoint, under which the done of operations runs; then one of wfi_cq.lock,
- * wfi_ep.free_lock, wfi_av.lock, wfi_eq.lock, under which nothing else is locked and Weft is not
- * called. Deferred calls run without the mutex: in a poll, under wfi_eps.lock, or on Weft's thread.
- * They use a peer only under wfi_ep.opening, because fi_av_remove and fi_close close peers. */
+ *   threading       one thread at a time to      locked (wfi_domain)
+ *   DOMAIN          all objects of the domain    nothing
+ *   COMPLETION      a queue and its endpoints    what endpoints share: shared
+ *   others          -                            endpoints and queues, too: shared, locked
+ *
+ * With FI_PROGRESS_AUTO all is locked. In FI_THREAD_COMPLETION two kinds of endpoints have no one
+ * thread of their own. With FI_RMA_EVENT, counters of regions poll all endpoints: all is locked.
+ * The two contexts of a member of a scalable endpoint may have a queue each: the member is locked
+ * (wfi_ep.locked), and its queues and counters are from then on (wfi_cq_share, wfi_eps_share).
+ *
+ * Locked endpoints are WEFT_EP_LOCKED ones, and the provider's own locks guard what is not Weft's:
+ * those of a completion queue, an endpoint's free operations, an address vector. In
+ * FI_THREAD_COMPLETION, fi_av_remove only marks the peers of endpoints, which are other threads'
+ * (peers.c).
+ *
+ * Locks, in the order in which they are taken: wfi_sep.lock; wfi_eps or wfi_av.eps_lock;
+ * wfi_ep.opening; the mutex of Weft's endpoint, under which the done of operations runs; then one
+ * of wfi_cq.lock, wfi_ep.free_lock, wfi_av.lock, wfi_eq.lock, under which nothing else is locked,
+ * and Weft is not called but for the arg of a sender. Deferred calls run without the mutex: in a
+ * poll, under wfi_eps, or on Weft's thread. They use a peer only under wfi_ep.opening, because
+ * fi_av_remove and fi_close close peers. */
 #ifndef WFI_BINDING_H
 #define WFI_BINDING_H
 
@@ -55,6 +67,9 @@
 #include <weft/mr.h>
 #include <weft/msg.h>
 #include <weft/weft.h>
+
+#include "eps.h"
+#include "lock.h"
 
 #define WFI_NAME "weft" /* of the provider, its one fabric and its one domain */
 
@@ -84,63 +99,6 @@ extern struct fi_provider wfi_provider;
 #define WFI_WARN(subsystem, ...) FI_WARN(&wfi_provider, FI_LOG_##subsystem, __VA_ARGS__)
 #define WFI_INFO(subsystem, ...) FI_INFO(&wfi_provider, FI_LOG_##subsystem, __VA_ARGS__)
 
-struct wfi_ep;
-
-/* ---- locks ---- */
-
-/* A mutex that does nothing where the program serialises its calls. */
-struct wfi_lock {
-    pthread_mutex_t mutex;
-    bool on;
-};
-
-static inline void wfi_lock_init(struct wfi_lock *l, bool on)
-{
-    pthread_mutex_init(&l->mutex, NULL);
-    l->on = on;
-}
-
-static inline void wfi_lock_fini(struct wfi_lock *l)
-{
-    pthread_mutex_destroy(&l->mutex);
-}
-
-static inline void wfi_lock(struct wfi_lock *l)
-{
-    if (l->on)
-        pthread_mutex_lock(&l->mutex);
-}
-
-static inline void wfi_unlock(struct wfi_lock *l)
-{
-    if (l->on)
-        pthread_mutex_unlock(&l->mutex);
-}
-
-/* The endpoints that an object polls. A poll holds the lock shared, opening and closing an endpoint
- * hold it alone. */
-struct wfi_eps {
-    pthread_rwlock_t lock;
-    bool on;
-    struct wfi_ep **all; /* [n] */
-    size_t n;
-};
-
-void wfi_eps_init(struct wfi_eps *eps, bool on);
-void wfi_eps_fini(struct wfi_eps *eps);
-/* Add [ep], if it is not there. Returns 0 or -FI_ENOMEM. */
-int wfi_eps_add(struct wfi_eps *eps, struct wfi_ep *ep);
-void wfi_eps_remove(struct wfi_eps *eps, struct wfi_ep *ep);
-/* Poll all of them. */
-void wfi_eps_poll(struct wfi_eps *eps);
-/* Wait until the value of [counter] is >= [at_least], for at most [ns] nanoseconds: in Weft, which
- * polls the one endpoint. Several endpoints are polled once.
- * Returns  as weft_counter_wait does; ETIMEDOUT also after the poll of several */
-enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter, uint64_t at_least,
-                              int64_t ns);
-/* Arm all of them. Returns false if one has events. */
-bool wfi_eps_arm(struct wfi_eps *eps);
-
 /* Returns the time of CLOCK_MONOTONIC in nanoseconds. */
 static inline int64_t wfi_now_ns(void)
 {
@@ -165,7 +123,8 @@ struct wfi_domain {
     struct wfi_eq *eq;    /* gets FI_MR_COMPLETE; NULL: registration reports nothing */
     uint64_t mr_flags;    /* FI_REG_MR if eq is bound with it */
     uint32_t mr_mode;     /* FI_MR_ bits in force */
-    bool locked;          /* several threads may be inside at a time: all but THREAD_DOMAIN */
+    bool locked;          /* several threads may be inside an endpoint at a time */
+    bool shared;          /* several threads may be inside at a time: all but THREAD_DOMAIN */
     uint32_t addr_format; /* of address vectors: WFI_ADDR_FORMAT or one of sockets (name.h) */
     bool automatic;       /* a thread of Weft polls the endpoints */
     uint8_t auth_key[WEFT_AUTH_KEY_MAX]; /* of the program: [auth_key_size] bytes */
@@ -262,7 +221,7 @@ struct wfi_av {
     uint32_t *slots;  /* [nslots], a power of 2: newest entry of that hash, + 1 */
     size_t count, room, nslots;
     size_t removed, lowest; /* number of removed entries; none of them is below [lowest] */
-    uint32_t version;       /* grows with each change */
+    uint64_t version;       /* grows with each change */
     bool has_names;         /* some entry is or was a name: its endpoint is known by its peer */
     struct wfi_lock eps_lock;
     struct wfi_ep *eps; /* bound endpoints, linked by next_in_av; under eps_lock */
@@ -274,9 +233,14 @@ int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_a
 /* Copy the address of entry [addr], or its name, as Weft opens peers by it. Returns false if there
  * is no such entry. */
 bool wfi_av_get(struct wfi_av *av, fi_addr_t addr, uint8_t out[WFI_ADDR_SIZE]);
-/* Returns the entry that was inserted last for [address], or FI_ADDR_NOTAVAIL. May be called in a
- * handler. */
-fi_addr_t wfi_av_find(struct wfi_av *av, const uint8_t address[WFI_ADDR_SIZE]);
+/* Returns the entry that was inserted last for [address], or FI_ADDR_NOTAVAIL, and sets *version to
+ * that of the vector. May be called in a handler. */
+fi_addr_t wfi_av_find(struct wfi_av *av, const uint8_t address[WFI_ADDR_SIZE], uint64_t *version);
+/* Returns a number that grows with each change of [av]; never 0. */
+static inline uint64_t wfi_av_version(const struct wfi_av *av)
+{
+    return __atomic_load_n(&av->version, __ATOMIC_RELAXED);
+}
 /* Insert [count] addresses of the vector's format, as fi_av_insert(3) does.
  *   stride  bytes from one to the next; 0: as the family of each says */
 int wfi_av_insert(struct wfi_av *av, const uint8_t *addr, size_t stride, size_t count,
@@ -292,9 +256,6 @@ static inline bool wfi_av_has_names(const struct wfi_av *av)
 /* Returns the entry by which [peer] was opened, if it is still there, or FI_ADDR_NOTAVAIL. Of
  * names: their endpoints' addresses are not in the vector. */
 fi_addr_t wfi_av_of_peer(struct wfi_av *av, const struct weft_peer *peer);
-/* Returns the entry that was inserted last for [sender]'s address, or FI_ADDR_NOTAVAIL. An entry
- * that is a name counts if the endpoint has used it. May be called in a done. */
-fi_addr_t wfi_av_of_sender(struct wfi_av *av, struct weft_sender *sender);
 
 /* ---- event queue ---- */
 
@@ -310,9 +271,9 @@ bool wfi_eq_is_empty(struct wfi_eq *eq);
 
 /* ---- completion queue ---- */
 
-/* The longest form of an entry. */
+/* The longest form of an entry, in a cache line of its own. */
 struct wfi_entry {
-    struct fi_cq_tagged_entry e;
+    _Alignas(64) struct fi_cq_tagged_entry e;
     fi_addr_t source;
 };
 
@@ -327,14 +288,16 @@ struct wfi_error {
 
 struct wfi_cq {
     struct fid_cq fid;
+    struct wfi_entry *ring;   /* [mask + 1], a power of 2; grows */
+    size_t mask, head, tail;  /* head: next to be read; written under the lock */
+    struct wfi_error *errors; /* oldest first */
+    struct weft_ep *only; /* the one endpoint that reports here, if nothing is locked; or NULL */
+    struct wfi_error *errors_last;
     struct wfi_domain *domain;
-    struct wfi_lock lock;
-    struct wfi_entry *ring;  /* [mask + 1], a power of 2; grows */
-    size_t mask, head, tail; /* head: next to be read; written under the lock */
+    struct wfi_brief lock;
     size_t entry_size;
     void (*copy)(void *out, const struct wfi_entry *from, size_t count);
-    struct wfi_error *errors, *errors_last; /* oldest first */
-    struct wfi_error *shown[WFI_SHOWN];     /* errors with data that the program may read */
+    struct wfi_error *shown[WFI_SHOWN]; /* errors with data that the program may read */
     size_t nshown;
     struct wfi_eps eps; /* endpoints that report here */
     enum fi_wait_obj wait_obj;
@@ -362,6 +325,8 @@ void wfi_cq_wake(struct wfi_cq *cq);
 void wfi_cq_fail(struct wfi_cq *cq, const struct fi_cq_err_entry *e, const void *data, size_t len);
 /* Poll the endpoints of [cq]. */
 void wfi_cq_progress(struct wfi_cq *cq);
+/* Lock [cq] from now on. No other thread uses it yet. */
+void wfi_cq_share(struct wfi_cq *cq);
 int wfi_cq_add_ep(struct wfi_cq *cq, struct wfi_ep *ep);
 void wfi_cq_remove_ep(struct wfi_cq *cq, struct wfi_ep *ep);
 int wfi_cq_wait_open(struct wfi_cq *cq);
@@ -377,18 +342,32 @@ ssize_t wfi_cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *co
 int wfi_cq_signal(struct fid_cq *fid);
 ssize_t wfi_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source);
 
+/* Append an entry, under the lock. There is room. */
+static inline void wfi_cq_put_there(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
+                                    void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
+{
+    size_t tail = cq->tail;
+    struct wfi_entry *to = &cq->ring[tail & cq->mask];
+    to->e = (struct fi_cq_tagged_entry){context, flags, len, buf, data, tag};
+    to->source = source;
+    __atomic_store_n(&cq->tail, tail + 1, __ATOMIC_RELAXED);
+}
+
+/* The same, if there is room or memory. Without memory for it, it is lost (logged). */
+static inline void wfi_cq_put(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
+                              void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
+{
+    if (WEFT_UNLIKELY(cq->tail - cq->head > cq->mask) && !wfi_cq_grow(cq))
+        return;
+    wfi_cq_put_there(cq, context, flags, len, buf, data, tag, source);
+}
+
 /* Append an entry. */
 static inline void wfi_cq_push(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
                                void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
 {
     wfi_lock(&cq->lock);
-    if (WEFT_UNLIKELY(cq->tail - cq->head > cq->mask) && !wfi_cq_grow(cq)) {
-        wfi_unlock(&cq->lock);
-        return; /* logged */
-    }
-    cq->ring[cq->tail & cq->mask] =
-        (struct wfi_entry){{context, flags, len, buf, data, tag}, source};
-    __atomic_store_n(&cq->tail, cq->tail + 1, __ATOMIC_RELAXED);
+    wfi_cq_put(cq, context, flags, len, buf, data, tag, source);
     wfi_unlock(&cq->lock);
     if (WEFT_UNLIKELY(cq->wakes))
         wfi_cq_wake(cq);
@@ -414,41 +393,16 @@ void wfi_cntr_of_region(struct wfi_cntr *c);
 int wfi_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **out,
                   void *context);
 
-/* ---- operations ---- */
-
-#define WFI_SMALL 64 /* bytes that an operation keeps in itself */
-
-/* An operation in flight. */
-struct wfi_op {
-    struct weft_op op;
-    struct wfi_ep *ep;
-    struct wfi_op *next;   /* in wfi_ep.free */
-    void *context;         /* the program's */
-    uint64_t flags;        /* of its completion; 0: the op is free. fi_cancel reads it: op.c */
-    struct wfi_cq *cq;     /* gets errors, and the completion if [report] */
-    struct wfi_cntr *cntr; /* NULL: nothing counts it */
-    void *buf;             /* posted buffer, and its length */
-    size_t len;
-    bool report;
-    bool cancelling;           /* fi_cancel uses it: it is not free yet */
-    struct wfi_extra *extra;   /* what few operations have: op.h; NULL: nothing */
-    struct wfi_remote *remote; /* of an access: the region; in use until the access is complete */
-    void *bounce; /* the bytes of an injected access, if [small] has no room for them */
-    uint8_t small[WFI_SMALL];
-};
-
-#define WFI_OPS 64 /* operations in one allocation */
-
-struct wfi_slab {
-    struct wfi_slab *next;
-    struct wfi_op ops[WFI_OPS];
-};
-
 /* ---- endpoint ---- */
 
+struct wfi_op;
+struct wfi_slab;
 struct wfi_remotes;
 struct wfi_many;
 struct wfi_claim;
+struct wfi_sender;
+
+#define WFI_REMOVED (UINT64_C(1) << 63) /* of a serial: the address was removed */
 
 /* Peers of receive contexts but the first (fi_rx_addr): [n] by entry and context. */
 struct wfi_named {
@@ -459,41 +413,63 @@ struct wfi_named {
 
 struct wfi_ep {
     struct fid_ep fid;
-    struct wfi_domain *domain;
     struct weft_ep *wep;
     _Atomic(struct weft_peer **) peers; /* [npeers] by fi_addr; NULL: not open */
     atomic_size_t npeers;
+    size_t inject; /* longest message that is copied, in bytes */
+    struct wfi_op *free;
     struct wfi_cq *tx_cq, *rx_cq;
+    struct wfi_cntr *send_cntr, *recv_cntr, *read_cntr, *write_cntr;
+    struct wfi_domain *domain;
     bool tx_selective, rx_selective; /* only operations with FI_COMPLETION are reported */
     bool directed, source, source_err;
     bool plain; /* sends have no default flags but FI_COMPLETION and FI_INJECT_COMPLETE, and no
                  * order but FI_ORDER_SAS */
+    /* Receives are reported to a completion queue and nowhere else, and nothing is locked: the
+     * short way, wfi_recv_plain_take. */
+    bool plain_recv;
+    bool plain_send; /* the same of sends */
+    bool locked; /* several threads may be inside it at a time: wfi_domain.locked, or it has the two
+                  * contexts of a member of a scalable endpoint, and not FI_THREAD_DOMAIN */
     bool enabled;
-    bool receiving;      /* enabled, or, of a scalable endpoint, its receive context is */
-    atomic_bool closing; /* what ends now is not reported: fi_endpoint(3), "fi_close"; no peer and
-                          * no region opens any more */
+    atomic_bool receiving; /* enabled, or, of a scalable endpoint, its receive context is */
+    atomic_bool closing;   /* what ends now is not reported: fi_endpoint(3), "fi_close"; no peer and
+                            * no region opens any more */
+    void (*plain_done)(struct weft_op *op); /* of plain receives */
+    /* The sender of the last message, and its address vector's version and entry then; NULL: look
+     * it up (senders.c). Not used if [free_lock] is on. */
+    struct weft_sender *last_sender;
+    uint64_t last_version;
+    fi_addr_t last_source;
     uint64_t tx_flags, rx_flags; /* default flags of operations */
     uint64_t caps;
-    struct wfi_cntr *send_cntr, *recv_cntr, *read_cntr, *write_cntr;
     struct wfi_cntr *remote_read_cntr, *remote_write_cntr; /* of peers' accesses; Weft counts */
     uint64_t order;            /* of tx_attr->msg_order, but FI_ORDER_SAS: "orders" in op.h */
     atomic_uint reads, writes; /* accesses under way; counted if [order] */
     atomic_uint fences; /* fenced operations under way; what is started later begins after them */
     atomic_uint staged; /* operations of several steps of Weft's under way, which it does not see */
-    struct wfi_op *free;
-    struct wfi_lock free_lock;
-    size_t inject; /* longest message that is copied, in bytes */
+    struct wfi_brief free_lock;
     struct wfi_av *av;
     size_t multi_least; /* FI_OPT_MIN_MULTI_RECV */
     struct wfi_slab *slabs;
     struct wfi_many *many;       /* posted multi-receive buffers; under free_lock */
     struct wfi_claim *claims;    /* claimed messages; under free_lock */
     struct wfi_remotes *remotes; /* remote.c */
-    struct wfi_lock opening;     /* opening and closing of peers and remotes */
-    uint64_t *serials;      /* [npeers] the opening of each peer, counted from 1; under opening */
-    uint64_t serial;        /* openings of peers so far */
-    struct wfi_named named; /* under opening */
-    void **retired;         /* earlier arrays of peers, freed when the endpoint closes */
+    /* senders.c, under free_lock: the records of senders, how many there are, and how many there
+     * may be before some are forgotten; receive calls that use a sender now */
+    struct wfi_sender *senders;
+    size_t nsenders, senders_most;
+    unsigned windows;
+    bool forgetting;
+    struct weft_deferred forget;
+    struct wfi_lock
+        opening;       /* opening and closing of peers and remotes; what follows is under it */
+    size_t room;       /* of the array of peers: npeers, unless addresses were removed meanwhile */
+    uint64_t *serials; /* [room] the opening of each peer, counted from 1, and WFI_REMOVED */
+    struct wfi_named named;
+    atomic_uint nremoved; /* peers with WFI_REMOVED */
+    uint64_t serial;      /* openings of peers so far */
+    void **retired;       /* earlier arrays of peers, freed when the endpoint closes */
     size_t nretired;
     struct wfi_stx *stx;
     struct wfi_sep *sep; /* the scalable endpoint of which this is a member; NULL: of none */
@@ -519,7 +495,7 @@ static inline void wfi_ep_progress(struct wfi_ep *ep)
     /* A sleeper counts itself, then arms under Weft's mutex, which a poll at a locked endpoint has
      * taken, too: a poll that disarms what a sleeper has armed sees the sleeper here. */
     if (WEFT_UNLIKELY(atomic_load_explicit(&ep->domain->waiters, memory_order_relaxed)) &&
-        ep->domain->locked)
+        ep->locked)
         wfi_ep_rearm(ep);
 }
 
@@ -542,23 +518,29 @@ struct weft_peer *wfi_peer_hold(struct wfi_ep *ep, fi_addr_t addr, uint64_t seri
 void wfi_peer_release(struct wfi_ep *ep);
 /* Returns which opening of a peer that of [addr] is. Under ep->opening; the peer is open. */
 uint64_t wfi_peer_serial(const struct wfi_ep *ep, fi_addr_t addr);
-/* Close the peers of the entry [addr] that are open: those of all its receive contexts. */
-void wfi_peer_close(struct wfi_ep *ep, fi_addr_t addr);
+/* Close the peers of the entry [addr] that are open, those of all its receive contexts, or let the
+ * thread of [ep] close them before it uses a peer again. */
+void wfi_peer_remove(struct wfi_ep *ep, fi_addr_t addr);
 /* Close all peers. [ep] is closing, so that none is opened later. May be called again. */
 void wfi_peers_close(struct wfi_ep *ep);
 /* Free the arrays of peers. No other thread uses [ep]. */
 void wfi_peers_free(struct wfi_ep *ep);
 
+/* Returns the peer of [addr], or NULL if it is not open. */
+static inline struct weft_peer *wfi_peer_opened(const struct wfi_ep *ep, fi_addr_t addr)
+{
+    /* "peers": the array is published before its length. */
+    if (WEFT_UNLIKELY(addr >= atomic_load_explicit(&ep->npeers, memory_order_acquire)))
+        return NULL;
+    return __atomic_load_n(&atomic_load_explicit(&ep->peers, memory_order_relaxed)[addr],
+                           __ATOMIC_ACQUIRE); /* "peer" */
+}
+
 /* Find the peer of [addr]: one look-up, except for the first use. */
 static inline int wfi_peer(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
 {
-    /* "peers": the array is published before its length. */
-    if (addr < atomic_load_explicit(&ep->npeers, memory_order_acquire)) {
-        struct weft_peer **peers = atomic_load_explicit(&ep->peers, memory_order_relaxed);
-        if ((*out = __atomic_load_n(&peers[addr], __ATOMIC_ACQUIRE))) /* "peer" */
-            return 0;
-    }
-    return wfi_peer_open(ep, addr, out);
+    *out = wfi_peer_opened(ep, addr);
+    return WEFT_UNLIKELY(!*out) ? wfi_peer_open(ep, addr, out) : 0;
 }
 
 /* ---- status ---- */

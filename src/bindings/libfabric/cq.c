@@ -38,10 +38,15 @@ static const struct {
 
 /* ---- writing ---- */
 
+static struct wfi_entry *ring_new(size_t room)
+{
+    return aligned_alloc(_Alignof(struct wfi_entry), room * sizeof(struct wfi_entry));
+}
+
 bool wfi_cq_grow(struct wfi_cq *cq)
 {
     size_t room = cq->mask + 1, first = cq->head & cq->mask;
-    struct wfi_entry *ring = malloc(2 * room * sizeof *ring);
+    struct wfi_entry *ring = ring_new(2 * room);
     if (!ring) {
         WFI_WARN(CQ, "no memory for a completion, which is lost: read the completion queue more "
                      "often\n");
@@ -87,6 +92,17 @@ void wfi_cq_progress(struct wfi_cq *cq)
 
 /* ---- reading ---- */
 
+/* The entries before [head] were read. An empty ring begins anew, so that the next entries are in
+ * lines that are in the cache. Under the lock. */
+static inline void taken(struct wfi_cq *cq, size_t head)
+{
+    if (head == cq->tail) {
+        head = 0;
+        __atomic_store_n(&cq->tail, 0, __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(&cq->head, head, __ATOMIC_RELAXED);
+}
+
 /* Take up to [count] entries. Returns their number, 0 if there are none, or -FI_EAVAIL. */
 static inline ssize_t take(struct wfi_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
@@ -107,12 +123,13 @@ static inline ssize_t take(struct wfi_cq *cq, void *buf, size_t count, fi_addr_t
     if (source)
         for (size_t i = 0; i < n; i++)
             source[i] = cq->ring[(cq->head + i) & cq->mask].source;
-    __atomic_store_n(&cq->head, cq->head + n, __ATOMIC_RELAXED);
+    taken(cq, cq->head + n);
     wfi_unlock(&cq->lock);
     return (ssize_t)n;
 }
 
-/* Is there nothing to read? Without the lock: a poll that is made in vain does no harm. */
+/* Is there nothing to read? Without the lock: a poll that is made in vain, or not made, does no
+ * harm. */
 static inline bool seems_empty(const struct wfi_cq *cq)
 {
     return __atomic_load_n(&cq->head, __ATOMIC_RELAXED) ==
@@ -129,13 +146,52 @@ static inline ssize_t read_from(struct wfi_cq *cq, void *buf, size_t count, fi_a
     return n ? n : -FI_EAGAIN;
 }
 
-static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count)
+__attribute__((noinline)) static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count)
 {
     struct wfi_cq *cq = wfi_cq_of(&fid->fid);
     if (WEFT_UNLIKELY(!count))
         wfi_cq_progress(cq);
     return read_from(cq, buf, count, NULL);
 }
+
+/* The short way of queues that nothing locks. [size] is that of an entry, a constant. */
+static inline ssize_t read_short(struct fid_cq *fid, char *buf, size_t count, size_t size)
+{
+    struct wfi_cq *cq = wfi_cq_of(&fid->fid);
+    size_t n = cq->tail - cq->head, all;
+    if (!n) {
+        if (WEFT_UNLIKELY(!cq->only))
+            return cq_read(fid, buf, count);
+        (void)weft_ep_poll(cq->only); /* as wfi_ep_progress, which has no more to do */
+        n = cq->tail - cq->head;
+    }
+    if (WEFT_UNLIKELY(cq->errors != NULL))
+        return -FI_EAVAIL;
+    if (!n)
+        return -FI_EAGAIN;
+    all = n;
+    n = n < count ? n : count;
+    if (WEFT_UNLIKELY(!n))
+        return cq_read(fid, buf, count);
+    memcpy(buf, &cq->ring[cq->head & cq->mask].e, size);
+    for (size_t i = 1; WEFT_UNLIKELY(i < n); i++)
+        memcpy(buf + i * size, &cq->ring[(cq->head + i) & cq->mask].e, size);
+    cq->head += n;
+    if (n == all) /* as taken */
+        cq->head = cq->tail = 0;
+    return (ssize_t)n;
+}
+
+#define READ(name, type)                                                                           \
+    static ssize_t name(struct fid_cq *fid, void *buf, size_t count)                               \
+    {                                                                                              \
+        return read_short(fid, buf, count, sizeof(type));                                          \
+    }
+
+READ(read_context, struct fi_cq_entry)
+READ(read_msg, struct fi_cq_msg_entry)
+READ(read_data, struct fi_cq_data_entry)
+READ(read_tagged, struct fi_cq_tagged_entry)
 
 ssize_t wfi_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)
 {
@@ -187,6 +243,12 @@ static const char *cq_strerror(struct fid_cq *fid, int prov_errno, const void *e
 
 /* ---- open and close ---- */
 
+static void only_set(struct wfi_cq *cq)
+{
+    if (!cq->lock.on)
+        cq->only = cq->eps.n == 1 ? cq->eps.all[0]->wep : NULL;
+}
+
 int wfi_cq_add_ep(struct wfi_cq *cq, struct wfi_ep *ep)
 {
     int rc = wfi_eps_add(&cq->eps, ep);
@@ -195,6 +257,7 @@ int wfi_cq_add_ep(struct wfi_cq *cq, struct wfi_ep *ep)
     rc = wfi_cq_wait_add(cq, ep);
     if (rc)
         wfi_eps_remove(&cq->eps, ep); /* it was not there: a second add does not fail */
+    only_set(cq);
     return rc;
 }
 
@@ -202,6 +265,7 @@ void wfi_cq_remove_ep(struct wfi_cq *cq, struct wfi_ep *ep)
 {
     wfi_eps_remove(&cq->eps, ep);
     wfi_cq_wait_remove(cq, ep);
+    only_set(cq);
 }
 
 static int cq_close(struct fid *fid)
@@ -219,7 +283,6 @@ static int cq_close(struct fid *fid)
     }
     wfi_cq_wait_close(cq);
     atomic_fetch_sub(&cq->domain->users, 1);
-    wfi_lock_fini(&cq->lock);
     for (size_t i = 0; i < WFI_SHOWN; i++)
         free(cq->shown[i]);
     wfi_eps_fini(&cq->eps);
@@ -250,25 +313,37 @@ static struct fi_ops cq_fid_ops = {
     .ops_open = wfi_no_ops_open,
 };
 
-static struct fi_ops_cq cq_ops = {
-    .size = sizeof(struct fi_ops_cq),
-    .read = cq_read,
-    .readfrom = wfi_cq_readfrom,
-    .readerr = cq_readerr,
-    .sread = wfi_cq_sread,
-    .sreadfrom = wfi_cq_sreadfrom,
-    .signal = wfi_cq_signal,
-    .strerror = cq_strerror,
+#define CQ_OPS(read_function)                                                                      \
+    {                                                                                              \
+        .size = sizeof(struct fi_ops_cq), .read = (read_function), .readfrom = wfi_cq_readfrom,    \
+        .readerr = cq_readerr, .sread = wfi_cq_sread, .sreadfrom = wfi_cq_sreadfrom,               \
+        .signal = wfi_cq_signal, .strerror = cq_strerror                                           \
+    }
+
+static struct fi_ops_cq locked_ops = CQ_OPS(cq_read);
+static struct fi_ops_cq short_ops[] = {
+    [FI_CQ_FORMAT_UNSPEC] = CQ_OPS(read_tagged), [FI_CQ_FORMAT_CONTEXT] = CQ_OPS(read_context),
+    [FI_CQ_FORMAT_MSG] = CQ_OPS(read_msg),       [FI_CQ_FORMAT_DATA] = CQ_OPS(read_data),
+    [FI_CQ_FORMAT_TAGGED] = CQ_OPS(read_tagged),
 };
+
+void wfi_cq_share(struct wfi_cq *cq)
+{
+    cq->lock.on = true;
+    cq->wakes = cq->epoll_fd >= 0; /* as wfi_cq_wait_open */
+    cq->only = NULL;
+    cq->fid.ops = &locked_ops;
+    wfi_eps_share(&cq->eps);
+}
 
 /* Allocate the queue with a ring of [size] entries, rounded up to a power of 2. */
 static struct wfi_cq *cq_new(size_t size)
 {
     struct wfi_cq *cq = calloc(1, sizeof *cq);
-    size_t room = CQ_LEAST;
+    size_t room = CQ_LEAST; /* a power of 2 */
     while (room < size && room < (size_t)1 << 24)
         room *= 2;
-    if (cq && !(cq->ring = malloc(room * sizeof *cq->ring))) {
+    if (cq && !(cq->ring = ring_new(room))) {
         free(cq);
         return NULL;
     }
@@ -296,7 +371,7 @@ int wfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_c
     cq = cq_new(a->size);
     if (!cq)
         return -FI_ENOMEM;
-    wfi_lock_init(&cq->lock, d->locked);
+    cq->lock.on = d->locked;
     wfi_eps_init(&cq->eps, d->locked);
     cq->domain = d;
     cq->entry_size = formats[a->format].size;
@@ -312,7 +387,7 @@ int wfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_c
     cq->fid.fid.fclass = FI_CLASS_CQ;
     cq->fid.fid.context = context;
     cq->fid.fid.ops = &cq_fid_ops;
-    cq->fid.ops = &cq_ops;
+    cq->fid.ops = d->locked ? &locked_ops : &short_ops[a->format];
     atomic_fetch_add(&d->users, 1);
     *out = &cq->fid;
     return 0;

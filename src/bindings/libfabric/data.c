@@ -16,6 +16,7 @@ static void on_data(const struct weft_am *am)
     fi_addr_t source = FI_ADDR_NOTAVAIL;
     uint8_t bytes[WFI_ADDR_SIZE];
     size_t len = sizeof bytes;
+    uint64_t version;
     if (am->nargs != DATA_ARGS || am->len || am->is_reply || !ep->receiving || !ep->rx_cq ||
         !(ep->caps & FI_REMOTE_WRITE) || !(ep->caps & FI_RMA)) {
         WFI_INFO(EP_DATA, "data of a write are dropped: the endpoint is not enabled, or has no "
@@ -23,7 +24,7 @@ static void on_data(const struct weft_am *am)
         return;
     }
     if (ep->source && weft_am_source(am, bytes, &len) == WEFT_OK)
-        source = wfi_av_find(ep->av, bytes);
+        source = wfi_av_find(ep->av, bytes, &version);
     if (source == FI_ADDR_NOTAVAIL && ep->source && wfi_av_has_names(ep->av))
         source = wfi_av_of_peer(ep->av, weft_am_peer(am));
     wfi_cq_push(ep->rx_cq, NULL, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, word(am->args + 2),

@@ -154,8 +154,10 @@ int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_
     d->mr_mode = (uint32_t)a->mr_mode & ~(uint32_t)FI_MR_LOCAL; /* never needed, so not checked */
     d->addr_format = info->addr_format ? info->addr_format : WFI_ADDR_FORMAT;
     d->automatic = a->data_progress == FI_PROGRESS_AUTO || a->control_progress == FI_PROGRESS_AUTO;
-    d->locked = d->automatic || a->threading != FI_THREAD_DOMAIN;
     d->counts = info->caps & FI_RMA_EVENT;
+    d->shared = d->automatic || a->threading != FI_THREAD_DOMAIN;
+    /* A counter of a region polls all endpoints, also those of other threads. */
+    d->locked = d->shared && (d->automatic || d->counts || a->threading != FI_THREAD_COMPLETION);
     wfi_eps_init(&d->counting, d->locked);
     rc = ctx_open(d, info);
     if (rc) {

@@ -29,8 +29,7 @@ int wfi_weft_open(const struct wfi_ep *ep, const union wfi_sockaddr *place, unsi
     struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
     char text[80] = "no address";
     enum weft_status s;
-    params.flags =
-        (ep->domain->locked ? WEFT_EP_LOCKED : 0) | (ep->domain->counts ? WEFT_EP_RMA_EVENT : 0);
+    params.flags = (ep->locked ? WEFT_EP_LOCKED : 0) | (ep->domain->counts ? WEFT_EP_RMA_EVENT : 0);
     params.auth_key = ep->auth_key;
     params.auth_key_size = ep->auth_key_size;
     if (place) {
@@ -205,7 +204,7 @@ void wfi_ep_free(struct wfi_ep *ep)
     }
     wfi_peers_free(ep);
     wfi_lock_fini(&ep->opening);
-    wfi_lock_fini(&ep->free_lock);
+    wfi_senders_free(ep);
     free(ep);
 }
 
@@ -214,7 +213,7 @@ static enum weft_status weft_close(struct wfi_ep *ep)
 {
     int64_t end = wfi_now_ns() + CLOSE_NS;
     enum weft_status s;
-    while ((s = weft_ep_close(ep->wep)) == WEFT_EBUSY && ep->domain->locked && wfi_now_ns() < end)
+    while ((s = weft_ep_close(ep->wep)) == WEFT_EBUSY && ep->locked && wfi_now_ns() < end)
         sched_yield();
     return s;
 }
@@ -292,12 +291,14 @@ static void set_attributes(struct wfi_ep *ep, const struct fi_info *info)
     ep->directed = info->caps & FI_DIRECTED_RECV;
     ep->source = info->caps & (FI_SOURCE | FI_SOURCE_ERR);
     ep->source_err = info->caps & FI_SOURCE_ERR;
+    ep->plain_done = ep->source ? wfi_recv_source_done : wfi_recv_plain_done;
     ep->order = info->tx_attr ? info->tx_attr->msg_order & WFI_ORDERS_ALL & ~FI_ORDER_SAS : 0;
     ep->multi_least = 64;
     wfi_ep_flags_changed(ep);
 }
 
-int wfi_ep_new(struct wfi_domain *d, const struct fi_info *info, void *context, struct wfi_ep **out)
+int wfi_ep_new(struct wfi_domain *d, const struct fi_info *info, struct wfi_sep *sep, void *context,
+               struct wfi_ep **out)
 {
     struct wfi_ep *ep;
     if (!info || !info->ep_attr || info->ep_attr->type != FI_EP_RDM || info->caps & ~WFI_CAPS)
@@ -310,8 +311,11 @@ int wfi_ep_new(struct wfi_domain *d, const struct fi_info *info, void *context, 
     if (!ep)
         return -FI_ENOMEM;
     ep->domain = d;
-    wfi_lock_init(&ep->opening, d->locked);
-    wfi_lock_init(&ep->free_lock, d->locked);
+    wfi_lock_init(&ep->opening, d->shared);
+    ep->sep = sep;
+    ep->locked = d->locked || (d->shared && sep);
+    ep->free_lock.on = ep->locked;
+    wfi_senders_init(ep);
     set_attributes(ep, info);
     if (set_auth_key(ep, info->ep_attr)) {
         wfi_ep_free(ep);
@@ -337,7 +341,7 @@ int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep *
     struct weft_ep *wep = NULL;
     struct wfi_ep *ep;
     bool named;
-    int rc = wfi_ep_new(d, info, context, &ep);
+    int rc = wfi_ep_new(d, info, NULL, context, &ep);
     if (rc)
         return rc;
     rc = wfi_place_of(ep->format, info->src_addr, info->src_addrlen, &place, &named);

@@ -14,9 +14,9 @@ int wfi_stx_open(struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_
 
 /* ---- parts of opening and closing ---- */
 
-/* Allocate an endpoint with the attributes of [info], without Weft's endpoint. Returns 0 or a
- * negative errno. */
-int wfi_ep_new(struct wfi_domain *d, const struct fi_info *info, void *context,
+/* Allocate an endpoint with the attributes of [info], without Weft's endpoint: a member of [sep],
+ * or of none (NULL). Returns 0 or a negative errno. */
+int wfi_ep_new(struct wfi_domain *d, const struct fi_info *info, struct wfi_sep *sep, void *context,
                struct wfi_ep **out);
 /* Let [ep] own [wep]. Returns 0 or a negative errno; then [wep] is not its own. */
 int wfi_ep_attach(struct wfi_ep *ep, struct weft_ep *wep);
@@ -34,16 +34,19 @@ int wfi_weft_open(const struct wfi_ep *ep, const union wfi_sockaddr *place, unsi
 extern struct fi_ops_ep wfi_ep_ops;
 extern struct fi_ops_cm wfi_ep_cm_ops; /* ep_name.c */
 int wfi_ep_control(struct fid *fid, int command, void *arg);
-/* Copy the address of [ep], in its format, as fi_getname(3) does. */
-int wfi_ep_getname(struct wfi_ep *ep, void *addr, size_t *addrlen);
+/* Copy the address of [ep], in its format, as fi_getname(3) does. Under wfi_sep.lock, if it is a
+ * member. */
+int wfi_ep_getname_held(struct wfi_ep *ep, void *addr, size_t *addrlen);
 
 /* ---- scalable endpoints: scalable.c ---- */
 
 /* A scalable endpoint is a group of Weft's. Each member is an endpoint of its own: its transmit
  * context is that endpoint (wfi_ep.fid), and its receive context an alias. It closes when both
- * have, or with the scalable endpoint. */
+ * have, or with the scalable endpoint. Two threads may have the two contexts: [lock], which is
+ * taken before all others, guards [members]. */
 struct wfi_sep {
     struct fid_ep fid;
+    struct wfi_lock lock;
     struct wfi_domain *domain;
     unsigned count, tx_count, rx_count; /* members: the larger one of both */
     bool bound;                         /* to an address vector */

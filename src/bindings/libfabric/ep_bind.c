@@ -23,6 +23,19 @@ static int bind_av(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
     return 0;
 }
 
+/* An endpoint of two threads reports to [cq] from now on. Its other endpoints lose the short ways,
+ * which lock nothing. */
+static void cq_share(struct wfi_cq *cq)
+{
+    if (cq->lock.on)
+        return;
+    wfi_cq_share(cq);
+    for (size_t i = 0; i < cq->eps.n; i++) {
+        wfi_op_unplain(cq->eps.all[i]);
+        wfi_ep_flags_changed(cq->eps.all[i]);
+    }
+}
+
 static int bind_cq(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
 {
     struct wfi_cq *cq = wfi_cq_of(fid);
@@ -32,6 +45,8 @@ static int bind_cq(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
     if (!(flags & (FI_TRANSMIT | FI_RECV)) || cq->domain != ep->domain ||
         (flags & FI_TRANSMIT && ep->tx_cq) || (flags & FI_RECV && ep->rx_cq))
         return -FI_EINVAL;
+    if (ep->locked)
+        cq_share(cq);
     rc = wfi_cq_add_ep(cq, ep);
     if (rc)
         return rc;
@@ -86,6 +101,8 @@ static int bind_cntr(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (flags & ways[i].flag && *ways[i].cntr)
             return -FI_EINVAL;
+    if (ep->locked)
+        wfi_eps_share(&c->eps);
     rc = wfi_eps_add(&c->eps, ep);
     if (!rc && flags & remote)
         rc = bind_remote(ep, c, flags);
@@ -244,6 +261,7 @@ int wfi_ep_enable(struct wfi_ep *ep)
     if (rc)
         return rc;
     ep->enabled = true;
+    wfi_ep_flags_changed(ep);
     if (ep->caps & FI_MSG)
         ep->fid.msg = ep->sep ? &ep->sep->tx_msg : &wfi_msg_ops;
     if (ep->caps & FI_TAGGED)
@@ -259,6 +277,10 @@ void wfi_ep_flags_changed(struct wfi_ep *ep)
 {
     ep->plain = !(ep->tx_flags & ~(uint64_t)(FI_COMPLETION | FI_INJECT_COMPLETE)) &&
                 !(ep->order & WFI_ORDERS_SEND);
+    ep->plain_send = !ep->locked && ep->tx_cq && !ep->tx_cq->lock.on && !ep->send_cntr &&
+                     wfi_reports(ep->tx_selective, ep->tx_flags);
+    ep->plain_recv = !ep->locked && !ep->sep && ep->rx_cq && !ep->rx_cq->lock.on &&
+                     !ep->recv_cntr && wfi_reports(ep->rx_selective, ep->rx_flags);
 }
 
 int wfi_flags_get(uint64_t tx_flags, uint64_t rx_flags, uint64_t *flags)

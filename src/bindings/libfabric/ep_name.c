@@ -22,7 +22,7 @@ static enum weft_status address_of(struct wfi_ep *ep, uint8_t bytes[WFI_ADDR_SIZ
     return s;
 }
 
-int wfi_ep_getname(struct wfi_ep *ep, void *addr, size_t *addrlen)
+int wfi_ep_getname_held(struct wfi_ep *ep, void *addr, size_t *addrlen)
 {
     uint8_t bytes[WFI_ADDR_SIZE];
     size_t len = sizeof bytes, room = addr ? *addrlen : 0;
@@ -37,7 +37,14 @@ int wfi_ep_getname(struct wfi_ep *ep, void *addr, size_t *addrlen)
 
 static int ep_getname(fid_t fid, void *addr, size_t *addrlen)
 {
-    return wfi_ep_getname(container_of(fid, struct wfi_ep, fid.fid), addr, addrlen);
+    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
+    int rc;
+    if (ep->sep)
+        wfi_lock(&ep->sep->lock);
+    rc = wfi_ep_getname_held(ep, addr, addrlen);
+    if (ep->sep)
+        wfi_unlock(&ep->sep->lock);
+    return rc;
 }
 
 static int ep_setname(fid_t fid, void *addr, size_t addrlen)

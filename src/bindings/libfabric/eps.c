@@ -1,43 +1,76 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The endpoints that a completion queue or a counter polls. */
+#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 
 #include "binding.h"
 
-/* Threads that poll all the time would keep out a writer. No poll takes the lock twice. */
+#define SPINS 100
+
+/* What a thread that changes the list adds to wfi_eps.state. There are fewer threads than that. */
+#define CHANGE (INT_MIN / 2)
+
+void wfi_brief_wait(struct wfi_brief *l)
+{
+    for (unsigned i = 0; !wfi_brief_try(l); i++)
+        if (i > SPINS)
+            sched_yield();
+}
+
 void wfi_eps_init(struct wfi_eps *eps, bool on)
 {
-    pthread_rwlockattr_t attr;
-    pthread_rwlockattr_init(&attr);
-    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    pthread_rwlock_init(&eps->lock, &attr);
-    pthread_rwlockattr_destroy(&attr);
+    pthread_mutex_init(&eps->changing, NULL);
     eps->on = on;
 }
 
 void wfi_eps_fini(struct wfi_eps *eps)
 {
-    pthread_rwlock_destroy(&eps->lock);
+    pthread_mutex_destroy(&eps->changing);
     free(eps->all);
 }
 
-static void share(struct wfi_eps *eps)
+/* A thread changes the list: wait for its end. Threads that poll all the time do not keep it out.
+ */
+__attribute__((noinline, cold)) static void share_slow(struct wfi_eps *eps)
 {
-    if (eps->on)
-        pthread_rwlock_rdlock(&eps->lock);
+    do {
+        atomic_fetch_sub_explicit(&eps->state, 1, memory_order_relaxed);
+        pthread_mutex_lock(&eps->changing);
+        pthread_mutex_unlock(&eps->changing);
+    } while (atomic_fetch_add_explicit(&eps->state, 1, memory_order_acquire) < 0);
 }
 
+static inline void share(struct wfi_eps *eps)
+{
+    if (eps->on &&
+        WEFT_UNLIKELY(atomic_fetch_add_explicit(&eps->state, 1, memory_order_acquire) < 0))
+        share_slow(eps); /* "eps changed" */
+}
+
+static inline void unshare(struct wfi_eps *eps)
+{
+    if (eps->on)
+        atomic_fetch_sub_explicit(&eps->state, 1, memory_order_release); /* "eps polled" */
+}
+
+/* A poll is short, and a wait is made in slices: cntr.c. */
 static void own(struct wfi_eps *eps)
 {
-    if (eps->on)
-        pthread_rwlock_wrlock(&eps->lock);
+    if (!eps->on)
+        return;
+    pthread_mutex_lock(&eps->changing);
+    atomic_fetch_add(&eps->state, CHANGE);
+    while (atomic_load_explicit(&eps->state, memory_order_acquire) != CHANGE) /* "eps polled" */
+        sched_yield();
 }
 
-static void release(struct wfi_eps *eps)
+static void disown(struct wfi_eps *eps)
 {
-    if (eps->on)
-        pthread_rwlock_unlock(&eps->lock);
+    if (!eps->on)
+        return;
+    atomic_fetch_sub_explicit(&eps->state, CHANGE, memory_order_release); /* "eps changed" */
+    pthread_mutex_unlock(&eps->changing);
 }
 
 static size_t find(const struct wfi_eps *eps, const struct wfi_ep *ep)
@@ -58,7 +91,7 @@ int wfi_eps_add(struct wfi_eps *eps, struct wfi_ep *ep)
         eps->all = all;
         eps->all[eps->n++] = ep;
     }
-    release(eps);
+    disown(eps);
     return there || all ? 0 : -FI_ENOMEM;
 }
 
@@ -69,7 +102,7 @@ void wfi_eps_remove(struct wfi_eps *eps, struct wfi_ep *ep)
     i = find(eps, ep);
     if (i < eps->n)
         eps->all[i] = eps->all[--eps->n];
-    release(eps);
+    disown(eps);
 }
 
 void wfi_eps_poll(struct wfi_eps *eps)
@@ -77,7 +110,7 @@ void wfi_eps_poll(struct wfi_eps *eps)
     share(eps);
     for (size_t i = 0; i < eps->n; i++)
         wfi_ep_progress(eps->all[i]);
-    release(eps);
+    unshare(eps);
 }
 
 enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter, uint64_t at_least,
@@ -92,7 +125,7 @@ enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter,
     /* Also after a wait at one: this arms the endpoint again for threads that sleep at a queue. */
     for (size_t i = 0; i < eps->n && (several || eps->on); i++)
         wfi_ep_progress(eps->all[i]);
-    release(eps);
+    unshare(eps);
     if (several)
         sched_yield();
     return s;
@@ -104,6 +137,6 @@ bool wfi_eps_arm(struct wfi_eps *eps)
     share(eps);
     for (size_t i = 0; i < eps->n && armed; i++)
         armed = weft_ep_arm(eps->all[i]->wep) != WEFT_AGAIN;
-    release(eps);
+    unshare(eps);
     return armed;
 }

@@ -65,8 +65,17 @@ static ssize_t call_recvv(struct fid_ep *fid, const struct iovec *iov, void **de
 static ssize_t call_recv(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t addr,
                          void *context)
 {
+    struct wfi_ep *ep = wfi_ep_of(fid);
+    const struct weft_msg_filter filter = {.space = WFI_SPACE_MSG};
     const struct iovec one = {buf, len};
-    return call_recvv(fid, &one, &desc, 1, addr, context);
+    struct wfi_op *o;
+    enum weft_status s;
+    if (WEFT_UNLIKELY(!ep->plain_recv || !ep->free || ep->rx_flags & FI_MULTI_RECV) ||
+        (ep->directed && addr != FI_ADDR_UNSPEC))
+        return call_recvv(fid, &one, &desc, 1, addr, context);
+    o = wfi_recv_plain_take(ep, context, FI_RECV | FI_MSG, buf, len);
+    s = weft_msg_post_recv(ep->wep, &filter, &one, 1, &o->op);
+    return WEFT_UNLIKELY(s != WEFT_PENDING) ? wfi_recv_started(o, s) : 0;
 }
 
 static ssize_t call_recvmsg(struct fid_ep *fid, const struct fi_msg *msg, uint64_t flags)

@@ -7,9 +7,10 @@
 /* Allocate operations. Called under the lock. Returns one of them. */
 struct wfi_op *wfi_op_more(struct wfi_ep *ep)
 {
-    struct wfi_slab *slab = calloc(1, sizeof *slab);
+    struct wfi_slab *slab = aligned_alloc(_Alignof(struct wfi_slab), sizeof *slab);
     if (!slab)
         return NULL;
+    memset(slab, 0, sizeof *slab);
     slab->next = ep->slabs;
     ep->slabs = slab;
     for (size_t i = 0; i < WFI_OPS; i++) {
@@ -31,7 +32,7 @@ void wfi_op_extra_free(struct wfi_op *o)
 void wfi_op_fail(struct wfi_op *o, enum weft_status status)
 {
     struct fi_cq_err_entry e = {
-        .op_context = o->context,
+        .op_context = o->op.user,
         .flags = o->flags,
         .buf = o->buf,
         .err = wfi_errno(status),
@@ -52,6 +53,14 @@ void wfi_op_flagged_done(struct weft_op *op)
     wfi_op_done(op);
 }
 
+void wfi_op_unplain(struct wfi_ep *ep)
+{
+    for (struct wfi_slab *s = ep->slabs; s; s = s->next)
+        for (size_t i = 0; i < WFI_OPS; i++)
+            if (s->ops[i].flags && s->ops[i].op.done == ep->plain_done)
+                wfi_recv_unplain(&s->ops[i]);
+}
+
 size_t wfi_op_under_way(struct wfi_ep *ep, bool receives)
 {
     size_t n = 0;
@@ -70,7 +79,7 @@ size_t wfi_op_under_way(struct wfi_ep *ep, bool receives)
 static bool is_message(const struct wfi_op *o, const void *context)
 {
     return __atomic_load_n(&o->flags, __ATOMIC_ACQUIRE) & (FI_SEND | FI_RECV) &&
-           __atomic_load_n(&o->context, __ATOMIC_RELAXED) == context;
+           __atomic_load_n(&o->op.user, __ATOMIC_RELAXED) == context;
 }
 
 /* Find the operation with [context], and keep it from being used again. */
@@ -82,8 +91,11 @@ static struct wfi_op *hold(struct wfi_ep *ep, const void *context)
         for (size_t i = 0; i < WFI_OPS && !found; i++)
             if (is_message(&s->ops[i], context) && !s->ops[i].cancelling)
                 found = &s->ops[i];
-    if (found)
+    if (found) {
+        if (found->op.done == ep->plain_done)
+            wfi_recv_unplain(found);
         found->cancelling = true;
+    }
     wfi_unlock(&ep->free_lock);
     return found;
 }

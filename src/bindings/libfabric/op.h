@@ -1,9 +1,44 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Operations in flight: from the endpoint's list of free ones to the completion queue. */
+/* Operations in flight: from the endpoint's list of free ones to the completion queue; messages and
+ * their senders. */
 #ifndef WFI_OP_H
 #define WFI_OP_H
 
 #include "binding.h"
+
+#define WFI_SMALL 128 /* bytes that an operation keeps in itself */
+
+/* An operation in flight. A plain receive (wfi_ep.plain_recv) uses the first two cache lines only.
+ * The number of lines is odd, so that the operations of a window are spread over the whole cache.
+ */
+struct wfi_op {
+    _Alignas(64) struct weft_op op; /* op.user: the program's context */
+    struct wfi_ep *ep;
+    uint64_t flags; /* of its completion; 0: the op is free. fi_cancel reads it: op.c */
+    union {
+        struct wfi_op *next; /* of a free one: in wfi_ep.free */
+        void *buf;           /* posted buffer, and its length */
+    };
+    size_t len;
+    struct wfi_cq *cq;     /* gets errors, and the completion if [report] */
+    struct wfi_cntr *cntr; /* NULL: nothing counts it */
+    bool report;
+    bool cancelling;           /* fi_cancel uses it: it is not free yet */
+    struct wfi_extra *extra;   /* what few operations have: op.h; NULL: nothing, also if free */
+    struct wfi_remote *remote; /* of an access: the region; in use until the access is complete */
+    void *bounce; /* the bytes of an injected access, if [small] has no room for them */
+    uint8_t small[WFI_SMALL];
+};
+
+_Static_assert(offsetof(struct wfi_op, cq) == 128, "what a plain receive uses");
+_Static_assert(sizeof(struct wfi_op) / 64 % 2 == 1, "an odd number of cache lines");
+
+#define WFI_OPS 64 /* operations in one allocation */
+
+struct wfi_slab {
+    struct wfi_op ops[WFI_OPS];
+    struct wfi_slab *next;
+};
 
 /* Fields that few operations need. */
 struct wfi_extra {
@@ -13,6 +48,54 @@ struct wfi_extra {
     unsigned count;
     struct iovec iov[]; /* [count] */
 };
+
+/* ---- senders ---- */
+
+void wfi_senders_init(struct wfi_ep *ep);
+/* Returns the entry of [sender] in the address vector, or FI_ADDR_NOTAVAIL, also if [ep] reports no
+ * sources. An entry that is a name counts if [ep] has used it. Called in a done, or in a window.
+ *   version  set to that of the vector for which the result holds; 0: it may change although the
+ *            vector does not, since it depends on the peers */
+fi_addr_t wfi_sender_source(struct wfi_ep *ep, struct weft_sender *sender, uint64_t *version);
+/* The same, without a call if nothing is locked and the last message had the same sender. */
+static inline fi_addr_t wfi_source_of(struct wfi_ep *ep, struct weft_sender *sender)
+{
+    uint64_t version;
+    if (ep->free_lock.on)
+        return wfi_sender_source(ep, sender, &version);
+    if (sender != ep->last_sender || (ep->source && ep->last_version != wfi_av_version(ep->av))) {
+        ep->last_source = wfi_sender_source(ep, sender, &ep->last_version);
+        ep->last_sender = sender;
+    }
+    return ep->last_source;
+}
+
+/* Forget the senders that nothing refers to. Not called in a handler. Returns false, and has done
+ * nothing, if a window is open or another thread does it. */
+bool wfi_senders_forget(struct wfi_ep *ep);
+void wfi_senders_free(struct wfi_ep *ep);
+
+/* Wait until senders are not being forgotten. Under free_lock, which it may release meanwhile. */
+void wfi_window_await(struct wfi_ep *ep);
+
+/* Begin a window: the caller will use a sender that a call of Weft gives it. Under free_lock. */
+static inline void wfi_window_open_held(struct wfi_ep *ep)
+{
+    if (WEFT_UNLIKELY(ep->forgetting))
+        wfi_window_await(ep);
+    ep->windows++;
+}
+
+void wfi_window_open(struct wfi_ep *ep);
+
+static inline void wfi_window_close(struct wfi_ep *ep)
+{
+    wfi_lock(&ep->free_lock);
+    ep->windows--;
+    wfi_unlock(&ep->free_lock);
+}
+
+/* ---- free operations ---- */
 
 struct wfi_op *wfi_op_more(struct wfi_ep *ep);
 
@@ -26,6 +109,22 @@ static inline struct wfi_op *wfi_op_take(struct wfi_ep *ep)
         o = wfi_op_more(ep);
     else
         ep->free = o->next;
+    wfi_unlock(&ep->free_lock);
+    return o;
+}
+
+/* The same for a receive, and begin a window, which the caller closes; NULL, and no window. */
+static inline struct wfi_op *wfi_op_take_receive(struct wfi_ep *ep)
+{
+    struct wfi_op *o;
+    wfi_lock(&ep->free_lock);
+    wfi_window_open_held(ep);
+    o = ep->free;
+    if (WEFT_UNLIKELY(!o))
+        o = wfi_op_more(ep);
+    else
+        ep->free = o->next;
+    ep->windows -= !o;
     wfi_unlock(&ep->free_lock);
     return o;
 }
@@ -66,7 +165,7 @@ static inline void wfi_op_done(struct weft_op *op)
         wfi_op_extra_free(o);
     wfi_op_count(o->cntr);
     if (o->report)
-        wfi_cq_push(o->cq, o->context, o->flags, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
+        wfi_cq_push(o->cq, o->op.user, o->flags, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
     wfi_op_free(o);
 }
 
@@ -101,13 +200,12 @@ static inline void wfi_op_begin(struct wfi_op *o, void *context, uint64_t flags,
                                 struct wfi_cntr *cntr, bool report)
 {
     /* "op flags": hold reads them while another thread prepares the operation. */
-    __atomic_store_n(&o->context, context, __ATOMIC_RELAXED);
+    __atomic_store_n(&o->op.user, context, __ATOMIC_RELAXED);
     __atomic_store_n(&o->flags, flags, __ATOMIC_RELEASE);
     o->cq = cq;
     o->cntr = cntr;
     o->report = report && cq;
     o->buf = NULL;
-    o->extra = NULL;
 }
 
 /* Returns how many operations of [ep] are under way, transmits or receives. Slow: it looks at all.
@@ -199,7 +297,33 @@ ssize_t wfi_recv_peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t f
 int wfi_filter(struct wfi_ep *ep, const struct wfi_message *m, struct weft_msg_filter *filter);
 /* The done of receives. */
 void wfi_recv_done(struct weft_op *op);
-/* Report a message that was received, or an error. [cntr] counts it, if it is not NULL. */
+/* The done of plain receives (wfi_ep.plain_recv), whose operations are prepared by
+ * wfi_recv_plain_take; wfi_recv_source_done, if the source is reported. */
+void wfi_recv_plain_done(struct weft_op *op);
+void wfi_recv_source_done(struct weft_op *op);
+/* Let the plain receive [o] be one with wfi_recv_done. */
+void wfi_recv_unplain(struct wfi_op *o);
+/* The same of all of [ep]. Its thread calls this. */
+void wfi_op_unplain(struct wfi_ep *ep);
+/* Finish the call that started the receive [o], for which Weft returned [s], not PENDING. In a
+ * window, unless nothing is locked. */
+ssize_t wfi_recv_started(struct wfi_op *o, enum weft_status s);
+
+/* Take an operation for a plain receive; there is a free one. */
+static inline struct wfi_op *wfi_recv_plain_take(struct wfi_ep *ep, void *context, uint64_t flags,
+                                                 void *buf, size_t len)
+{
+    struct wfi_op *o = ep->free;
+    ep->free = o->next;
+    o->op.user = context;
+    o->op.done = ep->plain_done;
+    o->flags = flags;
+    o->buf = buf;
+    o->len = len;
+    return o;
+}
+/* Report a message that was received, or an error. [cntr] counts it, if it is not NULL. Called in a
+ * done, or in a window. */
 void wfi_recv_report(struct wfi_ep *ep, void *context, uint64_t flags, void *buf, size_t room,
                      const struct weft_op *message, struct wfi_cntr *cntr, bool report);
 void wfi_many_close(struct wfi_ep *ep);

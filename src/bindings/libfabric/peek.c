@@ -80,7 +80,6 @@ static ssize_t peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t fla
         return rc;
     if (take && !(claim = malloc(sizeof *claim)))
         return -FI_ENOMEM;
-    wfi_ep_progress(ep);
     s = weft_msg_find(ep->wep, &filter, &info, take ? &msg : NULL);
     if (s != WEFT_OK) {
         free(claim);
@@ -142,27 +141,14 @@ static ssize_t claim_receive(struct wfi_ep *ep, const struct wfi_message *m, uin
     o->len = wfi_iov_length(m->iov, m->count);
     buf = bounce(o, m);
     s = m->count > 1 && !buf ? WEFT_ENOMEM : weft_msg_take(ep->wep, msg, buf, o->len, &o->op);
-    if (s == WEFT_PENDING)
-        return 0;
-    if (s == WEFT_OK || s == WEFT_ETRUNC || s == WEFT_ECANCELED) {
-        o->op.status = s;
-        wfi_recv_done(&o->op);
-        return 0;
-    }
-    if (o->extra)
-        wfi_op_extra_free(o);
-    wfi_op_free(o);
-    return wfi_result(s);
+    return s == WEFT_PENDING ? 0 : wfi_recv_started(o, s);
 }
 
-ssize_t wfi_recv_peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
+/* In a window. */
+static ssize_t peek_or_claim(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
 {
     struct wfi_claim *claim;
     ssize_t rc;
-    if (flags & ~(uint64_t)PEEK_FLAGS || !(flags & (FI_PEEK | FI_CLAIM)))
-        return -FI_EBADFLAGS;
-    if (m->count > WFI_IOV)
-        return -FI_EINVAL;
     if (flags & FI_PEEK)
         return peek(ep, m, flags);
     claim = claim_take(ep, m->context);
@@ -177,6 +163,21 @@ ssize_t wfi_recv_peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t f
         claim_put(ep, claim); /* the program can call again */
     else
         free(claim);
+    return rc;
+}
+
+ssize_t wfi_recv_peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
+{
+    ssize_t rc;
+    if (flags & ~(uint64_t)PEEK_FLAGS || !(flags & (FI_PEEK | FI_CLAIM)))
+        return -FI_EBADFLAGS;
+    if (m->count > WFI_IOV)
+        return -FI_EINVAL;
+    if (flags & FI_PEEK)
+        wfi_ep_progress(ep);
+    wfi_window_open(ep);
+    rc = peek_or_claim(ep, m, flags);
+    wfi_window_close(ep);
     return rc;
 }
 

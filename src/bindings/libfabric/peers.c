@@ -5,7 +5,12 @@
  * ep->opening. Peers of receive contexts but the first (fi_rx_addr) are in an array of their own,
  * which is read under ep->opening, too. The program does not remove an address, or close an
  * endpoint, that another of its threads is using; deferred calls do not know that, and take
- * ep->opening: wfi_peer_hold. */
+ * ep->opening: wfi_peer_hold.
+ *
+ * An endpoint that nothing locks belongs to one thread, though others may share its address vector
+ * (FI_THREAD_COMPLETION). Then the thread that removes an address marks its peers, and hides the
+ * array by a length of 0. So the endpoint's thread takes ep->opening for the next look-up, and
+ * there closes the marked peers. The peers of named receive contexts are always looked up so. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,7 +64,7 @@ static bool named_reserve(struct wfi_ep *ep, size_t at)
 /* Make the array of [ep] longer than [addr]. Under ep->opening. */
 static bool reserve(struct wfi_ep *ep, fi_addr_t addr)
 {
-    size_t n = atomic_load(&ep->npeers), room = n ? n : 64;
+    size_t n = ep->room, room = n ? n : 64;
     struct weft_peer **old = atomic_load(&ep->peers), **peers;
     uint64_t *serials;
     void **retired;
@@ -82,6 +87,7 @@ static bool reserve(struct wfi_ep *ep, fi_addr_t addr)
     ep->retired[ep->nretired++] = old;
     if (n)
         memcpy(peers, old, n * sizeof(void *));
+    ep->room = room;
     atomic_store_explicit(&ep->peers, peers, memory_order_relaxed);
     atomic_store_explicit(&ep->npeers, room, memory_order_release); /* "peers" */
     return true;
@@ -112,40 +118,90 @@ static int open_new(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
     return -wfi_errno(s);
 }
 
+/* Returns where the peer of [addr] is kept, or NULL if the array is too short. Under ep->opening.
+ */
+static struct weft_peer **slot_of(struct wfi_ep *ep, fi_addr_t addr)
+{
+    if (context_of(ep, addr))
+        return named_at(ep, addr) < ep->named.n ? &ep->named.peers[named_at(ep, addr)] : NULL;
+    return addr < ep->room ? &atomic_load(&ep->peers)[addr] : NULL;
+}
+
+/* Returns where the serial of [addr] is kept, which has a slot. */
+static uint64_t *serial_of(const struct wfi_ep *ep, fi_addr_t addr)
+{
+    return context_of(ep, addr) ? &ep->named.serials[named_at(ep, addr)] : &ep->serials[addr];
+}
+
 /* Returns the peer of [addr], or NULL if it is not open. Under ep->opening. */
 static struct weft_peer *opened(struct wfi_ep *ep, fi_addr_t addr)
 {
-    if (context_of(ep, addr))
-        return named_at(ep, addr) < ep->named.n ? ep->named.peers[named_at(ep, addr)] : NULL;
-    return addr < atomic_load(&ep->npeers) ? atomic_load(&ep->peers)[addr] : NULL;
+    struct weft_peer **slot = slot_of(ep, addr);
+    return slot ? *slot : NULL;
 }
 
-/* Set the peer of [addr], which is in the array. Under ep->opening. */
-static void set(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer *peer)
+/* Set a slot. Under ep->opening; those of first contexts are read without. */
+static void set(struct weft_peer **slot, struct weft_peer *peer)
 {
-    if (context_of(ep, addr))
-        ep->named.peers[named_at(ep, addr)] = peer;
-    else
-        __atomic_store_n(&atomic_load(&ep->peers)[addr], peer, __ATOMIC_RELEASE); /* "peer" */
+    __atomic_store_n(slot, peer, __ATOMIC_RELEASE); /* "peer" */
 }
 
 uint64_t wfi_peer_serial(const struct wfi_ep *ep, fi_addr_t addr)
 {
-    return context_of(ep, addr) ? ep->named.serials[named_at(ep, addr)] : ep->serials[addr];
+    return *serial_of(ep, addr);
+}
+
+static void close_one(struct wfi_ep *ep, struct weft_peer **slot)
+{
+    struct weft_peer *peer = *slot;
+    enum weft_status s;
+    set(slot, NULL);
+    wfi_remotes_close(ep, peer);
+    s = weft_peer_close(peer);
+    if (s != WEFT_OK)
+        WFI_WARN(EP_CTRL, "a peer could not be closed: %s\n", weft_status_text(s));
+}
+
+/* Close peers of an array of [n]: all, or those whose addresses another thread has removed. Under
+ * ep->opening. */
+static void close_some(struct wfi_ep *ep, struct weft_peer **peers, const uint64_t *serials,
+                       size_t n, bool all)
+{
+    for (size_t i = 0; i < n && (all || atomic_load(&ep->nremoved)); i++) {
+        bool removed = peers[i] && serials[i] & WFI_REMOVED;
+        if (removed)
+            atomic_fetch_sub(&ep->nremoved, 1);
+        if (removed || (all && peers[i]))
+            close_one(ep, &peers[i]);
+    }
+}
+
+static void close_both(struct wfi_ep *ep, bool all)
+{
+    close_some(ep, atomic_load(&ep->peers), ep->serials, ep->room, all);
+    close_some(ep, ep->named.peers, ep->named.serials, ep->named.n, all);
+}
+
+/* Close the peers whose addresses another thread has removed, and show the array again. Under
+ * ep->opening. */
+static void removed_close(struct wfi_ep *ep)
+{
+    close_both(ep, false);
+    atomic_store_explicit(&ep->npeers, ep->room, memory_order_release); /* "peers" */
 }
 
 int wfi_peer_open_held(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
 {
-    struct weft_peer *peer = opened(ep, addr);
+    struct weft_peer *peer;
     int rc = 0;
+    if (atomic_load(&ep->nremoved))
+        removed_close(ep);
+    peer = opened(ep, addr);
     if (!peer && atomic_load(&ep->closing))
         rc = -FI_ECANCELED;
     else if (!peer && !(rc = open_new(ep, addr, &peer))) {
-        if (context_of(ep, addr))
-            ep->named.serials[named_at(ep, addr)] = ++ep->serial;
-        else
-            ep->serials[addr] = ++ep->serial;
-        set(ep, addr, peer);
+        *serial_of(ep, addr) = ++ep->serial;
+        set(slot_of(ep, addr), peer);
     }
     *out = peer;
     return rc;
@@ -164,6 +220,8 @@ struct weft_peer *wfi_peer_hold(struct wfi_ep *ep, fi_addr_t addr, uint64_t seri
 {
     struct weft_peer *peer;
     wfi_lock(&ep->opening);
+    if (atomic_load(&ep->nremoved))
+        removed_close(ep);
     peer = opened(ep, addr);
     if (peer && (!serial || serial == wfi_peer_serial(ep, addr)))
         return peer;
@@ -176,35 +234,39 @@ void wfi_peer_release(struct wfi_ep *ep)
     wfi_unlock(&ep->opening);
 }
 
-static void close_one(struct wfi_ep *ep, struct weft_peer *peer)
+/* Mark the peer of [addr], which another thread owns and will close. Until then it does not lead to
+ * [addr] any more, which may name another endpoint soon. Under ep->opening. */
+static void mark(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer *peer)
 {
-    enum weft_status s;
-    wfi_remotes_close(ep, peer);
-    s = weft_peer_close(peer);
-    if (s != WEFT_OK)
-        WFI_WARN(EP_CTRL, "a peer could not be closed: %s\n", weft_status_text(s));
+    uint64_t *serial = serial_of(ep, addr);
+    if (!(*serial & WFI_REMOVED))
+        atomic_fetch_add(&ep->nremoved, 1);
+    *serial |= WFI_REMOVED;
+    weft_peer_set_arg(peer, NULL);
+    atomic_store_explicit(&ep->npeers, 0, memory_order_relaxed);
 }
 
-void wfi_peer_close(struct wfi_ep *ep, fi_addr_t addr)
+/* Only the thread that owns an unlocked endpoint closes its peers. Until it does, it has no array
+ * of peers that it could use without ep->opening. */
+void wfi_peer_remove(struct wfi_ep *ep, fi_addr_t addr)
 {
-    struct weft_peer *peer;
     wfi_lock(&ep->opening);
     for (uint64_t i = 0; i < UINT64_C(1) << ctx_bits(ep); i++) {
         const fi_addr_t at = i ? i << (64 - ctx_bits(ep)) | addr : addr;
-        peer = opened(ep, at);
-        if (peer) {
-            set(ep, at, NULL);
-            close_one(ep, peer);
-        }
+        struct weft_peer *peer = opened(ep, at);
+        if (peer && ep->domain->shared && !ep->locked)
+            mark(ep, at, peer);
+        else if (peer)
+            close_one(ep, slot_of(ep, at));
     }
     wfi_unlock(&ep->opening);
 }
 
 void wfi_peers_close(struct wfi_ep *ep)
 {
-    const size_t named = ep->named.n >> ctx_bits(ep), plain = atomic_load(&ep->npeers);
-    for (size_t i = 0; i < plain || i < named; i++)
-        wfi_peer_close(ep, i);
+    wfi_lock(&ep->opening);
+    close_both(ep, true);
+    wfi_unlock(&ep->opening);
 }
 
 void wfi_peers_free(struct wfi_ep *ep)

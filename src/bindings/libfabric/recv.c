@@ -47,7 +47,7 @@ __attribute__((noinline)) static void recv_fail(struct wfi_ep *ep, struct fi_cq_
 void wfi_recv_report(struct wfi_ep *ep, void *context, uint64_t flags, void *buf, size_t room,
                      const struct weft_op *message, struct wfi_cntr *cntr, bool report)
 {
-    fi_addr_t source = FI_ADDR_NOTAVAIL;
+    fi_addr_t source;
     flags |= message->has_data ? FI_REMOTE_CQ_DATA : 0;
     if (WEFT_UNLIKELY(message->status != WEFT_OK)) {
         struct fi_cq_err_entry e = {.op_context = context,
@@ -59,8 +59,7 @@ void wfi_recv_report(struct wfi_ep *ep, void *context, uint64_t flags, void *buf
         recv_fail(ep, &e, room, message, cntr);
         return;
     }
-    if (ep->source)
-        source = wfi_av_of_sender(ep->av, message->sender);
+    source = wfi_source_of(ep, message->sender);
     wfi_op_count(cntr);
     if (WEFT_UNLIKELY(ep->source_err && source == FI_ADDR_NOTAVAIL)) {
         struct fi_cq_err_entry e = {.op_context = context,
@@ -97,8 +96,77 @@ void wfi_recv_done(struct weft_op *op)
             scatter(o);
         wfi_op_extra_free(o);
     }
-    wfi_recv_report(o->ep, o->context, o->flags, o->buf, o->len, op, o->cntr, o->report);
+    wfi_recv_report(o->ep, o->op.user, o->flags, o->buf, o->len, op, o->cntr, o->report);
     wfi_op_free(o);
+}
+
+void wfi_recv_unplain(struct wfi_op *o)
+{
+    o->op.done = wfi_recv_done;
+    o->cq = o->ep->rx_cq;
+    o->cntr = NULL;
+    o->report = true;
+}
+
+/* Report a failure, a message of another sender than that of the last one, or one for which the
+ * queue has no room. */
+__attribute__((noinline)) static void plain_done_slow(struct wfi_op *o)
+{
+    struct wfi_ep *ep = o->ep;
+    if (o->op.status == WEFT_OK) {
+        fi_addr_t source = wfi_source_of(ep, o->op.sender);
+        if (!ep->source_err || source != FI_ADDR_NOTAVAIL) {
+            wfi_cq_put(ep->rx_cq, o->op.user, o->flags | (o->op.has_data ? FI_REMOTE_CQ_DATA : 0),
+                       o->op.len, o->buf, o->op.data, o->op.tag, source);
+            wfi_op_free(o);
+            return;
+        }
+    }
+    wfi_recv_unplain(o);
+    wfi_recv_done(&o->op);
+}
+
+/* [source] is a constant. All calls are in tail position, so no register has to be saved. */
+static inline void plain_done(struct wfi_op *o, bool source)
+{
+    struct wfi_ep *ep = o->ep;
+    struct wfi_cq *cq = ep->rx_cq;
+    bool known = o->op.status == WEFT_OK && o->op.sender == ep->last_sender;
+    if (source)
+        known = known && ep->last_version == wfi_av_version(ep->av) &&
+                !(ep->source_err && ep->last_source == FI_ADDR_NOTAVAIL);
+    if (WEFT_UNLIKELY(!known || cq->tail - cq->head > cq->mask)) {
+        plain_done_slow(o);
+        return;
+    }
+    wfi_cq_put_there(cq, o->op.user, o->flags | (o->op.has_data ? FI_REMOTE_CQ_DATA : 0), o->op.len,
+                     o->buf, o->op.data, o->op.tag, source ? ep->last_source : FI_ADDR_NOTAVAIL);
+    o->flags = 0;
+    o->next = ep->free;
+    ep->free = o;
+}
+
+void wfi_recv_plain_done(struct weft_op *op)
+{
+    plain_done(container_of(op, struct wfi_op, op), false);
+}
+
+void wfi_recv_source_done(struct weft_op *op)
+{
+    plain_done(container_of(op, struct wfi_op, op), true);
+}
+
+ssize_t wfi_recv_started(struct wfi_op *o, enum weft_status s)
+{
+    if (s == WEFT_OK || s == WEFT_ETRUNC || s == WEFT_ECANCELED) {
+        o->op.status = s;
+        o->op.done(&o->op);
+        return 0;
+    }
+    if (o->extra)
+        wfi_op_extra_free(o);
+    wfi_op_free(o);
+    return wfi_result(s);
 }
 
 int wfi_filter(struct wfi_ep *ep, const struct wfi_message *m, struct weft_msg_filter *filter)
@@ -114,7 +182,7 @@ ssize_t wfi_recv(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
     struct weft_msg_filter filter;
     struct wfi_op *o;
     enum weft_status s;
-    int rc;
+    ssize_t rc;
     if (flags & FI_MULTI_RECV && m->space == WFI_SPACE_MSG)
         return wfi_recv_many(ep, m, flags);
     if (flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) && m->space == WFI_SPACE_TAGGED)
@@ -126,7 +194,7 @@ ssize_t wfi_recv(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
     rc = wfi_filter(ep, m, &filter);
     if (rc)
         return rc;
-    o = wfi_op_take(ep);
+    o = wfi_op_take_receive(ep);
     if (!o)
         return -FI_ENOMEM;
     wfi_op_begin(o, m->context, FI_RECV | (m->space == WFI_SPACE_TAGGED ? FI_TAGGED : FI_MSG),
@@ -135,13 +203,7 @@ ssize_t wfi_recv(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
     o->buf = m->count ? m->iov[0].iov_base : NULL;
     o->len = wfi_iov_length(m->iov, m->count);
     s = weft_msg_post_recv(ep->wep, &filter, m->iov, (unsigned)m->count, &o->op);
-    if (s == WEFT_PENDING)
-        return 0;
-    if (s == WEFT_OK || s == WEFT_ETRUNC || s == WEFT_ECANCELED) {
-        o->op.status = s;
-        wfi_recv_done(&o->op);
-        return 0;
-    }
-    wfi_op_free(o);
-    return wfi_result(s);
+    rc = s == WEFT_PENDING ? 0 : wfi_recv_started(o, s);
+    wfi_window_close(ep);
+    return rc;
 }

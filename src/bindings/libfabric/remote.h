@@ -38,7 +38,8 @@ static inline int wfi_remote_use(struct wfi_ep *ep, fi_addr_t addr, uint64_t key
     struct wfi_remote *found;
     wfi_lock(&ep->free_lock);
     found = ep->remotes ? ep->remotes->last : NULL;
-    if (found && found->addr == addr && found->key == key)
+    if (found && found->addr == addr && found->key == key &&
+        !atomic_load_explicit(&ep->nremoved, memory_order_relaxed))
         found->uses++;
     else
         found = NULL;

@@ -14,7 +14,7 @@ static struct wfi_sep *sep_of(struct fid *fid)
 
 /* ---- contexts ---- */
 
-/* A context of member [i] has closed. */
+/* A context of member [i] has closed. Under sep->lock. */
 static int member_end(struct wfi_sep *sep, unsigned i)
 {
     int rc;
@@ -34,10 +34,12 @@ static int tx_close(struct fid *fid)
     int rc;
     if (wfi_alias_busy(ep))
         return -FI_EBUSY;
+    wfi_lock(&sep->lock);
     sep->members[i].tx_open = false;
     rc = member_end(sep, i);
     if (rc)
         sep->members[i].tx_open = true;
+    wfi_unlock(&sep->lock);
     return rc;
 }
 
@@ -47,11 +49,13 @@ static int rx_close(struct fid *fid)
     struct wfi_sep *sep = a->ep->sep;
     const unsigned i = a->ep->member;
     int rc;
+    wfi_lock(&sep->lock);
     sep->members[i].rx = NULL;
     rc = member_end(sep, i);
     if (rc)
         sep->members[i].rx = a;
-    else
+    wfi_unlock(&sep->lock);
+    if (!rc)
         free(a);
     return rc;
 }
@@ -110,7 +114,7 @@ static struct fi_ops rx_fid_ops = {
     .ops_open = wfi_no_ops_open,
 };
 
-/* Returns 0 if context [index] of [count] can be opened. */
+/* Returns 0 if context [index] of [count] can be opened. Under sep->lock. */
 static int context_check(const struct wfi_sep *sep, int index, unsigned count, bool open)
 {
     if (index < 0 || (unsigned)index >= count)
@@ -123,10 +127,10 @@ static int context_check(const struct wfi_sep *sep, int index, unsigned count, b
     return 0;
 }
 
-static int sep_tx_ctx(struct fid_ep *fid, int index, struct fi_tx_attr *attr, struct fid_ep **out,
-                      void *context)
+/* Under sep->lock. */
+static int tx_open(struct wfi_sep *sep, int index, struct fi_tx_attr *attr, struct fid_ep **out,
+                   void *context)
 {
-    struct wfi_sep *sep = sep_of(&fid->fid);
     bool open = index >= 0 && index < WFI_CONTEXTS && sep->members[index].tx_open;
     int rc = context_check(sep, index, sep->tx_count, open);
     struct wfi_ep *ep;
@@ -152,10 +156,21 @@ static int sep_tx_ctx(struct fid_ep *fid, int index, struct fi_tx_attr *attr, st
     return 0;
 }
 
-static int sep_rx_ctx(struct fid_ep *fid, int index, struct fi_rx_attr *attr, struct fid_ep **out,
+static int sep_tx_ctx(struct fid_ep *fid, int index, struct fi_tx_attr *attr, struct fid_ep **out,
                       void *context)
 {
     struct wfi_sep *sep = sep_of(&fid->fid);
+    int rc;
+    wfi_lock(&sep->lock);
+    rc = tx_open(sep, index, attr, out, context);
+    wfi_unlock(&sep->lock);
+    return rc;
+}
+
+/* Under sep->lock. */
+static int rx_open(struct wfi_sep *sep, int index, struct fi_rx_attr *attr, struct fid_ep **out,
+                   void *context)
+{
     bool open = index >= 0 && index < WFI_CONTEXTS && sep->members[index].rx;
     int rc = context_check(sep, index, sep->rx_count, open);
     struct wfi_alias *a;
@@ -186,6 +201,17 @@ static int sep_rx_ctx(struct fid_ep *fid, int index, struct fi_rx_attr *attr, st
     sep->members[index].rx = a;
     *out = &a->fid;
     return 0;
+}
+
+static int sep_rx_ctx(struct fid_ep *fid, int index, struct fi_rx_attr *attr, struct fid_ep **out,
+                      void *context)
+{
+    struct wfi_sep *sep = sep_of(&fid->fid);
+    int rc;
+    wfi_lock(&sep->lock);
+    rc = rx_open(sep, index, attr, out, context);
+    wfi_unlock(&sep->lock);
+    return rc;
 }
 
 /* ---- calls ---- */
@@ -232,6 +258,7 @@ static int sep_close(struct fid *fid)
         sep->members[i].ep = NULL;
     }
     atomic_fetch_sub(&sep->domain->users, 1);
+    wfi_lock_fini(&sep->lock);
     free(sep);
     return 0;
 }
@@ -286,10 +313,13 @@ static ssize_t sep_size_left(struct fid_ep *fid)
 static int sep_getname(fid_t fid, void *addr, size_t *addrlen)
 {
     struct wfi_sep *sep = sep_of(fid);
-    for (unsigned i = 0; i < sep->count; i++)
+    int rc = -FI_EOPBADSTATE;
+    wfi_lock(&sep->lock);
+    for (unsigned i = 0; i < sep->count && rc == -FI_EOPBADSTATE; i++)
         if (sep->members[i].ep)
-            return wfi_ep_getname(sep->members[i].ep, addr, addrlen);
-    return -FI_EOPBADSTATE;
+            rc = wfi_ep_getname_held(sep->members[i].ep, addr, addrlen);
+    wfi_unlock(&sep->lock);
+    return rc;
 }
 
 static int sep_setname(fid_t fid, void *addr, size_t addrlen)
@@ -349,15 +379,14 @@ int wfi_scalable_open(struct fid_domain *domain, struct fi_info *info, struct fi
     if (!sep)
         return -FI_ENOMEM;
     sep->domain = d;
+    wfi_lock_init(&sep->lock, d->shared);
     sep->tx_count = attr->tx_ctx_cnt ? (unsigned)attr->tx_ctx_cnt : 1;
     sep->rx_count = attr->rx_ctx_cnt ? (unsigned)attr->rx_ctx_cnt : 1;
     sep->count = sep->tx_count > sep->rx_count ? sep->tx_count : sep->rx_count;
     for (unsigned i = 0; i < sep->count && !rc; i++) {
-        rc = wfi_ep_new(d, info, NULL, &sep->members[i].ep);
-        if (!rc) {
-            sep->members[i].ep->sep = sep;
+        rc = wfi_ep_new(d, info, sep, NULL, &sep->members[i].ep);
+        if (!rc)
             sep->members[i].ep->member = i;
-        }
     }
     if (!rc)
         rc = members_open(sep, info);
@@ -365,6 +394,7 @@ int wfi_scalable_open(struct fid_domain *domain, struct fi_info *info, struct fi
         for (unsigned i = 0; i < sep->count; i++)
             if (sep->members[i].ep)
                 wfi_ep_free(sep->members[i].ep);
+        wfi_lock_fini(&sep->lock);
         free(sep);
         return rc;
     }

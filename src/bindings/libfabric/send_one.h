@@ -10,6 +10,13 @@
 ssize_t wfi_send_flagged(struct wfi_ep *ep, const void *buf, size_t len, fi_addr_t addr,
                          uint64_t tag, bool has_data, uint64_t data, void *context, unsigned space);
 
+/* The same of an injected message, if its peer is not open, it is too long, or the endpoint is not
+ * wfi_ep.plain. */
+ssize_t wfi_inject_first(struct wfi_ep *ep, const void *buf, size_t len, fi_addr_t addr,
+                         uint64_t tag, bool has_data, uint64_t data, unsigned space);
+/* Count an injected message, for which Weft returned [s]. Returns what the call returns. */
+ssize_t wfi_injected(struct wfi_ep *ep, const struct weft_peer *peer, enum weft_status s);
+
 /* Tagged messages without data have Weft's shortest call. */
 static inline enum weft_status wfi_post(struct weft_peer *peer, const void *buf, size_t len,
                                         uint64_t tag, bool has_data, uint64_t data, unsigned space,
@@ -20,6 +27,19 @@ static inline enum weft_status wfi_post(struct weft_peer *peer, const void *buf,
     if (space == WFI_SPACE_TAGGED && !has_data)
         return weft_msg_send(peer, tag, buf, len, op);
     return weft_msg_post_send(peer, &head, &one, 1, op);
+}
+
+/* Report a send that has completed within its call, with the default flags. */
+static inline ssize_t wfi_sent(struct wfi_ep *ep, void *context, uint64_t flags)
+{
+    if (ep->plain_send) {
+        wfi_cq_put(ep->tx_cq, context, flags, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
+        return 0;
+    }
+    wfi_op_count(ep->send_cntr);
+    if (ep->tx_cq && wfi_reports(ep->tx_selective, ep->tx_flags))
+        wfi_cq_push(ep->tx_cq, context, flags, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
+    return 0;
 }
 
 static inline ssize_t wfi_send_one(struct fid_ep *fid, const void *buf, size_t len, fi_addr_t addr,
@@ -36,6 +56,14 @@ static inline ssize_t wfi_send_one(struct fid_ep *fid, const void *buf, size_t l
     rc = wfi_peer(ep, addr, &peer);
     if (WEFT_UNLIKELY(rc))
         return rc;
+    if (len <= ep->inject) {
+        /* It leaves at once, if there is room: no record is needed. */
+        s = wfi_post(peer, buf, len, tag, has_data, data, space, NULL);
+        if (s == WEFT_OK)
+            return wfi_sent(ep, context, wfi_send_flags(space));
+        if (s != WEFT_AGAIN)
+            return wfi_send_result(peer, s);
+    }
     o = wfi_op_take(ep);
     if (WEFT_UNLIKELY(!o))
         return -FI_ENOMEM;
@@ -58,20 +86,12 @@ static inline ssize_t wfi_inject_one(struct fid_ep *fid, const void *buf, size_t
                                      unsigned space)
 {
     struct wfi_ep *ep = wfi_ep_of(fid);
-    struct weft_peer *peer;
+    struct weft_peer *peer = wfi_peer_opened(ep, addr);
     enum weft_status s;
-    int rc = wfi_peer(ep, addr, &peer);
-    if (WEFT_UNLIKELY(rc))
-        return rc;
-    if (WEFT_UNLIKELY(len > ep->inject))
-        return -FI_EMSGSIZE;
-    if (WEFT_UNLIKELY(!ep->plain) && wfi_order_waits(ep, FI_ORDER_SAR, FI_ORDER_SAW))
-        return -FI_EAGAIN;
+    if (WEFT_UNLIKELY(!peer || !ep->plain || len > ep->inject))
+        return wfi_inject_first(ep, buf, len, addr, tag, has_data, data, space);
     s = wfi_post(peer, buf, len, tag, has_data, data, space, NULL);
-    if (WEFT_UNLIKELY(s != WEFT_OK))
-        return wfi_send_result(peer, s);
-    wfi_op_count(ep->send_cntr);
-    return 0;
+    return WEFT_UNLIKELY(s != WEFT_OK || ep->send_cntr) ? wfi_injected(ep, peer, s) : 0;
 }
 
 #endif

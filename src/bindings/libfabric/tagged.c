@@ -69,18 +69,32 @@ static ssize_t call_recvv(struct fid_ep *fid, const struct iovec *iov, void **de
     return wfi_recv(ep, &m, ep->rx_flags & ~(uint64_t)FI_MULTI_RECV); /* of untagged ones */
 }
 
-static ssize_t call_recv(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t addr,
-                         uint64_t tag, uint64_t ignore, void *context)
+/* Start a plain receive. There is a free operation. */
+static inline ssize_t recv_plain(struct wfi_ep *ep, void *buf, size_t len, struct weft_peer *source,
+                                 uint64_t tag, uint64_t ignore, void *context)
+{
+    struct wfi_op *o = wfi_recv_plain_take(ep, context, FI_RECV | FI_TAGGED, buf, len);
+    enum weft_status s = weft_msg_recv(ep->wep, source, tag, ~ignore, buf, len, &o->op);
+    return WEFT_UNLIKELY(s != WEFT_PENDING) ? wfi_recv_started(o, s) : 0;
+}
+
+/* Receive from one source, or without a free operation, or if the endpoint is not
+ * wfi_ep.plain_recv. */
+__attribute__((noinline)) static ssize_t recv_any(struct fid_ep *fid, void *buf, size_t len,
+                                                  void *desc, fi_addr_t addr, uint64_t tag,
+                                                  uint64_t ignore, void *context)
 {
     struct wfi_ep *ep = wfi_ep_of(fid);
     struct weft_peer *source = NULL;
     struct wfi_op *o;
     enum weft_status s;
-    int rc;
+    ssize_t rc;
     (void)desc;
     if (ep->directed && addr != FI_ADDR_UNSPEC && (rc = wfi_peer(ep, addr, &source)))
         return rc;
-    o = wfi_op_take(ep);
+    if (ep->plain_recv && ep->free)
+        return recv_plain(ep, buf, len, source, tag, ignore, context);
+    o = wfi_op_take_receive(ep);
     if (WEFT_UNLIKELY(!o))
         return -FI_ENOMEM;
     wfi_op_begin(o, context, FI_RECV | FI_TAGGED, ep->rx_cq, ep->recv_cntr,
@@ -89,15 +103,18 @@ static ssize_t call_recv(struct fid_ep *fid, void *buf, size_t len, void *desc, 
     o->buf = buf;
     o->len = len;
     s = weft_msg_recv(ep->wep, source, tag, ~ignore, buf, len, &o->op);
-    if (s == WEFT_PENDING)
-        return 0;
-    if (WEFT_UNLIKELY(s != WEFT_OK && s != WEFT_ETRUNC && s != WEFT_ECANCELED)) {
-        wfi_op_free(o);
-        return wfi_result(s);
-    }
-    o->op.status = s;
-    wfi_recv_done(&o->op);
-    return 0;
+    rc = s == WEFT_PENDING ? 0 : wfi_recv_started(o, s);
+    wfi_window_close(ep);
+    return rc;
+}
+
+static ssize_t call_recv(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t addr,
+                         uint64_t tag, uint64_t ignore, void *context)
+{
+    struct wfi_ep *ep = wfi_ep_of(fid);
+    if (WEFT_UNLIKELY(!ep->plain_recv || !ep->free) || (ep->directed && addr != FI_ADDR_UNSPEC))
+        return recv_any(fid, buf, len, desc, addr, tag, ignore, context);
+    return recv_plain(ep, buf, len, NULL, tag, ignore, context);
 }
 
 static ssize_t call_recvmsg(struct fid_ep *fid, const struct fi_msg_tagged *msg, uint64_t flags)

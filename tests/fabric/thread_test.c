@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The threading models: FI_THREAD_DOMAIN, COMPLETION and SAFE have the same results, also while
+ * addresses are removed, and senders come and go. */
+#define _GNU_SOURCE
+#include "sides.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const enum fi_threading models[] = {FI_THREAD_DOMAIN, FI_THREAD_COMPLETION, FI_THREAD_SAFE};
+enum { MODELS = sizeof models / sizeof *models };
+
+static char out[8] = "weft", in[8];
+
+/* ---- endpoints besides those of the sides ---- */
+
+struct extra {
+    struct fid_ep *ep;
+    struct fid_cq *cq;
+};
+
+/* Open an endpoint in the domain of [s], with a queue of its own. */
+static struct extra extra_open(struct side *s)
+{
+    struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED};
+    struct extra x;
+    assert_int_equal(fi_cq_open(s->domain, &cq, &x.cq, NULL), 0);
+    assert_int_equal(fi_endpoint(s->domain, s->info, &x.ep, NULL), 0);
+    assert_int_equal(fi_ep_bind(x.ep, &s->av->fid, 0), 0);
+    assert_int_equal(fi_ep_bind(x.ep, &x.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+    assert_int_equal(fi_enable(x.ep), 0);
+    return x;
+}
+
+static void extra_close(struct extra *x)
+{
+    assert_int_equal(fi_close(&x->ep->fid), 0);
+    assert_int_equal(fi_close(&x->cq->fid), 0);
+}
+
+static fi_addr_t insert(struct side *s, struct fid_ep *of)
+{
+    uint8_t name[64];
+    size_t len = sizeof name;
+    fi_addr_t addr = FI_ADDR_NOTAVAIL;
+    assert_int_equal(fi_getname(&of->fid, name, &len), 0);
+    assert_int_equal(fi_av_insert(s->av, name, 1, &addr, 0, NULL), 1);
+    return addr;
+}
+
+/* Send from [x] to [to]; polls b, too. */
+static void send_to(struct extra *x, fi_addr_t to, uint64_t tag)
+{
+    uint64_t deadline = now_ms() + WAIT_MS;
+    ssize_t rc;
+    while ((rc = fi_tinjectdata(x->ep, out, sizeof out, tag, to, tag)) == -FI_EAGAIN &&
+           now_ms() < deadline) {
+        (void)fi_cq_read(x->cq, NULL, 0);
+        turn();
+    }
+    assert_int_equal(rc, 0);
+}
+
+/* Take the message with [tag], for which a receive is posted, from [cq]. Returns its source. */
+static fi_addr_t await(struct fid_cq *cq, struct extra *from, uint64_t tag)
+{
+    struct fi_cq_tagged_entry e = {0};
+    fi_addr_t source = 0;
+    uint64_t deadline = now_ms() + WAIT_MS;
+    ssize_t n;
+    while ((n = fi_cq_readfrom(cq, &e, 1, &source)) == -FI_EAGAIN && now_ms() < deadline) {
+        (void)fi_cq_read(from->cq, NULL, 0);
+        turn();
+    }
+    assert_int_equal(n, 1);
+    assert_int_equal(e.tag, tag);
+    assert_int_equal(e.data, tag);
+    assert_ptr_equal(e.op_context, in);
+    return source;
+}
+
+static void post(struct fid_ep *ep, uint64_t tag)
+{
+    RETRY(fi_trecv(ep, in, sizeof in, NULL, FI_ADDR_UNSPEC, tag, 0, in));
+}
+
+/* ---- removed addresses ---- */
+
+/* An endpoint that another thread's fi_av_remove does not touch finds the next address of the same
+ * index, and no other. */
+static void remove_test(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < MODELS; i++) {
+        const struct how how = {.threading = models[i]};
+        struct extra x, first, second;
+        fi_addr_t at, again;
+        open_both(&how);
+        x = extra_open(&a);
+        first = extra_open(&b);
+        second = extra_open(&b);
+        at = insert(&a, first.ep);
+        send_to(&x, at, 1);
+        post(first.ep, 1);
+        await(first.cq, &x, 1);
+        assert_int_equal(fi_av_remove(a.av, &at, 1, 0), 0);
+        assert_int_equal(fi_tinject(x.ep, out, sizeof out, at, 1), -FI_EINVAL);
+        again = insert(&a, second.ep);
+        assert_int_equal(again, at);
+        send_to(&x, again, 2);
+        post(second.ep, 2);
+        await(second.cq, &x, 2);
+        extra_close(&x);
+        extra_close(&first);
+        extra_close(&second);
+        close_both();
+    }
+}
+
+static atomic_bool stop;
+
+/* Inserts and removes addresses that endpoints of other threads have used. */
+static void *change(void *arg)
+{
+    fi_addr_t *at = arg;
+    uint8_t name[64];
+    size_t len = sizeof name;
+    if (fi_getname(&b.ep->fid, name, &len))
+        return "fi_getname failed";
+    while (!atomic_load(&stop)) {
+        fi_addr_t now = __atomic_load_n(at, __ATOMIC_ACQUIRE);
+        if (now != FI_ADDR_NOTAVAIL) { /* the sender has used it */
+            if (fi_av_remove(a.av, &now, 1, 0))
+                return "fi_av_remove failed";
+            __atomic_store_n(at, FI_ADDR_NOTAVAIL, __ATOMIC_RELEASE);
+        }
+    }
+    return NULL;
+}
+
+/* In FI_THREAD_COMPLETION, too, two threads use the address vector. */
+static void remove_beside_test(void **state)
+{
+    (void)state;
+    for (unsigned i = 1; i < MODELS; i++) {
+        const struct how how = {.threading = models[i]};
+        fi_addr_t used = FI_ADDR_NOTAVAIL;
+        void *failed = NULL;
+        pthread_t thread;
+        struct extra x;
+        open_both(&how);
+        x = extra_open(&a);
+        atomic_store(&stop, false);
+        assert_int_equal(pthread_create(&thread, NULL, change, &used), 0);
+        for (uint64_t n = 0; n < 200; n++) {
+            fi_addr_t at = insert(&a, b.ep);
+            post(b.ep, n);
+            send_to(&x, at, n);
+            await(b.cq, &x, n);
+            __atomic_store_n(&used, at, __ATOMIC_RELEASE);
+            for (uint64_t end = now_ms() + WAIT_MS;
+                 __atomic_load_n(&used, __ATOMIC_ACQUIRE) != FI_ADDR_NOTAVAIL && now_ms() < end;)
+                turn();
+            assert_true(used == FI_ADDR_NOTAVAIL);
+        }
+        atomic_store(&stop, true);
+        pthread_join(thread, &failed);
+        assert_null(failed);
+        extra_close(&x);
+        close_both();
+    }
+}
+
+/* ---- names ---- */
+
+/* b sends a message to a. Returns its source at a. */
+static fi_addr_t source_at_a(uint64_t tag)
+{
+    struct extra of_b = {b.ep, b.cq};
+    post(a.ep, tag);
+    send_to(&of_b, b.other, tag);
+    return await(a.cq, &of_b, tag);
+}
+
+/* A name is the source of a message when the receiver has used it, and not any more when it was
+ * removed, though its index may have another one then. */
+static void name_test(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < MODELS; i++) {
+        const struct how how = {
+            .threading = models[i], .addr_format = FI_SOCKADDR_IN, .node = "127.0.0.1"};
+        struct extra of_a, second;
+        fi_addr_t again;
+        open_both(&how);
+        of_a = (struct extra){a.ep, a.cq};
+        second = extra_open(&b);
+        assert_true(source_at_a(1) == FI_ADDR_NOTAVAIL);
+        post(b.ep, 2);
+        send_to(&of_a, a.other, 2);
+        await(b.cq, &of_a, 2);
+        assert_true(source_at_a(3) == a.other);
+        assert_int_equal(fi_av_remove(a.av, &a.other, 1, 0), 0);
+        again = insert(&a, second.ep);
+        assert_true(again == a.other);
+        assert_true(source_at_a(4) == FI_ADDR_NOTAVAIL);
+        extra_close(&second);
+        close_both();
+    }
+}
+
+/* ---- contexts of two threads ---- */
+
+enum { SENT = 500 };
+
+struct sender {
+    struct fid_ep *tx;
+    struct fid_cq *cq;
+    fi_addr_t to;
+};
+
+static bool has_entry(struct fid_cq *cq, struct fi_cq_tagged_entry *e)
+{
+    return fi_cq_read(cq, e, 1) == 1;
+}
+
+/* Sends by a transmit context, and closes it. */
+static void *send_many(void *arg)
+{
+    struct sender *s = arg;
+    struct fi_cq_tagged_entry e;
+    unsigned begun = 0, done = 0;
+    for (uint64_t end = now_ms() + WAIT_MS; done < SENT && now_ms() < end;) {
+        if (begun < SENT)
+            begun += !fi_tsend(s->tx, out, sizeof out, NULL, s->to, 1, out);
+        done += has_entry(s->cq, &e);
+    }
+    if (done < SENT)
+        return "not all sends are complete";
+    return fi_close(&s->tx->fid) ? "fi_close failed" : NULL;
+}
+
+/* Receive SENT messages with tag 1 at [ep], and as many with tag 2, which a sends to [to], at [rx].
+ * A receive is posted at each. */
+static void receive_many(struct extra *x, struct fid_ep *rx, fi_addr_t to)
+{
+    struct fi_cq_tagged_entry e;
+    unsigned sent = 0, got[3] = {0};
+    for (uint64_t end = now_ms() + WAIT_MS; got[1] + got[2] < 2 * SENT && now_ms() < end; turn()) {
+        if (sent < SENT)
+            sent += !fi_tinject(a.ep, out, sizeof out, to, 2);
+        while (has_entry(x->cq, &e)) {
+            assert_in_range(e.tag, 1, 2);
+            if (++got[e.tag] < SENT)
+                assert_int_equal(fi_trecv(e.tag == 1 ? x->ep : rx, in, sizeof in, NULL,
+                                          FI_ADDR_UNSPEC, e.tag, 0, in),
+                                 0);
+        }
+    }
+    assert_int_equal(got[1], SENT);
+    assert_int_equal(got[2], SENT);
+}
+
+/* The two contexts of one index have a queue and a thread each. An endpoint that had the one queue
+ * before shares it with the receive context. */
+static void contexts_test(void **state)
+{
+    (void)state;
+    for (unsigned i = 1; i < MODELS; i++) {
+        const struct how how = {.threading = models[i]};
+        struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_TAGGED};
+        struct sender s;
+        struct fid_ep *sep, *rx;
+        void *failed = NULL;
+        pthread_t thread;
+        struct extra x;
+        open_both(&how);
+        x = extra_open(&b);
+        post(x.ep, 1);
+        s.to = insert(&b, x.ep);
+        assert_int_equal(fi_cq_open(b.domain, &attr, &s.cq, NULL), 0);
+        assert_int_equal(fi_scalable_ep(b.domain, b.info, &sep, NULL), 0);
+        assert_int_equal(fi_scalable_ep_bind(sep, &b.av->fid, 0), 0);
+        assert_int_equal(fi_tx_context(sep, 0, NULL, &s.tx, NULL), 0);
+        assert_int_equal(fi_rx_context(sep, 0, NULL, &rx, NULL), 0);
+        assert_int_equal(fi_ep_bind(s.tx, &s.cq->fid, FI_TRANSMIT), 0);
+        assert_int_equal(fi_ep_bind(rx, &x.cq->fid, FI_RECV), 0);
+        assert_int_equal(fi_enable(s.tx), 0);
+        assert_int_equal(pthread_create(&thread, NULL, send_many, &s), 0);
+        assert_int_equal(fi_enable(rx), 0);
+        assert_int_equal(fi_trecv(rx, in, sizeof in, NULL, FI_ADDR_UNSPEC, 2, 0, in), 0);
+        receive_many(&x, rx, insert(&a, sep));
+        assert_int_equal(fi_close(&rx->fid), 0);
+        pthread_join(thread, &failed);
+        assert_null(failed);
+        assert_int_equal(fi_close(&sep->fid), 0);
+        assert_int_equal(fi_close(&s.cq->fid), 0);
+        extra_close(&x);
+        close_both();
+    }
+}
+
+/* ---- senders that come and go ---- */
+
+/* More than a receiver keeps of those that are gone; and the bytes that it may keep of so many:
+ * less than half of what Weft's and the provider's records take (some 350 bytes each). */
+enum { CROWD = 400, CROWD_BYTES = CROWD * 150 };
+
+static void *poll_b(void *arg)
+{
+    (void)arg;
+    while (!atomic_load(&stop))
+        (void)fi_cq_read(b.cq, NULL, 0);
+    return NULL;
+}
+
+/* Let an endpoint send a message to b, and close it. Every other message is unexpected. */
+static void visit(uint64_t n, bool known)
+{
+    struct extra x = extra_open(&a);
+    fi_addr_t at = known ? insert(&b, x.ep) : FI_ADDR_NOTAVAIL;
+    if (n % 2 == 0)
+        post(b.ep, n);
+    send_to(&x, a.other, n);
+    if (n % 2) {
+        turn();
+        turn();
+        post(b.ep, n);
+    }
+    assert_true(await(b.cq, &x, n) == at);
+    extra_close(&x);
+    turn();
+    if (known)
+        assert_int_equal(fi_av_remove(b.av, &at, 1, 0), 0);
+}
+
+static void crowd(const struct how *how, bool beside)
+{
+    bool known = how->caps & FI_SOURCE;
+    /* Over TCP endpoints close slowly. */
+    unsigned visits = strcmp(getenv("WEFT_TRANSPORTS"), "tcp") ? CROWD : 4;
+    pthread_t thread;
+    size_t before = 0;
+    open_both(how);
+    atomic_store(&stop, false);
+    if (beside)
+        assert_int_equal(pthread_create(&thread, NULL, poll_b, NULL), 0);
+    for (uint64_t n = 0; n < 2 * visits; n++) {
+        if (n == visits)
+            before = mallinfo2().uordblks;
+        visit(n, known);
+    }
+    assert_true(mallinfo2().uordblks < before + CROWD_BYTES);
+    atomic_store(&stop, true);
+    if (beside)
+        pthread_join(thread, NULL);
+    close_both();
+}
+
+static void senders_test(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < MODELS; i++)
+        for (int known = 0; known < 2; known++) {
+            const struct how how = {.threading = models[i],
+                                    .caps = FI_TAGGED | (known ? FI_SOURCE : 0)};
+            crowd(&how, models[i] == FI_THREAD_SAFE);
+        }
+}
+
+/* ---- entries ---- */
+
+/* A queue grows while nothing locks it, and begins anew when it is empty: each entry comes once, in
+ * order, in reads of any size. */
+static void entries_test(void **state)
+{
+    enum { MANY = 1000 };
+    static struct fi_cq_tagged_entry e[MANY];
+    (void)state;
+    for (unsigned i = 0; i < MODELS; i++) {
+        const struct how how = {.threading = models[i]};
+        uint64_t next = 0, deadline = now_ms() + WAIT_MS;
+        size_t count = 1;
+        open_both(&how);
+        for (uintptr_t n = 0; n < MANY; n++)
+            RETRY(fi_trecv(b.ep, NULL, 0, NULL, FI_ADDR_UNSPEC, n, 0, (void *)(n + 1)));
+        for (uint64_t n = 0; n < MANY; n++)
+            RETRY(fi_tinject(a.ep, NULL, 0, a.other, n));
+        while (next < MANY && now_ms() < deadline) {
+            ssize_t got = fi_cq_read(b.cq, e, count);
+            assert_true(got > 0 || got == -FI_EAGAIN);
+            for (ssize_t k = 0; k < got; k++, next++) {
+                assert_int_equal(e[k].tag, next);
+                assert_ptr_equal(e[k].op_context, (void *)(uintptr_t)(next + 1));
+            }
+            count = count * 2 % 509;
+            turn();
+        }
+        assert_int_equal(next, MANY);
+        nothing(&b);
+        close_both();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(remove_test),  cmocka_unit_test(remove_beside_test),
+        cmocka_unit_test(name_test),    cmocka_unit_test(contexts_test),
+        cmocka_unit_test(senders_test), cmocka_unit_test(entries_test),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
