@@ -23,10 +23,11 @@ struct wfi_eps {
 
 void wfi_eps_init(struct wfi_eps *eps, bool on);
 void wfi_eps_fini(struct wfi_eps *eps);
-/* Lock [eps] from now on. No other thread uses it yet. */
+/* Lock [eps] from now on, if it is not. Then no other thread uses it yet. */
 static inline void wfi_eps_share(struct wfi_eps *eps)
 {
-    eps->on = true;
+    if (!eps->on)
+        eps->on = true;
 }
 
 /* Add [ep], if it is not there. Returns 0 or -FI_ENOMEM. */
