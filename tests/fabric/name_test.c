@@ -188,12 +188,13 @@ static void in_use_test(void **state)
 
 /* ---- a server that is killed ---- */
 
-/* In the child: receive messages of tag 1 until it is killed, or an alarm ends it. */
-static void serve(int ready)
+/* The server: receive messages of tag 1 at a port until it is killed, or an alarm ends it. */
+static void serve(int ready, const char *port)
 {
-    const struct how how = in_at(service);
+    const struct how how = in_at(port);
     struct fi_cq_tagged_entry e;
     char got[8];
+    alarm(100);
     side_open(&b, &how);
     if (write(ready, "r", 1) != 1)
         _exit(1);
@@ -202,18 +203,19 @@ static void serve(int ready)
             ;
 }
 
+/* The server is a program of its own: this one may have threads, which a child does not have. */
 static pid_t server_start(void)
 {
     int fd[2];
-    char c;
+    char ready[16], c;
     pid_t child;
     assert_int_equal(pipe(fd), 0);
+    (void)snprintf(ready, sizeof ready, "%d", fd[1]);
     child = fork();
     assert_true(child >= 0);
     if (!child) {
-        alarm(100);
-        serve(fd[1]);
-        _exit(0);
+        execl("/proc/self/exe", "server", "serve", ready, service, NULL);
+        _exit(1);
     }
     close(fd[1]);
     assert_int_equal(read(fd[0], &c, 1), 1);
@@ -360,6 +362,10 @@ int main(int argc, char **argv)
     };
     setenv("WEFT_CONNECT_TIMEOUT", "3s", 1);
     setenv("WEFT_PEER_TIMEOUT", "2s", 1);
+    if (argc == 4 && !strcmp(argv[1], "serve")) {
+        serve(atoi(argv[2]), argv[3]);
+        return 1;
+    }
     model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
