@@ -650,7 +650,7 @@ WEFT_API enum weft_status weft_peer_status(const struct weft_peer *peer);
  * Blocks   never. Runs no handlers. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_peer_sent(struct weft_peer *peer);
 
-/* A pointer for the program's own use; NULL at first. */
+/* A pointer for the program's own use; NULL at first. Any thread. */
 WEFT_API void weft_peer_set_arg(struct weft_peer *peer, void *arg);
 WEFT_API void *weft_peer_arg(const struct weft_peer *peer);
 

@@ -235,7 +235,7 @@ struct weft_peer {
     struct weft_ep *ep;
     /* chosen when the peer was opened, and constant, unless the peer has a name (resolve.h) */
     const struct wf_transport *transport;
-    void *arg;
+    _Atomic(void *) arg; /* the program's; any thread */
     /* No other peer handle of this process has or had it; not 0. A peer with a name gets a new one
      * with each endpoint that it leads to; otherwise constant. */
     uint64_t serial;

@@ -218,10 +218,10 @@ enum weft_status weft_peer_sent(struct weft_peer *peer)
 void weft_peer_set_arg(struct weft_peer *peer, void *arg)
 {
     if (peer)
-        peer->arg = arg;
+        atomic_store_explicit(&peer->arg, arg, memory_order_relaxed);
 }
 
 void *weft_peer_arg(const struct weft_peer *peer)
 {
-    return peer ? peer->arg : NULL;
+    return peer ? atomic_load_explicit(&peer->arg, memory_order_relaxed) : NULL;
 }

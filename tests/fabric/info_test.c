@@ -70,9 +70,9 @@ static void answer_test(void **state)
 
 static void caps_test(void **state)
 {
-    static const uint64_t unknown[] = {FI_MULTICAST, FI_COLLECTIVE,   FI_TRIGGER,   FI_FENCE,
-                                       FI_HMEM,      FI_NAMED_RX_CTX, FI_RMA_EVENT, FI_VARIABLE_MSG,
-                                       1ull << 43,   1ull << 44,      1ull << 60};
+    static const uint64_t unknown[] = {FI_MULTICAST,    FI_COLLECTIVE, FI_TRIGGER,
+                                       FI_VARIABLE_MSG, FI_HMEM,       FI_RMA_EVENT,
+                                       1ull << 43,      1ull << 44,    1ull << 60};
     (void)state;
     hints->caps = FI_TAGGED;
     granted();
@@ -102,8 +102,14 @@ static void endpoints_test(void **state)
     refused();
     hints->ep_attr->type = FI_EP_RDM;
     granted();
-    hints->ep_attr->rx_ctx_cnt = 2;
+    hints->ep_attr->rx_ctx_cnt = 65;
     refused();
+    hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+    refused();
+    hints->ep_attr->rx_ctx_cnt = hints->ep_attr->tx_ctx_cnt = 64;
+    granted();
+    assert_int_equal(info->ep_attr->rx_ctx_cnt, 64);
+    assert_true(info->domain_attr->max_ep_rx_ctx >= 64);
     hints->ep_attr->rx_ctx_cnt = 1;
     hints->ep_attr->tx_ctx_cnt = FI_SHARED_CONTEXT;
     granted();
@@ -121,11 +127,15 @@ static void levels_test(void **state)
     hints->tx_attr->op_flags = FI_COMMIT_COMPLETE;
     granted();
     hints->caps = FI_RMA | FI_MSG;
-    refused();
-    hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
     refused(); /* it does not hold for messages */
+    hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+    granted();
+    assert_int_equal(info->tx_attr->op_flags, FI_DELIVERY_COMPLETE);
     hints->tx_attr->op_flags = FI_MATCH_COMPLETE;
-    refused();
+    granted();
+    hints->tx_attr->op_flags = 0;
+    granted();
+    assert_int_equal(info->tx_attr->op_flags, FI_INJECT_COMPLETE);
     hints->tx_attr->op_flags = FI_INJECT_COMPLETE | FI_COMPLETION;
     granted();
     hints->tx_attr->op_flags = FI_TRANSMIT_COMPLETE;
@@ -134,14 +144,32 @@ static void levels_test(void **state)
 
 static void order_test(void **state)
 {
-    static const uint64_t others[] = {FI_ORDER_RAW, FI_ORDER_WAW,     FI_ORDER_SAW,
-                                      FI_ORDER_RAS, FI_ORDER_RMA_WAW, FI_ORDER_ATOMIC_RAW};
+    static const uint64_t paid[] = {FI_ORDER_RAR,     FI_ORDER_RAW,        FI_ORDER_WAR,
+                                    FI_ORDER_WAW,     FI_ORDER_SAR,        FI_ORDER_SAW,
+                                    FI_ORDER_RMA_WAW, FI_ORDER_ATOMIC_RAW, FI_ORDER_ATOMIC_WAR};
+    static const uint64_t others[] = {FI_ORDER_RAS, FI_ORDER_WAS, FI_ORDER_STRICT, FI_ORDER_DATA};
     (void)state;
+    granted();
+    assert_int_equal(info->tx_attr->msg_order, FI_ORDER_SAS); /* no program pays unasked */
+    assert_int_equal(info->ep_attr->max_order_raw_size, 0);
     hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS;
     granted();
-    assert_int_equal(info->tx_attr->msg_order & FI_ORDER_SAS, FI_ORDER_SAS);
+    assert_int_equal(info->tx_attr->msg_order, FI_ORDER_SAS);
+    for (unsigned i = 0; i < sizeof paid / sizeof *paid; i++) {
+        hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS | paid[i];
+        granted();
+        assert_int_equal(info->tx_attr->msg_order, FI_ORDER_SAS | paid[i]);
+    }
+    hints->tx_attr->msg_order = FI_ORDER_RAW;
+    hints->ep_attr->max_order_raw_size = 4096;
+    granted();
+    assert_true(info->ep_attr->max_order_raw_size >= 4096);
+    assert_int_equal(info->ep_attr->max_order_waw_size, 0);
+    hints->ep_attr->max_order_waw_size = 1;
+    refused();
+    hints->ep_attr->max_order_waw_size = hints->ep_attr->max_order_raw_size = 0;
     for (unsigned i = 0; i < sizeof others / sizeof *others; i++) {
-        hints->tx_attr->msg_order = FI_ORDER_SAS | others[i];
+        hints->tx_attr->msg_order = others[i];
         refused();
     }
     hints->tx_attr->msg_order = 0;
@@ -196,7 +224,7 @@ static void limits_test(void **state)
     hints->domain_attr->cq_data_size = 9;
     refused();
     hints->domain_attr->cq_data_size = 0;
-    hints->domain_attr->max_ep_rx_ctx = 2;
+    hints->domain_attr->max_ep_rx_ctx = 65;
     refused();
     hints->domain_attr->max_ep_rx_ctx = 0;
     hints->ep_attr->max_msg_size = SIZE_MAX;
@@ -245,30 +273,104 @@ static void addresses_test(void **state)
     granted();
     assert_int_equal(info->dest_addrlen, 64);
     assert_memory_equal(info->dest_addr, hints->dest_addr, 64);
-    /* Names are not granted: the provider could not resolve them. */
-    hints->addr_format = FI_SOCKADDR_IN;
-    refused();
+    /* A sockaddr as a later source: where the endpoint is opened. */
+    free(hints->dest_addr);
+    hints->dest_addr = NULL;
     hints->addr_format = FI_FORMAT_UNSPEC;
-    granted();
     hints->src_addr = malloc(sizeof in);
     memcpy(hints->src_addr, &in, sizeof in);
     hints->src_addrlen = sizeof in;
+    granted();
+    assert_int_equal(info->src_addrlen, 64);
+    hints->addr_format = FI_SOCKADDR_IN;
+    granted();
+    assert_int_equal(info->src_addrlen, sizeof in);
+    assert_memory_equal(info->src_addr, &in, sizeof in);
+    hints->addr_format = FI_SOCKADDR_IN6;
     refused();
+    hints->addr_format = FI_FORMAT_UNSPEC;
     fi_freeinfo(info);
     info = NULL;
     assert_int_equal(fi_getinfo(API, NULL, NULL, FI_SOURCE, hints, &info), 0);
     free(hints->src_addr);
-    /* Endpoints do not open at a given address. */
     hints->src_addr = calloc(1, 64);
     hints->src_addrlen = 64;
     granted();
-    memset(hints->src_addr, 5, 64);
+    memset(hints->src_addr, 5, 64); /* an endpoint's own address, which Weft chooses */
     refused();
     free(hints->src_addr);
     hints->src_addr = NULL;
+    hints->addr_format = FI_ADDR_STR;
+    refused();
+    hints->addr_format = FI_SOCKADDR_IB;
+    refused();
+}
+
+/* Node and service, as fi_getinfo(3) has them. */
+static void nodes_test(void **state)
+{
+    const struct sockaddr_in *in;
+    const struct sockaddr_in6 *in6;
+    void *earlier;
+    (void)state;
+    hints->addr_format = FI_SOCKADDR_IN;
+    assert_int_equal(fi_getinfo(API, "127.0.0.1", "9999", 0, hints, &info), 0);
+    assert_int_equal(info->addr_format, FI_SOCKADDR_IN);
+    assert_int_equal(info->dest_addrlen, sizeof *in);
+    in = info->dest_addr;
+    assert_true(in->sin_family == AF_INET && ntohs(in->sin_port) == 9999 &&
+                in->sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+    in = info->src_addr;
+    assert_true(in && info->src_addrlen == sizeof *in && in->sin_family == AF_INET);
     fi_freeinfo(info);
     info = NULL;
-    assert_int_equal(fi_getinfo(API, "127.0.0.1", "9999", 0, hints, &info), -FI_ENODATA);
+    assert_int_equal(fi_getinfo(API, "127.0.0.1", "9999", FI_SOURCE, hints, &info), 0);
+    assert_null(info->dest_addr);
+    in = info->src_addr;
+    assert_int_equal(ntohs(in->sin_port), 9999);
+    fi_freeinfo(info);
+    info = NULL;
+    assert_int_equal(fi_getinfo(API, NULL, "9998", FI_SOURCE, hints, &info), 0);
+    in = info->src_addr;
+    assert_true(ntohs(in->sin_port) == 9998 && in->sin_addr.s_addr == 0);
+    fi_freeinfo(info);
+    info = NULL;
+    assert_int_equal(fi_getinfo(API, "::1", "9999", FI_NUMERICHOST, hints, &info), -FI_ENODATA);
+    assert_int_equal(fi_getinfo(API, "no.such.host.invalid", "1", FI_NUMERICHOST, hints, &info),
+                     -FI_ENODATA);
+    hints->addr_format = FI_SOCKADDR;
+    assert_int_equal(fi_getinfo(API, "fi_sockaddr_in6://[::1]:77", NULL, 0, hints, &info), 0);
+    in6 = info->dest_addr;
+    assert_true(info->dest_addrlen == sizeof *in6 && in6->sin6_family == AF_INET6 &&
+                ntohs(in6->sin6_port) == 77 && IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr));
+    hints->caps = FI_MSG | FI_SOURCE | FI_SOURCE_ERR;
+    refused(); /* the sockaddr of an unknown sender is not known */
+    hints->caps = 0;
+    /* In Weft's own format a name has 64 bytes, too; an answer's are taken in hints. */
+    hints->addr_format = FI_FORMAT_UNSPEC;
+    fi_freeinfo(info);
+    info = NULL;
+    assert_int_equal(fi_getinfo(API, "127.0.0.1", "9999", 0, hints, &info), 0);
+    assert_int_equal(info->dest_addrlen, 64);
+    hints->dest_addr = malloc(64);
+    hints->dest_addrlen = 64;
+    memcpy(hints->dest_addr, info->dest_addr, 64);
+    hints->addr_format = info->addr_format;
+    granted();
+    assert_memory_equal(info->dest_addr, hints->dest_addr, 64);
+    fi_freeinfo(info);
+    info = NULL;
+    assert_int_equal(fi_getinfo(API, "127.0.0.1", "9999", FI_SOURCE, hints, &info), 0);
+    assert_int_equal(info->src_addrlen, 64);
+    assert_int_equal(info->dest_addrlen, 64); /* of the hints */
+    earlier = hints->src_addr = malloc(64);
+    hints->src_addrlen = 64;
+    memcpy(earlier, info->src_addr, 64);
+    granted();
+    assert_memory_equal(info->src_addr, earlier, 64);
+    fi_freeinfo(info);
+    info = NULL;
+    assert_int_equal(fi_getinfo(API, "127.0.0.1", NULL, 0, hints, &info), -FI_ENODATA);
     assert_int_equal(fi_getinfo(API, "127.0.0.1", "9999", FI_PROV_ATTR_ONLY, hints, &info), 0);
 }
 
@@ -287,7 +389,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(answer_test),  TEST(caps_test),      TEST(endpoints_test), TEST(levels_test),
         TEST(order_test),   TEST(modes_test),     TEST(limits_test),    TEST(names_test),
-        TEST(threads_test), TEST(addresses_test), TEST(quick_test),
+        TEST(threads_test), TEST(addresses_test), TEST(nodes_test),     TEST(quick_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

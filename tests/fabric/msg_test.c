@@ -446,8 +446,7 @@ static void misuse_test(void **state)
     assert_int_equal(fi_send(a.ep, out, 1, NULL, 12345, NULL), -FI_EINVAL);
     assert_int_equal(fi_tinject(a.ep, out, 1, FI_ADDR_NOTAVAIL, 1), -FI_EINVAL);
     m.addr = a.other;
-    assert_int_equal(fi_sendmsg(a.ep, &m, FI_MATCH_COMPLETE), -FI_EBADFLAGS);
-    assert_int_equal(fi_sendmsg(a.ep, &m, FI_FENCE), -FI_EBADFLAGS);
+    assert_int_equal(fi_sendmsg(a.ep, &m, FI_COMMIT_COMPLETE), -FI_EBADFLAGS);
     assert_int_equal(fi_recvmsg(a.ep, &m, FI_PEEK), -FI_EBADFLAGS);
     m.iov_count = 65;
     assert_int_equal(fi_sendmsg(a.ep, &m, 0), -FI_EINVAL);

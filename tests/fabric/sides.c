@@ -28,9 +28,11 @@ struct fi_info *hints_new(const struct how *how)
     struct fi_info *h = fi_allocinfo();
     assert_non_null(h);
     h->caps = how->caps;
+    h->addr_format = how->addr_format;
     h->ep_attr->type = FI_EP_RDM;
     h->fabric_attr->prov_name = strdup("weft");
     h->tx_attr->op_flags = how->tx_flags;
+    h->tx_attr->msg_order = h->rx_attr->msg_order = how->order;
     h->rx_attr->op_flags = how->rx_flags;
     h->domain_attr->threading = how->threading ? how->threading : model;
     h->domain_attr->data_progress = how->progress;
@@ -56,12 +58,14 @@ static void counters_open(struct side *s)
 void side_open(struct side *s, const struct how *how)
 {
     struct fi_info *h = hints_new(how);
-    struct fi_av_attr av = {.type = how->av_type};
+    struct fi_av_attr av = {.type = how->av_type, .rx_ctx_bits = how->rx_ctx_bits};
     struct fi_cq_attr cq = {.format = how->format ? how->format : FI_CQ_FORMAT_TAGGED,
                             .wait_obj = how->wait_obj,
                             .wait_cond = how->wait_cond};
     memset(s, 0, sizeof *s);
-    assert_int_equal(fi_getinfo(API, NULL, NULL, 0, h, &s->info), 0);
+    assert_int_equal(fi_getinfo(API, how->node, how->service,
+                                how->node || how->service ? FI_SOURCE : 0, h, &s->info),
+                     0);
     fi_freeinfo(h);
     assert_int_equal(fi_fabric(s->info->fabric_attr, &s->fabric, NULL), 0);
     assert_int_equal(fi_domain(s->fabric, s->info, &s->domain, NULL), 0);
@@ -103,7 +107,7 @@ static fi_addr_t insert(struct side *s, struct side *of)
     size_t len = sizeof name;
     fi_addr_t addr = FI_ADDR_NOTAVAIL;
     assert_int_equal(fi_getname(&of->ep->fid, name, &len), 0);
-    assert_int_equal(len, 64);
+    assert_int_equal(len, of->info->src_addrlen);
     assert_int_equal(fi_av_insert(s->av, name, 1, &addr, 0, NULL), 1);
     return addr;
 }

@@ -40,6 +40,7 @@ struct how {
     uint64_t caps;
     uint64_t bind_flags;         /* FI_SELECTIVE_COMPLETION */
     uint64_t tx_flags, rx_flags; /* default flags of operations */
+    uint64_t order;              /* msg_order of both */
     enum fi_threading threading;
     enum fi_progress progress;
     enum fi_av_type av_type;
@@ -47,6 +48,9 @@ struct how {
     enum fi_wait_obj wait_obj;
     enum fi_cq_wait_cond wait_cond;
     int mr_mode;
+    uint32_t addr_format;
+    int rx_ctx_bits;            /* of the address vector */
+    const char *node, *service; /* where the endpoint is opened, with FI_SOURCE */
     bool counters;
     bool no_queue;  /* counters alone */
     bool strangers; /* neither knows the other's address */

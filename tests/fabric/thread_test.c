@@ -175,6 +175,135 @@ static void remove_beside_test(void **state)
     }
 }
 
+/* ---- names ---- */
+
+/* b sends a message to a. Returns its source at a. */
+static fi_addr_t source_at_a(uint64_t tag)
+{
+    struct extra of_b = {b.ep, b.cq};
+    post(a.ep, tag);
+    send_to(&of_b, b.other, tag);
+    return await(a.cq, &of_b, tag);
+}
+
+/* A name is the source of a message when the receiver has used it, and not any more when it was
+ * removed, though its index may have another one then. */
+static void name_test(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < MODELS; i++) {
+        const struct how how = {
+            .threading = models[i], .addr_format = FI_SOCKADDR_IN, .node = "127.0.0.1"};
+        struct extra of_a, second;
+        fi_addr_t again;
+        open_both(&how);
+        of_a = (struct extra){a.ep, a.cq};
+        second = extra_open(&b);
+        assert_true(source_at_a(1) == FI_ADDR_NOTAVAIL);
+        post(b.ep, 2);
+        send_to(&of_a, a.other, 2);
+        await(b.cq, &of_a, 2);
+        assert_true(source_at_a(3) == a.other);
+        assert_int_equal(fi_av_remove(a.av, &a.other, 1, 0), 0);
+        again = insert(&a, second.ep);
+        assert_true(again == a.other);
+        assert_true(source_at_a(4) == FI_ADDR_NOTAVAIL);
+        extra_close(&second);
+        close_both();
+    }
+}
+
+/* ---- contexts of two threads ---- */
+
+enum { SENT = 500 };
+
+struct sender {
+    struct fid_ep *tx;
+    struct fid_cq *cq;
+    fi_addr_t to;
+};
+
+static bool has_entry(struct fid_cq *cq, struct fi_cq_tagged_entry *e)
+{
+    return fi_cq_read(cq, e, 1) == 1;
+}
+
+/* Sends by a transmit context, and closes it. */
+static void *send_many(void *arg)
+{
+    struct sender *s = arg;
+    struct fi_cq_tagged_entry e;
+    unsigned begun = 0, done = 0;
+    for (uint64_t end = now_ms() + WAIT_MS; done < SENT && now_ms() < end;) {
+        if (begun < SENT)
+            begun += !fi_tsend(s->tx, out, sizeof out, NULL, s->to, 1, out);
+        done += has_entry(s->cq, &e);
+    }
+    if (done < SENT)
+        return "not all sends are complete";
+    return fi_close(&s->tx->fid) ? "fi_close failed" : NULL;
+}
+
+/* Receive SENT messages with tag 1 at [ep], and as many with tag 2, which a sends to [to], at [rx].
+ * A receive is posted at each. */
+static void receive_many(struct extra *x, struct fid_ep *rx, fi_addr_t to)
+{
+    struct fi_cq_tagged_entry e;
+    unsigned sent = 0, got[3] = {0};
+    for (uint64_t end = now_ms() + WAIT_MS; got[1] + got[2] < 2 * SENT && now_ms() < end; turn()) {
+        if (sent < SENT)
+            sent += !fi_tinject(a.ep, out, sizeof out, to, 2);
+        while (has_entry(x->cq, &e)) {
+            assert_in_range(e.tag, 1, 2);
+            if (++got[e.tag] < SENT)
+                assert_int_equal(fi_trecv(e.tag == 1 ? x->ep : rx, in, sizeof in, NULL,
+                                          FI_ADDR_UNSPEC, e.tag, 0, in),
+                                 0);
+        }
+    }
+    assert_int_equal(got[1], SENT);
+    assert_int_equal(got[2], SENT);
+}
+
+/* The two contexts of one index have a queue and a thread each. An endpoint that had the one queue
+ * before shares it with the receive context. */
+static void contexts_test(void **state)
+{
+    (void)state;
+    for (unsigned i = 1; i < MODELS; i++) {
+        const struct how how = {.threading = models[i]};
+        struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_TAGGED};
+        struct sender s;
+        struct fid_ep *sep, *rx;
+        void *failed = NULL;
+        pthread_t thread;
+        struct extra x;
+        open_both(&how);
+        x = extra_open(&b);
+        post(x.ep, 1);
+        s.to = insert(&b, x.ep);
+        assert_int_equal(fi_cq_open(b.domain, &attr, &s.cq, NULL), 0);
+        assert_int_equal(fi_scalable_ep(b.domain, b.info, &sep, NULL), 0);
+        assert_int_equal(fi_scalable_ep_bind(sep, &b.av->fid, 0), 0);
+        assert_int_equal(fi_tx_context(sep, 0, NULL, &s.tx, NULL), 0);
+        assert_int_equal(fi_rx_context(sep, 0, NULL, &rx, NULL), 0);
+        assert_int_equal(fi_ep_bind(s.tx, &s.cq->fid, FI_TRANSMIT), 0);
+        assert_int_equal(fi_ep_bind(rx, &x.cq->fid, FI_RECV), 0);
+        assert_int_equal(fi_enable(s.tx), 0);
+        assert_int_equal(pthread_create(&thread, NULL, send_many, &s), 0);
+        assert_int_equal(fi_enable(rx), 0);
+        assert_int_equal(fi_trecv(rx, in, sizeof in, NULL, FI_ADDR_UNSPEC, 2, 0, in), 0);
+        receive_many(&x, rx, insert(&a, sep));
+        assert_int_equal(fi_close(&rx->fid), 0);
+        pthread_join(thread, &failed);
+        assert_null(failed);
+        assert_int_equal(fi_close(&sep->fid), 0);
+        assert_int_equal(fi_close(&s.cq->fid), 0);
+        extra_close(&x);
+        close_both();
+    }
+}
+
 /* ---- senders that come and go ---- */
 
 /* More than a receiver keeps of those that are gone; and the bytes that it may keep of so many:
@@ -280,10 +409,9 @@ static void entries_test(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(remove_test),
-        cmocka_unit_test(remove_beside_test),
-        cmocka_unit_test(senders_test),
-        cmocka_unit_test(entries_test),
+        cmocka_unit_test(remove_test),  cmocka_unit_test(remove_beside_test),
+        cmocka_unit_test(name_test),    cmocka_unit_test(contexts_test),
+        cmocka_unit_test(senders_test), cmocka_unit_test(entries_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,12 @@
 #include <string.h>
 #include <weft/atomic.h>
 
+void wfi_access_flagged_done(struct weft_op *op)
+{
+    wfi_op_unflag(container_of(op, struct wfi_op, op));
+    wfi_access_done(op);
+}
+
 const void *wfi_access_copy(struct wfi_op *o, const void *buf, size_t len)
 {
     void *to = o->small;
@@ -33,6 +39,9 @@ static void complete(struct wfi_access *a)
     if (a->status == WEFT_OK && a->results)
         results_scatter(a);
     o->op.status = a->status;
+    if (a->fenced)
+        atomic_fetch_sub(&o->ep->fences, 1);
+    atomic_fetch_sub(&o->ep->staged, 1);
     free(a->operands);
     free(a->compares);
     free(a->results);
@@ -87,6 +96,7 @@ static enum weft_status part(struct wfi_access *a, struct weft_remote *r)
     const struct fi_rma_iov *rma = &a->rma[a->next];
     struct iovec iov[WFI_IOV];
     unsigned n;
+    a->op.flags = !a->next && wfi_is_fenced(a->o->ep, 0) ? WEFT_OP_FENCED : 0;
     if (a->kind == WFI_ATOMIC)
         return weft_atomic_array(r, rma->addr, a->operation, a->datatype, rma->len / a->element,
                                  a->operands ? a->operands + a->at : NULL,
@@ -97,18 +107,31 @@ static enum weft_status part(struct wfi_access *a, struct weft_remote *r)
                                : weft_putv(r, rma->addr, iov, n, &a->op);
 }
 
+/* When all parts are complete, the data go by way of the last one's region. */
+static enum weft_status deliver(struct wfi_access *a, struct weft_remote *r)
+{
+    enum weft_status s;
+    a->has_data = false; /* another thread may complete [a] before this returns */
+    s = wfi_data_deliver(r, a->rma[a->rma_count - 1].addr, a->data, total(a), &a->op);
+    if (s != WEFT_OK && s != WEFT_PENDING)
+        a->has_data = true;
+    return s;
+}
+
 /* Under ep->opening. */
 static enum weft_status part_begin_held(struct wfi_access *a, struct wfi_ep *ep)
 {
+    const bool parts_left = a->next < a->rma_count;
+    const uint64_t key = a->rma[parts_left ? a->next : a->rma_count - 1].key;
     struct wfi_remote *remote;
     enum weft_status s = WEFT_ECANCELED;
-    int rc = wfi_remote_open_held(ep, a->addr, a->rma[a->next].key, &remote);
+    int rc = wfi_remote_open_held(ep, a->addr, key, &remote);
     if (rc)
         return wfi_status(rc);
     if (!a->serial || a->serial == remote->serial) {
         a->serial = remote->serial;
         a->o->remote = remote;
-        s = part(a, remote->r);
+        s = parts_left ? part(a, remote->r) : deliver(a, remote->r);
         if (s == WEFT_PENDING)
             return s; /* another thread may have completed it already */
         a->o->remote = NULL;
@@ -153,7 +176,9 @@ static void run(struct wfi_access *a)
     if (s == WEFT_PENDING)
         return;
     if (s == WEFT_OK && a->has_data)
-        s = data_begin(a);
+        s = a->delivered ? part_begin(a) : data_begin(a);
+    if (s == WEFT_PENDING)
+        return;
     if (s == WEFT_AGAIN && (s = weft_ep_defer(a->o->ep->wep, &a->later)) == WEFT_OK)
         return;
     a->status = s;
@@ -175,7 +200,7 @@ static void part_done(struct weft_op *op)
     wfi_remote_unuse(o->ep, o->remote);
     o->remote = NULL;
     a->status = (enum weft_status)op->status;
-    if (a->status == WEFT_OK)
+    if (a->status == WEFT_OK && a->next < a->rma_count)
         advance(a, a->rma[a->next].len);
     if (a->status == WEFT_OK && (a->next < a->rma_count || a->has_data) &&
         (a->status = weft_ep_defer(o->ep->wep, &a->later)) == WEFT_OK)
@@ -199,6 +224,9 @@ struct wfi_access *wfi_access_new(struct wfi_op *o, enum wfi_kind kind, fi_addr_
 
 ssize_t wfi_access_begin(struct wfi_access *a)
 {
+    if (a->fenced)
+        atomic_fetch_add(&a->o->ep->fences, 1);
+    atomic_fetch_add(&a->o->ep->staged, 1);
     run(a);
     return 0;
 }

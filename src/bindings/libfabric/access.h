@@ -12,9 +12,28 @@ static inline void wfi_access_done(struct weft_op *op)
     struct wfi_op *o = container_of(op, struct wfi_op, op);
     if (o->remote)
         wfi_remote_unuse(o->ep, o->remote);
+    if (WEFT_UNLIKELY(o->ep->order != 0))
+        wfi_order_count(o, false);
     if (WEFT_UNLIKELY(o->bounce != NULL))
         free(o->bounce);
     wfi_op_done(op);
+}
+
+/* The same for an access with flags of Weft's. */
+void wfi_access_flagged_done(struct weft_op *op);
+
+/* Let [o] begin after what was started before. */
+static inline void wfi_access_fence(struct wfi_op *o)
+{
+    wfi_op_flag(o, WEFT_OP_FENCED);
+    o->op.done = wfi_access_flagged_done;
+}
+
+/* Does an access with [flags] begin after others? Also one after a fence: Weft does accesses to
+ * regions of this process within their calls. */
+static inline bool wfi_is_fenced(struct wfi_ep *ep, uint64_t flags)
+{
+    return flags & FI_FENCE || atomic_load_explicit(&ep->fences, memory_order_relaxed);
 }
 
 /* Finish the call that started the access [o], for which Weft returned [s]. A refusal by the
@@ -23,6 +42,7 @@ static inline ssize_t wfi_access_started(struct wfi_op *o, enum weft_status s)
 {
     if (s == WEFT_PENDING)
         return 0;
+    wfi_op_unflag(o);
     switch (s) {
     case WEFT_OK:
     case WEFT_ERANGE:
@@ -36,6 +56,8 @@ static inline ssize_t wfi_access_started(struct wfi_op *o, enum weft_status s)
     }
     if (o->remote)
         wfi_remote_unuse(o->ep, o->remote);
+    if (o->ep->order)
+        wfi_order_count(o, false);
     free(o->bounce);
     if (o->extra)
         wfi_op_extra_free(o);
@@ -54,6 +76,8 @@ static inline struct wfi_op *wfi_access_take(struct wfi_ep *ep, void *context, u
     o->op.done = wfi_access_done;
     o->remote = NULL;
     o->bounce = NULL;
+    if (WEFT_UNLIKELY(ep->order != 0))
+        wfi_order_count(o, true);
     return o;
 }
 
@@ -75,8 +99,10 @@ struct wfi_access {
     size_t iov_count;
     struct fi_rma_iov rma[WFI_IOV];
     size_t rma_count;
-    bool has_data; /* [data] goes to the target when all parts are complete */
+    bool has_data;  /* [data] goes to the target when all parts are complete */
+    bool delivered; /* ... and the target has them when [op] completes */
     uint64_t data;
+    bool fenced; /* FI_FENCE: the first part is; counted in wfi_ep.fences */
     /* of an atomic: three arrays of [total] elements */
     unsigned operation, datatype;
     size_t element, total;
@@ -102,5 +128,9 @@ ssize_t wfi_access_begin(struct wfi_access *a);
 int wfi_data_register(struct wfi_ep *ep);
 /* Let the target of a write of [len] bytes see [data]. Returns OK, AGAIN or a failure. */
 enum weft_status wfi_data_send(struct weft_peer *peer, uint64_t data, uint64_t len);
+/* The same by way of a region [r] of the target, at [offset]. [op] completes when the target's
+ * endpoint has the data. Returns  as weft_am_long */
+enum weft_status wfi_data_deliver(struct weft_remote *r, uint64_t offset, uint64_t data,
+                                  uint64_t len, struct weft_op *op);
 
 #endif

@@ -6,7 +6,7 @@
 #include "access.h"
 #include "atomic_kind.h"
 
-#define ATOMIC_FLAGS (FI_COMPLETION | FI_MORE | FI_INJECT | WFI_LEVELS_RMA | FI_PRIORITY)
+#define ATOMIC_FLAGS (FI_COMPLETION | FI_MORE | FI_INJECT | WFI_LEVELS | FI_PRIORITY)
 
 /* An atomic, as its call describes it. */
 struct call {
@@ -43,7 +43,7 @@ static size_t target_elements(const struct call *c)
 static int check(const struct wfi_ep *ep, const struct call *c, size_t *total)
 {
     size_t n, most = wfi_atomic_most(c->way, c->datatype, c->op, weft_am_max(ep->wep));
-    if (c->flags & ~(uint64_t)ATOMIC_FLAGS)
+    if (c->flags & ~(ATOMIC_FLAGS | (ep->caps & FI_FENCE)))
         return -FI_EBADFLAGS;
     if (!most)
         return -FI_EOPNOTSUPP;
@@ -90,6 +90,8 @@ static ssize_t start_one(struct wfi_ep *ep, const struct call *c, size_t total)
     if (c->flags & FI_INJECT && operands &&
         !(operands = wfi_access_copy(o, operands, total * wfi_atomic_size(c->datatype))))
         return wfi_access_started(o, WEFT_ENOMEM);
+    if (wfi_is_fenced(ep, c->flags))
+        wfi_access_fence(o);
     return wfi_access_started(
         o, weft_atomic_array(remote->r, c->rma->addr, (unsigned)c->op, (unsigned)c->datatype, total,
                              operands, c->way == WFI_ATOMIC_COMPARE ? c->comparev->addr : NULL,
@@ -131,6 +133,7 @@ static ssize_t start_many(struct wfi_ep *ep, const struct call *c, size_t total)
     a = wfi_access_new(o, WFI_ATOMIC, c->addr);
     if (!a)
         return wfi_access_started(o, WEFT_ENOMEM);
+    a->fenced = c->flags & FI_FENCE;
     a->operation = (unsigned)c->op;
     a->datatype = (unsigned)c->datatype;
     a->element = wfi_atomic_size(c->datatype);
@@ -152,6 +155,9 @@ static ssize_t start(struct wfi_ep *ep, const struct call *c)
     struct weft_peer *peer;
     size_t total = 0;
     int rc = check(ep, c, &total);
+    if (!rc &&
+        (wfi_fence_waits(ep, c->flags) || wfi_order_waits_access(ep, c->way == WFI_ATOMIC_WRITE)))
+        rc = -FI_EAGAIN;
     if (!rc)
         rc = wfi_peer(ep, c->addr, &peer);
     if (rc)

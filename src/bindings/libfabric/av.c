@@ -5,15 +5,25 @@
  *
  * Identity. The address that a message gives of its sender lacks the contact for other hosts, if it
  * came through shared memory. So addresses are compared by the fields that identify an endpoint:
- * its number and generation, and the token of its context (docs/protocol.md, "Addresses"). */
+ * its number and generation, and the token of its context (docs/protocol.md, "Addresses"). A name
+ * has none of them: it is compared by its port and IP address, and found for a sender by the peer
+ * that was opened by it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "name.h"
 #include "op.h"
 
-#define ADDRESS_VERSION 5
+#define FORM 7                   /* of byte 1 of an address */
+#define FORM_NAME 4              /* the bytes are a name */
+#define CTX_BITS 8               /* of the contexts of a group of Weft's */
 #define AV_MOST (UINT32_MAX - 2) /* entries; indices + 1 are 32 bits */
+
+static bool is_name(const uint8_t a[WFI_ADDR_SIZE])
+{
+    return (a[1] & FORM) == FORM_NAME;
+}
 
 struct identity {
     uint64_t ep, token[2];
@@ -22,6 +32,11 @@ struct identity {
 static struct identity identity_of(const uint8_t a[WFI_ADDR_SIZE])
 {
     struct identity id;
+    if (is_name(a)) {
+        memcpy(&id.ep, a + 40, 8); /* the port */
+        memcpy(id.token, a + 48, 16);
+        return id;
+    }
     memcpy(&id.ep, a, 8);
     id.ep &= ~UINT64_C(0xff00); /* the form of the contact */
     memcpy(id.token, a + 16, 16);
@@ -35,31 +50,58 @@ static bool identity_equals(const struct identity *a, const struct identity *b)
 
 static size_t identity_hash(const struct identity *id)
 {
-    uint64_t h = (id->token[0] ^ id->ep) * 0xd6e8feb86659fd93u;
+    uint64_t h = (id->token[0] ^ id->token[1] ^ id->ep) * 0xd6e8feb86659fd93u;
     return (h ^ h >> 32) * 0xd6e8feb86659fd93u >> 16;
 }
 
-static bool is_removed(const uint8_t a[WFI_ADDR_SIZE])
+static uint8_t *entry(const struct wfi_av *av, size_t i)
 {
-    return !a[0];
+    return av->entries + i * av->size;
 }
 
+/* An address begins with its version, a sockaddr has its family in these bytes. */
+static bool is_removed(const struct wfi_av *av, size_t i)
+{
+    return !entry(av, i)[0] && !entry(av, i)[1];
+}
+
+/* Are [a] an address or a name of this version, which Weft's own names have? */
 static bool is_valid(const uint8_t a[WFI_ADDR_SIZE])
 {
     static const uint8_t zero[16];
-    return a[0] == ADDRESS_VERSION && memcmp(a + 16, zero, 16) && memcmp(a + 36, zero, 3);
+    const union wfi_sockaddr any = {.in = {AF_INET, htons(1), {htonl(INADDR_LOOPBACK)}, {0}}};
+    uint8_t name[WFI_ADDR_SIZE];
+    if (!wfi_sockaddr_name(&any, name) || a[0] != name[0])
+        return false;
+    return is_name(a) ? memcmp(a + 44, zero, 2) && memcmp(a + 48, zero, 16)
+                      : memcmp(a + 16, zero, 16) && memcmp(a + 36, zero, 3);
 }
 
-static struct wfi_av *av_of(struct fid_av *fid)
+/* Convert the bytes of an entry to those by which Weft opens a peer. Returns false if they are
+ * none. */
+static bool to_weft(const struct wfi_av *av, const uint8_t *from, uint8_t out[WFI_ADDR_SIZE])
 {
-    return container_of(fid, struct wfi_av, fid);
+    union wfi_sockaddr a;
+    if (!wfi_format_is_own(av->format))
+        return wfi_sockaddr_read(av->format, from, av->size, &a) && wfi_sockaddr_name(&a, out);
+    memcpy(out, from, WFI_ADDR_SIZE);
+    return true;
+}
+
+static struct identity identity_at(const struct wfi_av *av, size_t i)
+{
+    uint8_t a[WFI_ADDR_SIZE] = {0};
+    if (wfi_format_is_own(av->format))
+        return identity_of(entry(av, i));
+    (void)to_weft(av, entry(av, i), a); /* it was when it was inserted */
+    return identity_of(a);
 }
 
 /* ---- table ---- */
 
 static void chain(struct wfi_av *av, uint32_t i)
 {
-    struct identity id = identity_of(av->addr[i]);
+    struct identity id = identity_at(av, i);
     uint32_t *slot = &av->slots[identity_hash(&id) & (av->nslots - 1)];
     av->older[i] = *slot;
     *slot = i + 1;
@@ -67,7 +109,7 @@ static void chain(struct wfi_av *av, uint32_t i)
 
 static void unchain(struct wfi_av *av, uint32_t i)
 {
-    struct identity id = identity_of(av->addr[i]);
+    struct identity id = identity_at(av, i);
     uint32_t *at = &av->slots[identity_hash(&id) & (av->nslots - 1)];
     while (*at && *at != i + 1)
         at = &av->older[*at - 1];
@@ -79,16 +121,16 @@ static void unchain(struct wfi_av *av, uint32_t i)
 static bool reserve(struct wfi_av *av, size_t n)
 {
     size_t need = av->count + n, room = av->room ? av->room : 64, nslots = av->nslots;
-    void *addr, *older;
+    void *entries, *older;
     uint32_t *slots;
     if (need > AV_MOST)
         return false;
     while (room < need)
         room *= 2;
     if (room != av->room) {
-        if (!(addr = realloc(av->addr, room * sizeof *av->addr)))
+        if (!(entries = realloc(av->entries, room * av->size)))
             return false;
-        av->addr = addr;
+        av->entries = entries;
         if (!(older = realloc(av->older, room * sizeof *av->older)))
             return false;
         av->older = older;
@@ -102,7 +144,7 @@ static bool reserve(struct wfi_av *av, size_t n)
     av->slots = slots;
     av->nslots = room;
     for (uint32_t i = 0; i < av->count; i++)
-        if (!is_removed(av->addr[i]))
+        if (!is_removed(av, i))
             chain(av, i);
     return true;
 }
@@ -112,7 +154,7 @@ static uint32_t index_take(struct wfi_av *av)
 {
     if (!av->removed)
         return (uint32_t)av->count++;
-    while (!is_removed(av->addr[av->lowest]))
+    while (!is_removed(av, av->lowest))
         av->lowest++;
     av->removed--;
     return (uint32_t)av->lowest++;
@@ -123,7 +165,7 @@ static fi_addr_t newest(struct wfi_av *av, const uint8_t a[WFI_ADDR_SIZE])
     struct identity id = identity_of(a);
     uint32_t i = av->nslots ? av->slots[identity_hash(&id) & (av->nslots - 1)] : 0;
     for (; i; i = av->older[i - 1]) {
-        struct identity other = identity_of(av->addr[i - 1]);
+        struct identity other = identity_at(av, i - 1);
         if (identity_equals(&id, &other))
             return i - 1;
     }
@@ -134,11 +176,19 @@ bool wfi_av_get(struct wfi_av *av, fi_addr_t addr, uint8_t out[WFI_ADDR_SIZE])
 {
     bool found;
     wfi_lock(&av->lock);
-    found = addr < av->count && !is_removed(av->addr[addr]);
-    if (found)
-        memcpy(out, av->addr[addr], WFI_ADDR_SIZE);
+    found = addr < av->count && !is_removed(av, addr) && to_weft(av, entry(av, addr), out);
     wfi_unlock(&av->lock);
     return found;
+}
+
+fi_addr_t wfi_av_of_peer(struct wfi_av *av, const struct weft_peer *peer)
+{
+    fi_addr_t addr = peer ? (uintptr_t)weft_peer_arg(peer) - 1 : FI_ADDR_NOTAVAIL;
+    bool found;
+    wfi_lock(&av->lock);
+    found = addr < av->count && !is_removed(av, addr);
+    wfi_unlock(&av->lock);
+    return found ? addr : FI_ADDR_NOTAVAIL;
 }
 
 fi_addr_t wfi_av_find(struct wfi_av *av, const uint8_t address[WFI_ADDR_SIZE], uint64_t *version)
@@ -159,19 +209,50 @@ static void version_raise(struct wfi_av *av)
 
 /* ---- insertion ---- */
 
-/* Insert one address. Returns 0 or a positive errno. */
-static int insert_one(struct wfi_av *av, const uint8_t a[WFI_ADDR_SIZE], fi_addr_t *out)
+/* Copy one address, which is checked, to [out] of [av->size] bytes. Sets *size to its bytes. */
+static bool read_one(const struct wfi_av *av, const uint8_t *a, uint8_t *out, size_t *size,
+                     bool *named)
 {
+    uint8_t name[WFI_ADDR_SIZE];
+    union wfi_sockaddr at;
+    if (wfi_format_is_own(av->format)) {
+        *size = WFI_ADDR_SIZE;
+        memcpy(out, a, WFI_ADDR_SIZE);
+        *named = is_name(a);
+        return is_valid(a);
+    }
+    memcpy(&at, a, sizeof at.in); /* of both the shorter one */
+    *named = true;
+    *size = wfi_sockaddr_size(at.any.sa_family);
+    if (!*size || !wfi_sockaddr_read(av->format, a, *size, &at)) {
+        *size = av->format == FI_SOCKADDR_IN6 ? sizeof at.in6 : sizeof at.in;
+        return false;
+    }
+    memcpy(out, &at, av->size);
+    return wfi_sockaddr_name(&at, name);
+}
+
+/* Insert one address, and set *size to its bytes. Returns 0 or a positive errno. */
+static int insert_one(struct wfi_av *av, const uint8_t *a, fi_addr_t *out, size_t *size)
+{
+    uint8_t bytes[WFI_ADDR_SIZE];
+    bool named;
     uint32_t i;
     *out = FI_ADDR_NOTAVAIL;
-    if (!is_valid(a)) {
-        WFI_WARN(AV, "fi_av_insert: the bytes are no address of this version of Weft: insert what "
-                     "fi_getname returned at the peer\n");
+    if (!read_one(av, a, bytes, size, &named)) {
+        if (wfi_format_is_own(av->format))
+            WFI_WARN(AV, "fi_av_insert: the bytes are no address of this version of Weft: insert "
+                         "what fi_getname returned at the peer\n");
+        else
+            WFI_WARN(AV, "fi_av_insert: the bytes are no sockaddr of the vector's format with the "
+                         "IP address of one host and a port\n");
         return FI_EINVAL;
     }
     i = index_take(av);
-    memcpy(av->addr[i], a, WFI_ADDR_SIZE);
+    memcpy(entry(av, i), bytes, av->size);
     chain(av, i);
+    if (named)
+        __atomic_store_n(&av->has_names, true, __ATOMIC_RELAXED);
     *out = i;
     return 0;
 }
@@ -187,10 +268,9 @@ static int insert_report(struct wfi_av *av, size_t count, const int *errors, siz
     return rc ? rc : wfi_eq_event(av->eq, FI_AV_COMPLETE, &av->fid.fid, context, good);
 }
 
-static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr_t *fi_addr,
-                     uint64_t flags, void *context)
+int wfi_av_insert(struct wfi_av *av, const uint8_t *addr, size_t stride, size_t count,
+                  fi_addr_t *fi_addr, uint64_t flags, void *context)
 {
-    struct wfi_av *av = av_of(fid);
     bool later = av->flags & FI_EVENT;
     int *errors = flags & FI_SYNC_ERR ? context : NULL, *own = NULL, rc = 0;
     size_t good = 0;
@@ -211,7 +291,9 @@ static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr
     }
     for (size_t i = 0; i < count; i++) {
         fi_addr_t at;
-        int err = insert_one(av, (const uint8_t *)addr + i * WFI_ADDR_SIZE, &at);
+        size_t size;
+        int err = insert_one(av, addr, &at, &size);
+        addr += stride ? stride : size;
         good += !err;
         if (fi_addr)
             fi_addr[i] = at;
@@ -226,42 +308,26 @@ static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr
     return later ? rc : (int)good;
 }
 
-static int av_insertsvc(struct fid_av *fid, const char *node, const char *service,
-                        fi_addr_t *fi_addr, uint64_t flags, void *context)
+static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr_t *fi_addr,
+                     uint64_t flags, void *context)
 {
-    (void)fid, (void)flags, (void)context;
-    WFI_WARN(AV,
-             "fi_av_insertsvc of \"%s\", \"%s\": peers have no names: insert the address that "
-             "fi_getname returned at the peer\n",
-             node ? node : "", service ? service : "");
-    if (fi_addr)
-        *fi_addr = FI_ADDR_NOTAVAIL;
-    return -FI_ENOSYS;
-}
-
-static int av_insertsym(struct fid_av *fid, const char *node, size_t nodecnt, const char *service,
-                        size_t svccnt, fi_addr_t *fi_addr, uint64_t flags, void *context)
-{
-    for (size_t i = 1; fi_addr && i < nodecnt * svccnt; i++)
-        fi_addr[i] = FI_ADDR_NOTAVAIL;
-    return av_insertsvc(fid, node, service, fi_addr, flags, context);
+    return wfi_av_insert(wfi_av_of(fid), addr, 0, count, fi_addr, flags, context);
 }
 
 /* Addresses were removed: their endpoints may have gone. An endpoint that another thread owns finds
  * that out by itself. */
 static void senders_forget(struct wfi_av *av)
 {
-    if (av->domain->shared && !av->domain->locked)
-        return;
     wfi_lock(&av->eps_lock);
     for (struct wfi_ep *ep = av->eps; ep; ep = ep->next_in_av)
-        (void)wfi_senders_forget(ep);
+        if (ep->locked || !av->domain->shared)
+            (void)wfi_senders_forget(ep);
     wfi_unlock(&av->eps_lock);
 }
 
 static int av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint64_t flags)
 {
-    struct wfi_av *av = av_of(fid);
+    struct wfi_av *av = wfi_av_of(fid);
     uint8_t bytes[WFI_ADDR_SIZE];
     if (flags)
         return -FI_EBADFLAGS;
@@ -274,7 +340,7 @@ static int av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint6
         wfi_unlock(&av->eps_lock);
         wfi_lock(&av->lock);
         unchain(av, (uint32_t)fi_addr[i]);
-        memset(av->addr[fi_addr[i]], 0, WFI_ADDR_SIZE);
+        memset(entry(av, fi_addr[i]), 0, av->size);
         if (!av->removed++ || fi_addr[i] < av->lowest)
             av->lowest = fi_addr[i];
         version_raise(av);
@@ -286,26 +352,43 @@ static int av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint6
 
 static int av_lookup(struct fid_av *fid, fi_addr_t fi_addr, void *addr, size_t *addrlen)
 {
+    struct wfi_av *av = wfi_av_of(fid);
     uint8_t bytes[WFI_ADDR_SIZE];
-    if (!wfi_av_get(av_of(fid), fi_addr, bytes))
+    union wfi_sockaddr a;
+    size_t size = av->size;
+    bool found;
+    wfi_lock(&av->lock);
+    found = fi_addr < av->count && !is_removed(av, fi_addr);
+    if (found)
+        memcpy(bytes, entry(av, fi_addr), size);
+    wfi_unlock(&av->lock);
+    if (!found)
         return -FI_EINVAL;
-    memcpy(addr, bytes, *addrlen < WFI_ADDR_SIZE ? *addrlen : WFI_ADDR_SIZE);
-    *addrlen = WFI_ADDR_SIZE;
+    if (!wfi_format_is_own(av->format) && wfi_sockaddr_read(av->format, bytes, size, &a))
+        size = wfi_sockaddr_size(a.any.sa_family);
+    memcpy(addr, bytes, *addrlen < size ? *addrlen : size);
+    *addrlen = size;
     return 0;
 }
 
 static const char *av_straddr(struct fid_av *fid, const void *addr, char *buf, size_t *len)
 {
     static const char start[] = "weft://";
-    char text[sizeof start + 2 * WFI_ADDR_SIZE];
+    char text[sizeof start + 2 * WFI_ADDR_SIZE] = "";
     const uint8_t *a = addr;
-    (void)fid;
-    memcpy(text, start, sizeof start);
-    for (size_t i = 0; i < WFI_ADDR_SIZE; i++)
-        (void)snprintf(text + sizeof start - 1 + 2 * i, 3, "%02x", a[i]);
+    union wfi_sockaddr at;
+    if (wfi_format_is_own(wfi_av_of(fid)->format)) {
+        memcpy(text, start, sizeof start);
+        for (size_t i = 0; i < WFI_ADDR_SIZE; i++)
+            (void)snprintf(text + sizeof start - 1 + 2 * i, 3, "%02x", a[i]);
+    } else {
+        memcpy(&at, a, sizeof at.in);
+        if (wfi_sockaddr_read(FI_SOCKADDR, a, wfi_sockaddr_size(at.any.sa_family), &at))
+            wfi_sockaddr_text(&at, text, sizeof text);
+    }
     if (buf && *len)
         (void)snprintf(buf, *len, "%s", text);
-    *len = sizeof text;
+    *len = strlen(text) + 1;
     return buf;
 }
 
@@ -322,7 +405,7 @@ static int av_close(struct fid *fid)
     atomic_fetch_sub(&av->domain->users, 1);
     wfi_lock_fini(&av->eps_lock);
     wfi_lock_fini(&av->lock);
-    free(av->addr);
+    free(av->entries);
     free(av->older);
     free(av->slots);
     free(av);
@@ -352,8 +435,8 @@ static struct fi_ops av_fid_ops = {
 static struct fi_ops_av av_ops = {
     .size = sizeof(struct fi_ops_av),
     .insert = av_insert,
-    .insertsvc = av_insertsvc,
-    .insertsym = av_insertsym,
+    .insertsvc = wfi_av_insertsvc,
+    .insertsym = wfi_av_insertsym,
     .remove = av_remove,
     .lookup = av_lookup,
     .straddr = av_straddr,
@@ -364,7 +447,7 @@ int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_a
 {
     struct wfi_domain *d = wfi_domain_of(domain);
     struct wfi_av *av;
-    if (!attr || attr->rx_ctx_bits)
+    if (!attr || attr->rx_ctx_bits < 0 || attr->rx_ctx_bits > CTX_BITS)
         return -FI_EINVAL;
     if (attr->name || attr->flags & ~(uint64_t)(FI_EVENT | FI_SYMMETRIC)) {
         WFI_WARN(AV, "fi_av_open: vectors that processes share, and flags other than FI_EVENT, "
@@ -378,6 +461,9 @@ int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_a
     wfi_lock_init(&av->eps_lock, d->shared);
     av->domain = d;
     av->flags = attr->flags;
+    av->ctx_bits = (unsigned)attr->rx_ctx_bits;
+    av->format = d->addr_format;
+    av->size = wfi_format_is_own(av->format) ? WFI_ADDR_SIZE : sizeof(struct sockaddr_in6);
     av->version = 1;
     if (attr->type == FI_AV_UNSPEC)
         attr->type = FI_AV_TABLE;

@@ -2,13 +2,16 @@
 /* Internals of the libfabric provider "weft".
  *
  *   prov.c      fi_prov_ini, FI_WEFT_ variables, fabrics
- *   info.c      fi_getinfo: grants hints;  info_attr.c  its attributes
+ *   info.c      fi_getinfo: grants hints;  info_attr.c  its attributes;  info_addr.c  its addresses
  *   domain.c    domains: a context of Weft each;  secret.c  the key for other nodes
- *   av.c        address vectors
+ *   av.c        address vectors;  av_names.c  insertion by node and service
+ *   name.c      names of endpoints: sockaddrs, nodes and services
  *   eq.c        event queues
  *   cq.c        completion queues;  cq_wait.c  waiting for them
  *   cntr.c      counters;  eps.c  the endpoints that a queue or counter polls
- *   ep.c        endpoints;  ep_bind.c  objects bound to them;  peers.c  fi_addr_t to peers
+ *   ep.c        endpoints;  ep_name.c  their addresses;  ep_bind.c  objects bound to them
+ *   peers.c     fi_addr_t to peers;  scalable.c  scalable endpoints
+ *   alias.c alias_access.c  aliases of endpoints
  *   op.c        operations in flight, and how they complete;  senders.c  senders of messages
  *   send_one.h send.c transmit.c recv.c many.c peek.c msg.c tagged.c  messages
  *   rma.c access.c remote.c atomic.c atomic_kind.c data.c  accesses to regions
@@ -25,17 +28,22 @@
  *   COMPLETION      a queue and its endpoints    what endpoints share: shared
  *   others          -                            endpoints and queues, too: shared, locked
  *
- * With FI_PROGRESS_AUTO all is locked. Locked endpoints are WEFT_EP_LOCKED ones, and the provider's
- * own locks guard what is not Weft's: those of a completion queue, an endpoint's free operations,
- * an address vector. In FI_THREAD_COMPLETION, fi_av_remove only marks the peers of endpoints, which
- * are other threads' (peers.c).
+ * With FI_PROGRESS_AUTO all is locked. In FI_THREAD_COMPLETION two kinds of endpoints have no one
+ * thread of their own. With FI_RMA_EVENT, counters of regions poll all endpoints: all is locked.
+ * The two contexts of a member of a scalable endpoint may have a queue each: the member is locked
+ * (wfi_ep.locked), and its queues and counters are from then on (wfi_cq_share, wfi_eps_share).
  *
- * Locks, in the order in which they are taken: wfi_eps or wfi_av.eps_lock; wfi_ep.opening; the
- * mutex of Weft's endpoint, under which the done of operations runs; then one of wfi_cq.lock,
- * wfi_ep.free_lock, wfi_av.lock, wfi_eq.lock, under which nothing else is locked, and Weft is not
- * called but for the arg of a sender. Deferred calls run without the mutex: in a poll, under
- * wfi_eps, or on Weft's thread. They use a peer only under wfi_ep.opening, because fi_av_remove and
- * fi_close close peers. */
+ * Locked endpoints are WEFT_EP_LOCKED ones, and the provider's own locks guard what is not Weft's:
+ * those of a completion queue, an endpoint's free operations, an address vector. In
+ * FI_THREAD_COMPLETION, fi_av_remove only marks the peers of endpoints, which are other threads'
+ * (peers.c).
+ *
+ * Locks, in the order in which they are taken: wfi_sep.lock; wfi_eps or wfi_av.eps_lock;
+ * wfi_ep.opening; the mutex of Weft's endpoint, under which the done of operations runs; then one
+ * of wfi_cq.lock, wfi_ep.free_lock, wfi_av.lock, wfi_eq.lock, under which nothing else is locked,
+ * and Weft is not called but for the arg of a sender. Deferred calls run without the mutex: in a
+ * poll, under wfi_eps, or on Weft's thread. They use a peer only under wfi_ep.opening, because
+ * fi_av_remove and fi_close close peers. */
 #ifndef WFI_BINDING_H
 #define WFI_BINDING_H
 
@@ -60,6 +68,7 @@
 #include <weft/msg.h>
 #include <weft/weft.h>
 
+#include "eps.h"
 #include "lock.h"
 
 #define WFI_NAME "weft" /* of the provider, its one fabric and its one domain */
@@ -70,11 +79,14 @@
 
 /* Limits in answers of fi_getinfo. */
 #define WFI_NO_LIMIT ((size_t)1 << 62) /* there is none */
-#define WFI_TX_SIZE 1024               /* operations in flight, if the hints name no number */
-#define WFI_TX_MOST 1000000            /* below Weft's limit, 1,048,575 */
-#define WFI_RX_MOST 8000000            /* below Weft's limit, 2^24 */
-#define WFI_OBJECTS 65000              /* endpoints, regions: below Weft's limits */
+#define WFI_SIZE                                                                                   \
+    1024                    /* of tx_attr and rx_attr, if the hints name none: programs            \
+                             * allocate so many of their own objects */
+#define WFI_TX_MOST 1000000 /* operations under way; below Weft's limit, 1,048,575 */
+#define WFI_RX_MOST 8000000 /* receives; below Weft's limit, 2^24 */
+#define WFI_OBJECTS 65000   /* endpoints, regions: below Weft's limits */
 #define WFI_IOV WEFT_IOV_MAX
+#define WFI_CONTEXTS 64 /* of a scalable endpoint */
 
 /* Spaces of messages. Tagged ones are in Weft's space 0, which has the shortest calls. */
 enum { WFI_SPACE_TAGGED = 0, WFI_SPACE_MSG = 1 };
@@ -86,35 +98,6 @@ extern struct fi_provider wfi_provider;
 
 #define WFI_WARN(subsystem, ...) FI_WARN(&wfi_provider, FI_LOG_##subsystem, __VA_ARGS__)
 #define WFI_INFO(subsystem, ...) FI_INFO(&wfi_provider, FI_LOG_##subsystem, __VA_ARGS__)
-
-struct wfi_ep;
-
-/* ---- the endpoints that a queue or counter polls ---- */
-
-/* The endpoints that an object polls. A poll holds the lock shared, opening and closing an endpoint
- * hold it alone: eps.c. */
-struct wfi_eps {
-    atomic_int state;         /* threads that poll; negative: a thread waits for their end */
-    pthread_mutex_t changing; /* of the thread that changes the list */
-    bool on;
-    struct wfi_ep **all; /* [n] */
-    size_t n;
-};
-
-void wfi_eps_init(struct wfi_eps *eps, bool on);
-void wfi_eps_fini(struct wfi_eps *eps);
-/* Add [ep], if it is not there. Returns 0 or -FI_ENOMEM. */
-int wfi_eps_add(struct wfi_eps *eps, struct wfi_ep *ep);
-void wfi_eps_remove(struct wfi_eps *eps, struct wfi_ep *ep);
-/* Poll all of them. */
-void wfi_eps_poll(struct wfi_eps *eps);
-/* Wait until the value of [counter] is >= [at_least], for at most [ns] nanoseconds: in Weft, which
- * polls the one endpoint. Several endpoints are polled once.
- * Returns  as weft_counter_wait does; ETIMEDOUT also after the poll of several */
-enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter, uint64_t at_least,
-                              int64_t ns);
-/* Arm all of them. Returns false if one has events. */
-bool wfi_eps_arm(struct wfi_eps *eps);
 
 /* Returns the time of CLOCK_MONOTONIC in nanoseconds. */
 static inline int64_t wfi_now_ns(void)
@@ -137,18 +120,21 @@ struct wfi_domain {
     struct fid_domain fid;
     struct wfi_fabric *fabric;
     struct weft_ctx *ctx;
-    struct wfi_eq *eq; /* gets FI_MR_COMPLETE; NULL: registration reports nothing */
-    uint64_t mr_flags; /* FI_REG_MR if eq is bound with it */
-    uint32_t mr_mode;  /* FI_MR_ bits in force */
-    bool locked;       /* several threads may be inside an endpoint at a time */
-    bool shared;       /* several threads may be inside at a time: all but THREAD_DOMAIN */
-    bool automatic;    /* a thread of Weft polls the endpoints */
+    struct wfi_eq *eq;    /* gets FI_MR_COMPLETE; NULL: registration reports nothing */
+    uint64_t mr_flags;    /* FI_REG_MR if eq is bound with it */
+    uint32_t mr_mode;     /* FI_MR_ bits in force */
+    bool locked;          /* several threads may be inside an endpoint at a time */
+    bool shared;          /* several threads may be inside at a time: all but THREAD_DOMAIN */
+    uint32_t addr_format; /* of address vectors: WFI_ADDR_FORMAT or one of sockets (name.h) */
+    bool automatic;       /* a thread of Weft polls the endpoints */
     uint8_t auth_key[WEFT_AUTH_KEY_MAX]; /* of the program: [auth_key_size] bytes */
     size_t auth_key_size;                /* 0: none, or too long for one of regions */
     bool reaches_nodes;                  /* there is a key for peers on other nodes */
     size_t inject;                       /* longest message that is copied, in bytes */
-    atomic_uint waiters;                 /* threads and descriptors that wait for completions */
-    atomic_uint users;                   /* open endpoints, queues, vectors, counters, regions */
+    bool counts;             /* FI_RMA_EVENT: what peers do to all regions can be counted */
+    struct wfi_eps counting; /* if [counts]: enabled endpoints, by which peers access regions */
+    atomic_uint waiters;     /* threads and descriptors that wait for completions */
+    atomic_uint users;       /* open endpoints, queues, vectors, counters, regions */
 };
 
 /* Returns the domain of [fid]. */
@@ -175,24 +161,33 @@ int wfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
                 const struct fi_info *hints, struct fi_info **out);
 
 /* All capabilities that are granted, and those that only an explicit request sets. */
-#define WFI_CAPS_PRIMARY (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV)
+#define WFI_CAPS_PRIMARY                                                                           \
+    (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV | FI_NAMED_RX_CTX)
 #define WFI_CAPS_WAYS (FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define WFI_CAPS_FREE (FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM)
-#define WFI_CAPS_ASKED (FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM)
+#define WFI_CAPS_ASKED (FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM | FI_RMA_EVENT | FI_FENCE)
 #define WFI_CAPS (WFI_CAPS_PRIMARY | WFI_CAPS_WAYS | WFI_CAPS_FREE | WFI_CAPS_ASKED)
-#define WFI_TX_CAPS (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE)
+#define WFI_TX_CAPS                                                                                \
+    (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_FENCE |           \
+     FI_NAMED_RX_CTX)
 #define WFI_RX_CAPS                                                                                \
     (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE |        \
-     FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM)
+     FI_DIRECTED_RECV | FI_MULTI_RECV | FI_SOURCE | FI_SOURCE_ERR | FI_RMA_PMEM | FI_RMA_EVENT)
 
 /* Levels of completion. */
 #define WFI_LEVELS                                                                                 \
     (FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE |       \
      FI_MATCH_COMPLETE)
-/* The levels that messages have, and those that accesses to regions have. A put completes when its
- * bytes are in place, and durable if the region was registered with FI_RMA_PMEM. */
-#define WFI_LEVELS_MSG (FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE)
-#define WFI_LEVELS_RMA (WFI_LEVELS & ~FI_MATCH_COMPLETE)
+/* The levels that messages have. Accesses to regions have all: a put completes when its bytes are
+ * in place, which is the program's memory, and durable if the region was registered with
+ * FI_RMA_PMEM.
+ */
+#define WFI_LEVELS_MSG (WFI_LEVELS & ~FI_COMMIT_COMPLETE)
+/* Returns the levels that all operations of an endpoint with [caps] have. */
+static inline uint64_t wfi_levels_of(uint64_t caps)
+{
+    return caps & (FI_MSG | FI_TAGGED) ? WFI_LEVELS_MSG : WFI_LEVELS;
+}
 
 /* Set the attributes of the answer [info] from [hints]. Each returns false (logged) if a hint
  * cannot be met. */
@@ -217,13 +212,17 @@ struct wfi_av {
     struct wfi_domain *domain;
     struct wfi_eq *eq; /* gets FI_AV_COMPLETE; NULL: insertion is synchronous */
     uint64_t flags;    /* of fi_av_attr */
+    unsigned ctx_bits; /* of fi_addr_t, the highest ones: the receive context */
     struct wfi_lock lock;
-    uint8_t (*addr)[WFI_ADDR_SIZE]; /* [room]; [count] used; a removed one is all 0 */
-    uint32_t *older;                /* [room] entry of the same address or hash slot, + 1 */
-    uint32_t *slots;                /* [nslots], a power of 2: newest entry of that hash, + 1 */
+    uint32_t format;  /* of addresses: the domain's */
+    size_t size;      /* bytes of an entry: Weft's 64, or a sockaddr of IPv6 */
+    uint8_t *entries; /* [room] of [size]; [count] used; a removed one is all 0 */
+    uint32_t *older;  /* [room] entry of the same address or hash slot, + 1 */
+    uint32_t *slots;  /* [nslots], a power of 2: newest entry of that hash, + 1 */
     size_t count, room, nslots;
     size_t removed, lowest; /* number of removed entries; none of them is below [lowest] */
     uint64_t version;       /* grows with each change */
+    bool has_names;         /* some entry is or was a name: its endpoint is known by its peer */
     struct wfi_lock eps_lock;
     struct wfi_ep *eps; /* bound endpoints, linked by next_in_av; under eps_lock */
     atomic_uint users;
@@ -231,7 +230,8 @@ struct wfi_av {
 
 int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **out,
                 void *context);
-/* Copy the address of entry [addr]. Returns false if there is no such entry. */
+/* Copy the address of entry [addr], or its name, as Weft opens peers by it. Returns false if there
+ * is no such entry. */
 bool wfi_av_get(struct wfi_av *av, fi_addr_t addr, uint8_t out[WFI_ADDR_SIZE]);
 /* Returns the entry that was inserted last for [address], or FI_ADDR_NOTAVAIL, and sets *version to
  * that of the vector. May be called in a handler. */
@@ -241,6 +241,21 @@ static inline uint64_t wfi_av_version(const struct wfi_av *av)
 {
     return __atomic_load_n(&av->version, __ATOMIC_RELAXED);
 }
+/* Insert [count] addresses of the vector's format, as fi_av_insert(3) does.
+ *   stride  bytes from one to the next; 0: as the family of each says */
+int wfi_av_insert(struct wfi_av *av, const uint8_t *addr, size_t stride, size_t count,
+                  fi_addr_t *fi_addr, uint64_t flags, void *context);
+static inline struct wfi_av *wfi_av_of(struct fid_av *fid)
+{
+    return container_of(fid, struct wfi_av, fid);
+}
+static inline bool wfi_av_has_names(const struct wfi_av *av)
+{
+    return __atomic_load_n(&av->has_names, __ATOMIC_RELAXED);
+}
+/* Returns the entry by which [peer] was opened, if it is still there, or FI_ADDR_NOTAVAIL. Of
+ * names: their endpoints' addresses are not in the vector. */
+fi_addr_t wfi_av_of_peer(struct wfi_av *av, const struct weft_peer *peer);
 
 /* ---- event queue ---- */
 
@@ -310,6 +325,8 @@ void wfi_cq_wake(struct wfi_cq *cq);
 void wfi_cq_fail(struct wfi_cq *cq, const struct fi_cq_err_entry *e, const void *data, size_t len);
 /* Poll the endpoints of [cq]. */
 void wfi_cq_progress(struct wfi_cq *cq);
+/* Lock [cq] from now on. No other thread uses it yet. */
+void wfi_cq_share(struct wfi_cq *cq);
 int wfi_cq_add_ep(struct wfi_cq *cq, struct wfi_ep *ep);
 void wfi_cq_remove_ep(struct wfi_cq *cq, struct wfi_ep *ep);
 int wfi_cq_wait_open(struct wfi_cq *cq);
@@ -363,56 +380,36 @@ struct wfi_cntr {
     struct wfi_domain *domain;
     struct weft_counter *counter;
     struct wfi_eps eps; /* endpoints that count here */
+    bool of_region;     /* a region counts here: all endpoints of the domain are polled */
     atomic_uint users;
 };
 
+static inline struct wfi_cntr *wfi_cntr_of(struct fid *fid)
+{
+    return container_of(fid, struct wfi_cntr, fid.fid);
+}
+/* A region counts in [c] from now on. */
+void wfi_cntr_of_region(struct wfi_cntr *c);
 int wfi_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **out,
                   void *context);
 
-/* ---- operations ---- */
-
-#define WFI_SMALL 128 /* bytes that an operation keeps in itself */
-
-/* An operation in flight. A plain receive (wfi_ep.plain_recv) uses the first two cache lines only.
- * The number of lines is odd, so that the operations of a window are spread over the whole cache.
- */
-struct wfi_op {
-    _Alignas(64) struct weft_op op; /* op.user: the program's context */
-    struct wfi_ep *ep;
-    uint64_t flags; /* of its completion; 0: the op is free. fi_cancel reads it: op.c */
-    union {
-        struct wfi_op *next; /* of a free one: in wfi_ep.free */
-        void *buf;           /* posted buffer, and its length */
-    };
-    size_t len;
-    struct wfi_cq *cq;     /* gets errors, and the completion if [report] */
-    struct wfi_cntr *cntr; /* NULL: nothing counts it */
-    bool report;
-    bool cancelling;           /* fi_cancel uses it: it is not free yet */
-    struct wfi_extra *extra;   /* what few operations have: op.h; NULL: nothing, also if free */
-    struct wfi_remote *remote; /* of an access: the region; in use until the access is complete */
-    void *bounce; /* the bytes of an injected access, if [small] has no room for them */
-    uint8_t small[WFI_SMALL];
-};
-
-_Static_assert(offsetof(struct wfi_op, cq) == 128, "what a plain receive uses");
-_Static_assert(sizeof(struct wfi_op) / 64 % 2 == 1, "an odd number of cache lines");
-
-#define WFI_OPS 64 /* operations in one allocation */
-
-struct wfi_slab {
-    struct wfi_op ops[WFI_OPS];
-    struct wfi_slab *next;
-};
-
 /* ---- endpoint ---- */
 
+struct wfi_op;
+struct wfi_slab;
 struct wfi_remotes;
 struct wfi_many;
 struct wfi_claim;
 struct wfi_sender;
 
 #define WFI_REMOVED (UINT64_C(1) << 63) /* of a serial: the address was removed */
+
+/* Peers of receive contexts but the first (fi_rx_addr): [n] by entry and context. */
+struct wfi_named {
+    struct weft_peer **peers;
+    uint64_t *serials;
+    size_t n;
+};
 
 struct wfi_ep {
     struct fid_ep fid;
@@ -426,14 +423,18 @@ struct wfi_ep {
     struct wfi_domain *domain;
     bool tx_selective, rx_selective; /* only operations with FI_COMPLETION are reported */
     bool directed, source, source_err;
-    bool plain; /* sends have no default flags but FI_COMPLETION and FI_INJECT_COMPLETE */
+    bool plain; /* sends have no default flags but FI_COMPLETION and FI_INJECT_COMPLETE, and no
+                 * order but FI_ORDER_SAS */
     /* Receives are reported to a completion queue and nowhere else, and nothing is locked: the
      * short way, wfi_recv_plain_take. */
     bool plain_recv;
     bool plain_send; /* the same of sends */
+    bool locked; /* several threads may be inside it at a time: wfi_domain.locked, or it has the two
+                  * contexts of a member of a scalable endpoint, and not FI_THREAD_DOMAIN */
     bool enabled;
-    atomic_bool closing; /* what ends now is not reported: fi_endpoint(3), "fi_close"; no peer and
-                          * no region opens any more */
+    atomic_bool receiving; /* enabled, or, of a scalable endpoint, its receive context is */
+    atomic_bool closing;   /* what ends now is not reported: fi_endpoint(3), "fi_close"; no peer and
+                            * no region opens any more */
     void (*plain_done)(struct weft_op *op); /* of plain receives */
     /* The sender of the last message, and its address vector's version and entry then; NULL: look
      * it up (senders.c). Not used if [free_lock] is on. */
@@ -442,6 +443,11 @@ struct wfi_ep {
     fi_addr_t last_source;
     uint64_t tx_flags, rx_flags; /* default flags of operations */
     uint64_t caps;
+    struct wfi_cntr *remote_read_cntr, *remote_write_cntr; /* of peers' accesses; Weft counts */
+    uint64_t order;            /* of tx_attr->msg_order, but FI_ORDER_SAS: "orders" in op.h */
+    atomic_uint reads, writes; /* accesses under way; counted if [order] */
+    atomic_uint fences; /* fenced operations under way; what is started later begins after them */
+    atomic_uint staged; /* operations of several steps of Weft's under way, which it does not see */
     struct wfi_brief free_lock;
     struct wfi_av *av;
     size_t multi_least; /* FI_OPT_MIN_MULTI_RECV */
@@ -460,12 +466,19 @@ struct wfi_ep {
         opening;       /* opening and closing of peers and remotes; what follows is under it */
     size_t room;       /* of the array of peers: npeers, unless addresses were removed meanwhile */
     uint64_t *serials; /* [room] the opening of each peer, counted from 1, and WFI_REMOVED */
+    struct wfi_named named;
     atomic_uint nremoved; /* peers with WFI_REMOVED */
     uint64_t serial;      /* openings of peers so far */
     void **retired;       /* earlier arrays of peers, freed when the endpoint closes */
     size_t nretired;
     struct wfi_stx *stx;
+    struct wfi_sep *sep; /* the scalable endpoint of which this is a member; NULL: of none */
+    unsigned member;
+    atomic_uint aliases; /* alias.c */
     struct wfi_ep *next_in_av;
+    uint32_t format;                     /* of its address */
+    uint8_t auth_key[WEFT_AUTH_KEY_MAX]; /* [auth_key_size] bytes, 0: that of the domain */
+    size_t auth_key_size;
 };
 
 static inline struct wfi_ep *wfi_ep_of(struct fid_ep *fid)
@@ -473,21 +486,6 @@ static inline struct wfi_ep *wfi_ep_of(struct fid_ep *fid)
     return container_of(fid, struct wfi_ep, fid);
 }
 
-int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **out,
-                void *context);
-int wfi_stx_open(struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_stx **out,
-                 void *context);
-int wfi_ep_bind(struct fid *fid, struct fid *bound, uint64_t flags);
-/* Take [ep] from the lists of what polls it and of its address vector; may be called again. */
-void wfi_ep_unlink(struct wfi_ep *ep);
-void wfi_ep_unbind(struct wfi_ep *ep);
-int wfi_ep_enable(struct wfi_ep *ep);
-/* FI_SETOPSFLAG: the default flags of transmits or receives. */
-int wfi_ep_set_flags(struct wfi_ep *ep, uint64_t flags);
-/* The default flags are others now. */
-void wfi_ep_flags_changed(struct wfi_ep *ep);
-void wfi_stx_use(struct wfi_ep *ep, struct fid *fid);
-void wfi_stx_unuse(struct wfi_ep *ep);
 /* Arm [ep] again for threads that sleep; wake those of its queues if it has events. */
 void wfi_ep_rearm(struct wfi_ep *ep);
 /* Poll [ep]. */
@@ -497,7 +495,7 @@ static inline void wfi_ep_progress(struct wfi_ep *ep)
     /* A sleeper counts itself, then arms under Weft's mutex, which a poll at a locked endpoint has
      * taken, too: a poll that disarms what a sleeper has armed sees the sleeper here. */
     if (WEFT_UNLIKELY(atomic_load_explicit(&ep->domain->waiters, memory_order_relaxed)) &&
-        ep->domain->locked)
+        ep->locked)
         wfi_ep_rearm(ep);
 }
 
@@ -519,12 +517,9 @@ int wfi_peer_open_held(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out
 struct weft_peer *wfi_peer_hold(struct wfi_ep *ep, fi_addr_t addr, uint64_t serial);
 void wfi_peer_release(struct wfi_ep *ep);
 /* Returns which opening of a peer that of [addr] is. Under ep->opening; the peer is open. */
-static inline uint64_t wfi_peer_serial(const struct wfi_ep *ep, fi_addr_t addr)
-{
-    return ep->serials[addr];
-}
-/* Close the peer of [addr], if it is open, or let the thread of [ep] close it before it uses [addr]
- * again. */
+uint64_t wfi_peer_serial(const struct wfi_ep *ep, fi_addr_t addr);
+/* Close the peers of the entry [addr] that are open, those of all its receive contexts, or let the
+ * thread of [ep] close them before it uses a peer again. */
 void wfi_peer_remove(struct wfi_ep *ep, fi_addr_t addr);
 /* Close all peers. [ep] is closing, so that none is opened later. May be called again. */
 void wfi_peers_close(struct wfi_ep *ep);

@@ -13,17 +13,28 @@ static struct wfi_cntr *cntr_of(struct fid_cntr *fid)
     return container_of(fid, struct wfi_cntr, fid);
 }
 
+void wfi_cntr_of_region(struct wfi_cntr *c)
+{
+    __atomic_store_n(&c->of_region, true, __ATOMIC_RELAXED);
+}
+
+/* Returns the endpoints whose polls let [c] count. */
+static struct wfi_eps *eps_of(struct wfi_cntr *c)
+{
+    return __atomic_load_n(&c->of_region, __ATOMIC_RELAXED) ? &c->domain->counting : &c->eps;
+}
+
 static uint64_t cntr_read(struct fid_cntr *fid)
 {
     struct wfi_cntr *c = cntr_of(fid);
-    wfi_eps_poll(&c->eps);
+    wfi_eps_poll(eps_of(c));
     return weft_counter_read(c->counter);
 }
 
 static uint64_t cntr_readerr(struct fid_cntr *fid)
 {
     struct wfi_cntr *c = cntr_of(fid);
-    wfi_eps_poll(&c->eps);
+    wfi_eps_poll(eps_of(c));
     return weft_counter_read_errors(c->counter);
 }
 
@@ -55,7 +66,7 @@ static int cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
     int64_t end = wfi_now_ns() + timeout * INT64_C(1000000), left = 0;
     uint64_t errors = weft_counter_read_errors(c->counter);
     for (;;) {
-        enum weft_status s = wfi_eps_wait(&c->eps, c->counter, threshold, left);
+        enum weft_status s = wfi_eps_wait(eps_of(c), c->counter, threshold, left);
         if (weft_counter_read(c->counter) >= threshold)
             return 0;
         if (s == WEFT_EAVAIL || weft_counter_read_errors(c->counter) != errors)
@@ -73,7 +84,7 @@ static int cntr_close(struct fid *fid)
 {
     struct wfi_cntr *c = container_of(fid, struct wfi_cntr, fid.fid);
     if (atomic_load(&c->users)) {
-        WFI_WARN(CNTR, "fi_close: %u endpoints or regions count in the counter: close them first\n",
+        WFI_WARN(CNTR, "fi_close: %u endpoints count in the counter: close them first\n",
                  atomic_load(&c->users));
         return -FI_EBUSY;
     }

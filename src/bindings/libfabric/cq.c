@@ -327,6 +327,15 @@ static struct fi_ops_cq short_ops[] = {
     [FI_CQ_FORMAT_TAGGED] = CQ_OPS(read_tagged),
 };
 
+void wfi_cq_share(struct wfi_cq *cq)
+{
+    cq->lock.on = true;
+    cq->wakes = cq->epoll_fd >= 0; /* as wfi_cq_wait_open */
+    cq->only = NULL;
+    cq->fid.ops = &locked_ops;
+    wfi_eps_share(&cq->eps);
+}
+
 /* Allocate the queue with a ring of [size] entries, rounded up to a power of 2. */
 static struct wfi_cq *cq_new(size_t size)
 {

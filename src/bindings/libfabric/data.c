@@ -17,7 +17,7 @@ static void on_data(const struct weft_am *am)
     uint8_t bytes[WFI_ADDR_SIZE];
     size_t len = sizeof bytes;
     uint64_t version;
-    if (am->nargs != DATA_ARGS || am->len || am->is_reply || !ep->enabled || !ep->rx_cq ||
+    if (am->nargs != DATA_ARGS || am->len || am->is_reply || !ep->receiving || !ep->rx_cq ||
         !(ep->caps & FI_REMOTE_WRITE) || !(ep->caps & FI_RMA)) {
         WFI_INFO(EP_DATA, "data of a write are dropped: the endpoint is not enabled, or has no "
                           "completion queue of receives or no FI_RMA and FI_REMOTE_WRITE\n");
@@ -25,6 +25,8 @@ static void on_data(const struct weft_am *am)
     }
     if (ep->source && weft_am_source(am, bytes, &len) == WEFT_OK)
         source = wfi_av_find(ep->av, bytes, &version);
+    if (source == FI_ADDR_NOTAVAIL && ep->source && wfi_av_has_names(ep->av))
+        source = wfi_av_of_peer(ep->av, weft_am_peer(am));
     wfi_cq_push(ep->rx_cq, NULL, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, word(am->args + 2),
                 NULL, word(am->args), 0, source);
 }
@@ -35,9 +37,26 @@ int wfi_data_register(struct wfi_ep *ep)
     return s == WEFT_OK ? 0 : -wfi_errno(s);
 }
 
+static void set_args(uint32_t args[DATA_ARGS], uint64_t data, uint64_t len)
+{
+    args[0] = (uint32_t)data;
+    args[1] = (uint32_t)(data >> 32);
+    args[2] = (uint32_t)len;
+    args[3] = (uint32_t)(len >> 32);
+}
+
 enum weft_status wfi_data_send(struct weft_peer *peer, uint64_t data, uint64_t len)
 {
-    const uint32_t args[DATA_ARGS] = {(uint32_t)data, (uint32_t)(data >> 32), (uint32_t)len,
-                                      (uint32_t)(len >> 32)};
+    uint32_t args[DATA_ARGS];
+    set_args(args, data, len);
     return weft_am_request(peer, WFI_AM_DATA, args, DATA_ARGS, NULL, 0, 0);
+}
+
+enum weft_status wfi_data_deliver(struct weft_remote *r, uint64_t offset, uint64_t data,
+                                  uint64_t len, struct weft_op *op)
+{
+    uint32_t args[DATA_ARGS];
+    set_args(args, data, len);
+    op->flags = WEFT_OP_DELIVERED;
+    return weft_am_long(r, offset, NULL, 0, WFI_AM_DATA, args, DATA_ARGS, 0, op);
 }

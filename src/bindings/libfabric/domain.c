@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "binding.h"
+#include "ep.h"
 #include "mr.h"
 
 static int domain_close(struct fid *fid)
@@ -26,6 +26,7 @@ static int domain_close(struct fid *fid)
     if (d->eq)
         wfi_eq_unref(d->eq);
     atomic_fetch_sub(&d->fabric->users, 1);
+    wfi_eps_fini(&d->counting);
     free(d);
     return 0;
 }
@@ -53,13 +54,6 @@ static int domain_control(struct fid *fid, int command, void *arg)
     case FI_UNMAP_KEY: return wfi_mr_unmap_key(d, *(uint64_t *)arg);
     default: return -FI_ENOSYS;
     }
-}
-
-static int domain_no_scalable_ep(struct fid_domain *domain, struct fi_info *info,
-                                 struct fid_ep **sep, void *context)
-{
-    (void)domain, (void)info, (void)sep, (void)context;
-    return -FI_ENOSYS;
 }
 
 static int domain_no_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr,
@@ -96,7 +90,7 @@ static struct fi_ops_domain domain_ops = {
     .av_open = wfi_av_open,
     .cq_open = wfi_cq_open,
     .endpoint = wfi_ep_open,
-    .scalable_ep = domain_no_scalable_ep,
+    .scalable_ep = wfi_scalable_open,
     .cntr_open = wfi_cntr_open,
     .poll_open = domain_no_poll_open,
     .stx_ctx = wfi_stx_open,
@@ -142,7 +136,7 @@ int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_
     struct wfi_domain *d;
     const struct fi_domain_attr *a = info ? info->domain_attr : NULL;
     int rc;
-    if (!a)
+    if (!a || (info->addr_format && !wfi_format_is_known(info->addr_format)))
         return -FI_EINVAL;
     d = calloc(1, sizeof *d);
     if (!d)
@@ -158,11 +152,16 @@ int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_
         memcpy(d->auth_key, a->auth_key, a->auth_key_size);
     }
     d->mr_mode = (uint32_t)a->mr_mode & ~(uint32_t)FI_MR_LOCAL; /* never needed, so not checked */
+    d->addr_format = info->addr_format ? info->addr_format : WFI_ADDR_FORMAT;
     d->automatic = a->data_progress == FI_PROGRESS_AUTO || a->control_progress == FI_PROGRESS_AUTO;
+    d->counts = info->caps & FI_RMA_EVENT;
     d->shared = d->automatic || a->threading != FI_THREAD_DOMAIN;
-    d->locked = d->shared && (d->automatic || a->threading != FI_THREAD_COMPLETION);
+    /* A counter of a region polls all endpoints, also those of other threads. */
+    d->locked = d->shared && (d->automatic || d->counts || a->threading != FI_THREAD_COMPLETION);
+    wfi_eps_init(&d->counting, d->locked);
     rc = ctx_open(d, info);
     if (rc) {
+        wfi_eps_fini(&d->counting);
         free(d);
         return rc;
     }

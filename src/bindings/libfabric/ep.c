@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "access.h"
+#include "alias.h"
+#include "ep.h"
 #include "none.h"
 #include "op.h"
 #include "remote.h"
@@ -19,83 +21,43 @@ struct wfi_stx {
     atomic_uint users;
 };
 
-/* ---- names ---- */
+/* ---- Weft's endpoints ---- */
 
-static int ep_getname(fid_t fid, void *addr, size_t *addrlen)
+int wfi_weft_open(const struct wfi_ep *ep, const union wfi_sockaddr *place, unsigned count,
+                  struct weft_ep **out)
 {
-    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
-    uint8_t bytes[WFI_ADDR_SIZE];
-    size_t len = sizeof bytes, room = addr ? *addrlen : 0;
-    enum weft_status s = weft_ep_address(ep->wep, bytes, &len);
-    if (s != WEFT_OK)
-        return -wfi_errno(s);
-    if (room)
-        memcpy(addr, bytes, room < len ? room : len);
-    *addrlen = len;
-    return room < len ? -FI_ETOOSMALL : 0;
+    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+    char text[80] = "no address";
+    enum weft_status s;
+    params.flags = (ep->locked ? WEFT_EP_LOCKED : 0) | (ep->domain->counts ? WEFT_EP_RMA_EVENT : 0);
+    params.auth_key = ep->auth_key;
+    params.auth_key_size = ep->auth_key_size;
+    if (place) {
+        wfi_sockaddr_text(place, text, sizeof text);
+        params.name = &place->any;
+        params.name_size = wfi_sockaddr_size(place->any.sa_family);
+    }
+    s = count ? weft_group_open(ep->domain->ctx, &params, count, out)
+              : weft_ep_open(ep->domain->ctx, &params, out);
+    if (s == WEFT_OK)
+        return 0;
+    if (place && s == WEFT_EBUSY)
+        WFI_WARN(EP_CTRL, "another endpoint or program has %s: choose another port\n", text);
+    else if (place && s == WEFT_EUNREACH)
+        WFI_WARN(EP_CTRL, "%s is no address of this host\n", text);
+    else
+        WFI_WARN(EP_CTRL, "fi_endpoint: %s (WEFT_LOG=info gives details)\n", weft_status_text(s));
+    return place && s == WEFT_EBUSY      ? -FI_EADDRINUSE
+           : place && s == WEFT_EUNREACH ? -FI_EADDRNOTAVAIL
+                                         : -wfi_errno(s);
 }
 
-static int ep_setname(fid_t fid, void *addr, size_t addrlen)
+int wfi_ep_attach(struct wfi_ep *ep, struct weft_ep *wep)
 {
-    (void)fid, (void)addr, (void)addrlen;
-    return -FI_ENOSYS; /* Weft chooses the addresses of endpoints */
+    ep->wep = wep;
+    ep->inject = weft_msg_inject_max(wep);
+    return wfi_data_register(ep);
 }
-
-static int ep_getpeer(struct fid_ep *ep, void *addr, size_t *addrlen)
-{
-    (void)ep, (void)addr, (void)addrlen;
-    return -FI_EOPNOTSUPP; /* of connected endpoints */
-}
-
-static int ep_connect(struct fid_ep *ep, const void *addr, const void *param, size_t paramlen)
-{
-    (void)ep, (void)addr, (void)param, (void)paramlen;
-    return -FI_EOPNOTSUPP;
-}
-
-static int ep_listen(struct fid_pep *pep)
-{
-    (void)pep;
-    return -FI_EOPNOTSUPP;
-}
-
-static int ep_accept(struct fid_ep *ep, const void *param, size_t paramlen)
-{
-    (void)ep, (void)param, (void)paramlen;
-    return -FI_EOPNOTSUPP;
-}
-
-static int ep_reject(struct fid_pep *pep, fid_t handle, const void *param, size_t paramlen)
-{
-    (void)pep, (void)handle, (void)param, (void)paramlen;
-    return -FI_EOPNOTSUPP;
-}
-
-static int ep_shutdown(struct fid_ep *ep, uint64_t flags)
-{
-    (void)ep, (void)flags;
-    return -FI_EOPNOTSUPP;
-}
-
-static int ep_join(struct fid_ep *ep, const void *addr, uint64_t flags, struct fid_mc **mc,
-                   void *context)
-{
-    (void)ep, (void)addr, (void)flags, (void)mc, (void)context;
-    return -FI_EOPNOTSUPP;
-}
-
-static struct fi_ops_cm ep_cm_ops = {
-    .size = sizeof(struct fi_ops_cm),
-    .setname = ep_setname,
-    .getname = ep_getname,
-    .getpeer = ep_getpeer,
-    .connect = ep_connect,
-    .listen = ep_listen,
-    .accept = ep_accept,
-    .reject = ep_reject,
-    .shutdown = ep_shutdown,
-    .join = ep_join,
-};
 
 /* ---- options ---- */
 
@@ -142,20 +104,34 @@ static int ep_no_rx_ctx(struct fid_ep *sep, int index, struct fi_rx_attr *attr,
     return -FI_ENOSYS;
 }
 
-static ssize_t ep_size_left(struct fid_ep *ep)
+/* An endpoint takes as many operations as the largest size that is granted, whatever was asked. */
+static ssize_t size_left(struct wfi_ep *ep, bool receives, size_t most)
 {
-    return wfi_ep_of(ep)->enabled ? WFI_TX_SIZE : -FI_EOPBADSTATE;
+    size_t n = wfi_op_under_way(ep, receives);
+    if (receives ? !ep->receiving : !ep->enabled)
+        return -FI_EOPBADSTATE;
+    return n < most ? (ssize_t)(most - n) : 0;
 }
 
-static struct fi_ops_ep ep_ops = {
+static ssize_t ep_rx_size_left(struct fid_ep *ep)
+{
+    return size_left(wfi_ep_of(ep), true, WFI_RX_MOST);
+}
+
+static ssize_t ep_tx_size_left(struct fid_ep *ep)
+{
+    return size_left(wfi_ep_of(ep), false, WFI_TX_MOST);
+}
+
+struct fi_ops_ep wfi_ep_ops = {
     .size = sizeof(struct fi_ops_ep),
     .cancel = wfi_op_cancel,
     .getopt = ep_getopt,
     .setopt = ep_setopt,
     .tx_ctx = ep_no_tx_ctx,
     .rx_ctx = ep_no_rx_ctx,
-    .rx_size_left = ep_size_left,
-    .tx_size_left = ep_size_left,
+    .rx_size_left = ep_rx_size_left,
+    .tx_size_left = ep_tx_size_left,
 };
 
 /* ---- shared transmit contexts ---- */
@@ -195,7 +171,7 @@ int wfi_stx_open(struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_
     stx->fid.fid.fclass = FI_CLASS_STX_CTX;
     stx->fid.fid.context = context;
     stx->fid.fid.ops = &stx_fid_ops;
-    stx->fid.ops = &ep_ops;
+    stx->fid.ops = &wfi_ep_ops;
     atomic_fetch_add(&stx->domain->users, 1);
     *out = &stx->fid;
     return 0;
@@ -216,7 +192,7 @@ void wfi_stx_unuse(struct wfi_ep *ep)
 
 /* ---- open and close ---- */
 
-static void ep_free(struct wfi_ep *ep)
+void wfi_ep_free(struct wfi_ep *ep)
 {
     while (ep->slabs) {
         struct wfi_slab *slab = ep->slabs;
@@ -237,17 +213,15 @@ static enum weft_status weft_close(struct wfi_ep *ep)
 {
     int64_t end = wfi_now_ns() + CLOSE_NS;
     enum weft_status s;
-    while ((s = weft_ep_close(ep->wep)) == WEFT_EBUSY && ep->domain->locked && wfi_now_ns() < end)
+    while ((s = weft_ep_close(ep->wep)) == WEFT_EBUSY && ep->locked && wfi_now_ns() < end)
         sched_yield();
     return s;
 }
 
-/* Operations that are under way are cancelled, and not reported. First no queue polls the endpoint
- * any more, and no peer opens; then the peers close. The queues stay bound until the end, because
- * operations may still complete in weft_ep_close. After a failure the program may call again. */
-static int ep_close(struct fid *fid)
+/* First no queue polls the endpoint any more, and no peer opens; then the peers close. The queues
+ * stay bound until the end, because operations may still complete in weft_ep_close. */
+int wfi_ep_end(struct wfi_ep *ep)
 {
-    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
     enum weft_status s;
     atomic_store(&ep->closing, true);
     wfi_ep_unlink(ep);
@@ -262,22 +236,29 @@ static int ep_close(struct fid *fid)
     wfi_many_close(ep);
     wfi_remotes_free(ep);
     atomic_fetch_sub(&ep->domain->users, 1);
-    ep_free(ep);
+    wfi_ep_free(ep);
     return 0;
 }
 
-static int ep_control(struct fid *fid, int command, void *arg)
+static int ep_close(struct fid *fid)
+{
+    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
+    return wfi_alias_busy(ep) ? -FI_EBUSY : wfi_ep_end(ep);
+}
+
+int wfi_ep_control(struct fid *fid, int command, void *arg)
 {
     struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
     uint64_t *flags = arg;
+    int rc;
     switch (command) {
     case FI_ENABLE: return wfi_ep_enable(ep);
-    case FI_GETOPSFLAG:
-        if (!(*flags & FI_TRANSMIT) == !(*flags & FI_RECV))
-            return -FI_EINVAL;
-        *flags = *flags & FI_TRANSMIT ? ep->tx_flags : ep->rx_flags;
-        return 0;
-    case FI_SETOPSFLAG: return wfi_ep_set_flags(ep, *flags);
+    case FI_GETOPSFLAG: return wfi_flags_get(ep->tx_flags, ep->rx_flags, flags);
+    case FI_SETOPSFLAG:
+        rc = wfi_flags_set(ep, *flags, &ep->tx_flags, &ep->rx_flags);
+        wfi_ep_flags_changed(ep);
+        return rc;
+    case FI_ALIAS: return wfi_alias_open(ep, ep->tx_flags, ep->rx_flags, arg);
     default: return -FI_ENOSYS;
     }
 }
@@ -286,72 +267,94 @@ static struct fi_ops ep_fid_ops = {
     .size = sizeof(struct fi_ops),
     .close = ep_close,
     .bind = wfi_ep_bind,
-    .control = ep_control,
+    .control = wfi_ep_control,
     .ops_open = wfi_no_ops_open,
 };
 
-static int weft_open(struct wfi_ep *ep, const struct fi_ep_attr *attr)
+static int set_auth_key(struct wfi_ep *ep, const struct fi_ep_attr *attr)
 {
-    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
-    enum weft_status s;
-    params.flags = ep->domain->locked ? WEFT_EP_LOCKED : 0;
-    params.arg = ep;
-    if (!wfi_domain_has_key(ep->domain, attr->auth_key, attr->auth_key_size)) {
-        params.auth_key = attr->auth_key;
-        params.auth_key_size = attr->auth_key_size;
-    }
-    s = weft_ep_open(ep->domain->ctx, &params, &ep->wep);
-    if (s != WEFT_OK) {
-        WFI_WARN(EP_CTRL, "fi_endpoint: %s (WEFT_LOG=info gives details)\n", weft_status_text(s));
-        return -wfi_errno(s);
-    }
-    ep->inject = weft_msg_inject_max(ep->wep);
-    return wfi_data_register(ep);
+    if (wfi_domain_has_key(ep->domain, attr->auth_key, attr->auth_key_size))
+        return 0;
+    if (attr->auth_key_size > sizeof ep->auth_key)
+        return -FI_EINVAL;
+    ep->auth_key_size = attr->auth_key_size;
+    memcpy(ep->auth_key, attr->auth_key, attr->auth_key_size);
+    return 0;
 }
 
 static void set_attributes(struct wfi_ep *ep, const struct fi_info *info)
 {
     ep->caps = info->caps;
+    ep->format = ep->domain->addr_format;
     ep->tx_flags = info->tx_attr ? info->tx_attr->op_flags : 0;
     ep->rx_flags = info->rx_attr ? info->rx_attr->op_flags : 0;
     ep->directed = info->caps & FI_DIRECTED_RECV;
     ep->source = info->caps & (FI_SOURCE | FI_SOURCE_ERR);
     ep->source_err = info->caps & FI_SOURCE_ERR;
+    ep->plain_done = ep->source ? wfi_recv_source_done : wfi_recv_plain_done;
+    ep->order = info->tx_attr ? info->tx_attr->msg_order & WFI_ORDERS_ALL & ~FI_ORDER_SAS : 0;
     ep->multi_least = 64;
     wfi_ep_flags_changed(ep);
 }
 
-int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **out, void *context)
+int wfi_ep_new(struct wfi_domain *d, const struct fi_info *info, struct wfi_sep *sep, void *context,
+               struct wfi_ep **out)
 {
-    struct wfi_domain *d = wfi_domain_of(domain);
     struct wfi_ep *ep;
-    int rc;
     if (!info || !info->ep_attr || info->ep_attr->type != FI_EP_RDM || info->caps & ~WFI_CAPS)
         return -FI_EINVAL;
+    if (info->caps & FI_RMA_EVENT && !d->counts) {
+        WFI_WARN(EP_CTRL, "fi_endpoint: FI_RMA_EVENT in a domain that was opened without it\n");
+        return -FI_EINVAL;
+    }
     ep = calloc(1, sizeof *ep);
     if (!ep)
         return -FI_ENOMEM;
     ep->domain = d;
     wfi_lock_init(&ep->opening, d->shared);
-    ep->free_lock.on = d->locked;
+    ep->sep = sep;
+    ep->locked = d->locked || (d->shared && sep);
+    ep->free_lock.on = ep->locked;
     wfi_senders_init(ep);
     set_attributes(ep, info);
-    rc = weft_open(ep, info->ep_attr);
-    if (rc) {
-        if (ep->wep)
-            (void)weft_ep_close(ep->wep);
-        ep_free(ep);
-        return rc;
+    if (set_auth_key(ep, info->ep_attr)) {
+        wfi_ep_free(ep);
+        return -FI_EINVAL;
     }
     ep->fid.fid.fclass = FI_CLASS_EP;
     ep->fid.fid.context = context;
     ep->fid.fid.ops = &ep_fid_ops;
-    ep->fid.ops = &ep_ops;
-    ep->fid.cm = &ep_cm_ops;
+    ep->fid.ops = &wfi_ep_ops;
+    ep->fid.cm = &wfi_ep_cm_ops;
     ep->fid.msg = &wfi_msg_none;
     ep->fid.tagged = &wfi_tagged_none;
     ep->fid.rma = &wfi_rma_none;
     ep->fid.atomic = &wfi_atomic_none;
+    *out = ep;
+    return 0;
+}
+
+int wfi_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **out, void *context)
+{
+    struct wfi_domain *d = wfi_domain_of(domain);
+    union wfi_sockaddr place;
+    struct weft_ep *wep = NULL;
+    struct wfi_ep *ep;
+    bool named;
+    int rc = wfi_ep_new(d, info, NULL, context, &ep);
+    if (rc)
+        return rc;
+    rc = wfi_place_of(ep->format, info->src_addr, info->src_addrlen, &place, &named);
+    if (!rc)
+        rc = wfi_weft_open(ep, named ? &place : NULL, 0, &wep);
+    if (!rc)
+        rc = wfi_ep_attach(ep, wep);
+    if (rc) {
+        if (wep)
+            (void)weft_ep_close(wep);
+        wfi_ep_free(ep);
+        return rc;
+    }
     atomic_fetch_add(&d->users, 1);
     *out = &ep->fid;
     return 0;

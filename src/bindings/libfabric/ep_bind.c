@@ -2,6 +2,8 @@
 /* Objects that are bound to endpoints, and enabling, which needs some of them. */
 #include <string.h>
 
+#include "alias.h"
+#include "ep.h"
 #include "none.h"
 #include "op.h"
 
@@ -21,6 +23,19 @@ static int bind_av(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
     return 0;
 }
 
+/* An endpoint of two threads reports to [cq] from now on. Its other endpoints lose the short ways,
+ * which lock nothing. */
+static void cq_share(struct wfi_cq *cq)
+{
+    if (cq->lock.on)
+        return;
+    wfi_cq_share(cq);
+    for (size_t i = 0; i < cq->eps.n; i++) {
+        wfi_op_unplain(cq->eps.all[i]);
+        wfi_ep_flags_changed(cq->eps.all[i]);
+    }
+}
+
 static int bind_cq(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
 {
     struct wfi_cq *cq = wfi_cq_of(fid);
@@ -30,6 +45,8 @@ static int bind_cq(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
     if (!(flags & (FI_TRANSMIT | FI_RECV)) || cq->domain != ep->domain ||
         (flags & FI_TRANSMIT && ep->tx_cq) || (flags & FI_RECV && ep->rx_cq))
         return -FI_EINVAL;
+    if (ep->locked)
+        cq_share(cq);
     rc = wfi_cq_add_ep(cq, ep);
     if (rc)
         return rc;
@@ -46,9 +63,19 @@ static int bind_cq(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
     return 0;
 }
 
+/* Let Weft count what peers do. */
+static int bind_remote(struct wfi_ep *ep, struct wfi_cntr *c, uint64_t flags)
+{
+    enum weft_status s =
+        weft_ep_bind_counter(ep->wep, c->counter,
+                             (flags & FI_REMOTE_READ ? WEFT_REMOTE_READ : 0) |
+                                 (flags & FI_REMOTE_WRITE ? WEFT_REMOTE_WRITE : 0));
+    return s == WEFT_OK ? 0 : -wfi_errno(s);
+}
+
 static int bind_cntr(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
 {
-    struct wfi_cntr *c = container_of(fid, struct wfi_cntr, fid.fid);
+    struct wfi_cntr *c = wfi_cntr_of(fid);
     struct {
         uint64_t flag;
         struct wfi_cntr **cntr;
@@ -57,21 +84,28 @@ static int bind_cntr(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
         {FI_RECV, &ep->recv_cntr},
         {FI_READ, &ep->read_cntr},
         {FI_WRITE, &ep->write_cntr},
+        {FI_REMOTE_READ, &ep->remote_read_cntr},
+        {FI_REMOTE_WRITE, &ep->remote_write_cntr},
     };
+    const uint64_t remote = FI_REMOTE_READ | FI_REMOTE_WRITE;
     int rc;
-    if (flags & (FI_REMOTE_READ | FI_REMOTE_WRITE)) {
+    if (flags & remote && !(ep->caps & FI_RMA_EVENT)) {
         WFI_WARN(EP_CTRL, "fi_ep_bind: the endpoint has no FI_RMA_EVENT: what peers read and write "
                           "is not counted\n");
         return -FI_ENOSYS;
     }
-    if (flags & ~(uint64_t)(FI_SEND | FI_RECV | FI_READ | FI_WRITE))
+    if (flags & ~(FI_SEND | FI_RECV | FI_READ | FI_WRITE | remote))
         return -FI_EBADFLAGS;
     if (!flags || c->domain != ep->domain)
         return -FI_EINVAL;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
         if (flags & ways[i].flag && *ways[i].cntr)
             return -FI_EINVAL;
+    if (ep->locked)
+        wfi_eps_share(&c->eps);
     rc = wfi_eps_add(&c->eps, ep);
+    if (!rc && flags & remote)
+        rc = bind_remote(ep, c, flags);
     if (rc)
         return rc;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
@@ -85,8 +119,11 @@ static int bind_cntr(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
 int wfi_ep_bind(struct fid *fid, struct fid *bound, uint64_t flags)
 {
     struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
-    if (ep->enabled)
-        return -FI_EOPBADSTATE;
+    return ep->enabled ? -FI_EOPBADSTATE : wfi_ep_bind_object(ep, bound, flags);
+}
+
+int wfi_ep_bind_object(struct wfi_ep *ep, struct fid *bound, uint64_t flags)
+{
     switch (bound->fclass) {
     case FI_CLASS_AV: return bind_av(ep, bound, flags);
     case FI_CLASS_CQ: return bind_cq(ep, bound, flags);
@@ -102,7 +139,7 @@ int wfi_ep_bind(struct fid *fid, struct fid *bound, uint64_t flags)
 }
 
 /* The counters that are bound to [ep]. */
-enum { CNTRS = 4 };
+enum { CNTRS = 6 };
 
 static void cntrs_of(const struct wfi_ep *ep, struct wfi_cntr *out[CNTRS])
 {
@@ -110,6 +147,18 @@ static void cntrs_of(const struct wfi_ep *ep, struct wfi_cntr *out[CNTRS])
     out[1] = ep->recv_cntr;
     out[2] = ep->read_cntr;
     out[3] = ep->write_cntr;
+    out[4] = ep->remote_read_cntr;
+    out[5] = ep->remote_write_cntr;
+}
+
+bool wfi_ep_counts(const struct wfi_ep *ep)
+{
+    struct wfi_cntr *cntrs[CNTRS];
+    cntrs_of(ep, cntrs);
+    for (int i = 0; i < CNTRS; i++)
+        if (cntrs[i])
+            return true;
+    return false;
 }
 
 static void av_unlink(struct wfi_av *av, struct wfi_ep *ep)
@@ -132,6 +181,8 @@ void wfi_ep_unlink(struct wfi_ep *ep)
         wfi_cq_remove_ep(ep->tx_cq, ep);
     if (ep->rx_cq && ep->rx_cq != ep->tx_cq)
         wfi_cq_remove_ep(ep->rx_cq, ep);
+    if (ep->domain->counts)
+        wfi_eps_remove(&ep->domain->counting, ep);
     cntrs_of(ep, cntrs);
     for (int i = 0; i < CNTRS; i++)
         if (cntrs[i])
@@ -166,26 +217,55 @@ static bool receives(const struct wfi_ep *ep)
     return ep->caps & FI_RECV && ep->caps & (FI_MSG | FI_TAGGED);
 }
 
-int wfi_ep_enable(struct wfi_ep *ep)
+/* What transmit and receive contexts need, too. */
+static int enable_begin(struct wfi_ep *ep)
 {
-    if (ep->enabled)
-        return 0;
     if (!ep->av) {
         WFI_WARN(EP_CTRL, "fi_enable: bind an address vector first\n");
         return -FI_ENOAV;
     }
-    if ((sends(ep) && !ep->tx_cq && !ep->send_cntr && !ep->read_cntr && !ep->write_cntr) ||
-        (receives(ep) && !ep->rx_cq && !ep->recv_cntr)) {
-        WFI_WARN(EP_CTRL, "fi_enable: bind a completion queue or a counter for %s first\n",
-                 receives(ep) && !ep->rx_cq && !ep->recv_cntr ? "receives" : "sends");
-        return -FI_ENOCQ;
-    }
+    return ep->domain->counts ? wfi_eps_add(&ep->domain->counting, ep) : 0;
+}
+
+static int no_queue(const char *of)
+{
+    WFI_WARN(EP_CTRL, "fi_enable: bind a completion queue or a counter for %s first\n", of);
+    return -FI_ENOCQ;
+}
+
+static bool has_rx_queue(const struct wfi_ep *ep)
+{
+    return !receives(ep) || ep->rx_cq || ep->recv_cntr;
+}
+
+int wfi_ep_enable_rx(struct wfi_ep *ep)
+{
+    int rc = enable_begin(ep);
+    if (!rc && !has_rx_queue(ep))
+        rc = no_queue("receives");
+    if (!rc)
+        ep->receiving = true;
+    return rc;
+}
+
+int wfi_ep_enable(struct wfi_ep *ep)
+{
+    int rc;
+    if (ep->enabled)
+        return 0;
+    rc = enable_begin(ep);
+    if (!rc && sends(ep) && !ep->tx_cq && !ep->send_cntr && !ep->read_cntr && !ep->write_cntr)
+        rc = no_queue("sends");
+    if (!rc && !ep->sep)
+        rc = wfi_ep_enable_rx(ep);
+    if (rc)
+        return rc;
     ep->enabled = true;
     wfi_ep_flags_changed(ep);
     if (ep->caps & FI_MSG)
-        ep->fid.msg = &wfi_msg_ops;
+        ep->fid.msg = ep->sep ? &ep->sep->tx_msg : &wfi_msg_ops;
     if (ep->caps & FI_TAGGED)
-        ep->fid.tagged = &wfi_tagged_ops;
+        ep->fid.tagged = ep->sep ? &ep->sep->tx_tagged : &wfi_tagged_ops;
     if (ep->caps & FI_RMA)
         ep->fid.rma = &wfi_rma_ops;
     if (ep->caps & FI_ATOMIC)
@@ -195,25 +275,30 @@ int wfi_ep_enable(struct wfi_ep *ep)
 
 void wfi_ep_flags_changed(struct wfi_ep *ep)
 {
-    bool locked = ep->domain->locked;
-    ep->plain = !(ep->tx_flags & ~(uint64_t)(FI_COMPLETION | FI_INJECT_COMPLETE));
-    ep->plain_send =
-        !locked && ep->tx_cq && !ep->send_cntr && wfi_reports(ep->tx_selective, ep->tx_flags);
-    ep->plain_done = ep->source ? wfi_recv_source_done : wfi_recv_plain_done;
-    ep->plain_recv =
-        !locked && ep->rx_cq && !ep->recv_cntr && wfi_reports(ep->rx_selective, ep->rx_flags);
+    ep->plain = !(ep->tx_flags & ~(uint64_t)(FI_COMPLETION | FI_INJECT_COMPLETE)) &&
+                !(ep->order & WFI_ORDERS_SEND);
+    ep->plain_send = !ep->locked && ep->tx_cq && !ep->tx_cq->lock.on && !ep->send_cntr &&
+                     wfi_reports(ep->tx_selective, ep->tx_flags);
+    ep->plain_recv = !ep->locked && !ep->sep && ep->rx_cq && !ep->rx_cq->lock.on &&
+                     !ep->recv_cntr && wfi_reports(ep->rx_selective, ep->rx_flags);
 }
 
-int wfi_ep_set_flags(struct wfi_ep *ep, uint64_t flags)
+int wfi_flags_get(uint64_t tx_flags, uint64_t rx_flags, uint64_t *flags)
+{
+    if (!(*flags & FI_TRANSMIT) == !(*flags & FI_RECV))
+        return -FI_EINVAL;
+    *flags = *flags & FI_TRANSMIT ? tx_flags : rx_flags;
+    return 0;
+}
+
+int wfi_flags_set(const struct wfi_ep *ep, uint64_t flags, uint64_t *tx_flags, uint64_t *rx_flags)
 {
     uint64_t way = flags & (FI_TRANSMIT | FI_RECV), rest = flags & ~way;
-    uint64_t levels = ep->caps & (FI_MSG | FI_TAGGED) ? WFI_LEVELS_MSG : WFI_LEVELS_RMA;
-    if (way == FI_TRANSMIT && !(rest & ~(FI_COMPLETION | FI_INJECT | levels)))
-        ep->tx_flags = rest;
+    if (way == FI_TRANSMIT && !(rest & ~(FI_COMPLETION | FI_INJECT | wfi_levels_of(ep->caps))))
+        *tx_flags = rest;
     else if (way == FI_RECV && !(rest & ~(uint64_t)(FI_COMPLETION | FI_MULTI_RECV)))
-        ep->rx_flags = rest;
+        *rx_flags = rest;
     else
         return -FI_EINVAL;
-    wfi_ep_flags_changed(ep);
     return 0;
 }

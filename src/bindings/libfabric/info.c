@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fi_getinfo: one fabric, one domain, reliable datagram endpoints. Nothing is granted that does not
  * hold: a hint that cannot be met gives -FI_ENODATA, and the log gives the reason. */
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "binding.h"
+#include "name.h"
 
 /* ---- capabilities ---- */
 
@@ -26,10 +25,15 @@ static bool caps_grant(const struct fi_info *hints, uint64_t *caps)
 {
     uint64_t asked = hints ? hints->caps : 0;
     if (!asked)
-        asked = WFI_CAPS_PRIMARY | WFI_CAPS_FREE | FI_SOURCE;
+        asked = WFI_CAPS_PRIMARY | WFI_CAPS_FREE | FI_SOURCE | FI_FENCE;
     if (asked & ~WFI_CAPS) {
         WFI_INFO(CORE, "not granted: capabilities %#llx (fi_weft(7) lists those that are)\n",
                  (unsigned long long)(asked & ~WFI_CAPS));
+        return false;
+    }
+    if (asked & FI_RMA_EVENT &&
+        !(caps_with_ways(asked) & (FI_REMOTE_READ | FI_REMOTE_WRITE) & WFI_CAPS_WAYS)) {
+        WFI_INFO(CORE, "not granted: FI_RMA_EVENT without FI_REMOTE_READ and FI_REMOTE_WRITE\n");
         return false;
     }
     asked = caps_with_ways(asked) | FI_LOCAL_COMM | FI_REMOTE_COMM;
@@ -37,72 +41,6 @@ static bool caps_grant(const struct fi_info *hints, uint64_t *caps)
         asked |= FI_MULTI_RECV;
     *caps = asked;
     return true;
-}
-
-/* ---- addresses ---- */
-
-static bool set_address(void **to, size_t *to_len, const void *from, size_t len)
-{
-    *to = calloc(1, WFI_ADDR_SIZE);
-    if (!*to)
-        return false;
-    *to_len = WFI_ADDR_SIZE;
-    if (from)
-        memcpy(*to, from, len);
-    return true;
-}
-
-/* Is an address of the hints one of Weft's? Those in other formats are names, which need a node and
- * a service to be looked up. */
-static bool is_address(const struct fi_info *hints, const void *addr, size_t len)
-{
-    if (len != WFI_ADDR_SIZE ||
-        (hints->addr_format != FI_FORMAT_UNSPEC && hints->addr_format != WFI_ADDR_FORMAT)) {
-        WFI_INFO(CORE,
-                 "not granted: an address of %zu bytes and format %u: endpoints have "
-                 "addresses of %d bytes, from fi_getname\n",
-                 len, hints->addr_format, WFI_ADDR_SIZE);
-        return false;
-    }
-    return addr != NULL;
-}
-
-static int set_addresses(const char *node, const char *service, uint64_t flags,
-                         const struct fi_info *hints, struct fi_info *info)
-{
-    static const uint8_t zero[WFI_ADDR_SIZE];
-    const void *dest = NULL;
-    if (node || service) {
-        WFI_INFO(CORE,
-                 "not granted: node \"%s\", service \"%s\": peers are known by the address "
-                 "that fi_getname returns\n",
-                 node ? node : "", service ? service : "");
-        return -FI_ENODATA;
-    }
-    if (hints && hints->addr_format != FI_FORMAT_UNSPEC && hints->addr_format != WFI_ADDR_FORMAT) {
-        WFI_INFO(CORE, "not granted: address format %u\n", hints->addr_format);
-        return -FI_ENODATA;
-    }
-    if (hints && hints->src_addr && !(flags & FI_SOURCE)) {
-        if (!is_address(hints, hints->src_addr, hints->src_addrlen))
-            return -FI_ENODATA;
-        if (memcmp(hints->src_addr, zero, sizeof zero)) {
-            WFI_INFO(CORE, "not granted: a source address: Weft chooses those of endpoints, and "
-                           "fi_getname returns them\n");
-            return -FI_ENODATA;
-        }
-    }
-    if (hints && hints->dest_addr) {
-        if (!is_address(hints, hints->dest_addr, hints->dest_addrlen))
-            return -FI_ENODATA;
-        dest = hints->dest_addr;
-    }
-    info->addr_format = WFI_ADDR_FORMAT;
-    /* The address of an endpoint is known when it is open: until then it is all 0. */
-    if (!set_address(&info->src_addr, &info->src_addrlen, NULL, 0) ||
-        (dest && !set_address(&info->dest_addr, &info->dest_addrlen, dest, WFI_ADDR_SIZE)))
-        return -FI_ENOMEM;
-    return 0;
 }
 
 /* ---- fabric ---- */
@@ -139,7 +77,7 @@ int wfi_getinfo(uint32_t version, const char *node, const char *service, uint64_
     if (!rc && flags & FI_PROV_ATTR_ONLY)
         node = service = NULL;
     if (!rc)
-        rc = set_addresses(node, service, flags, hints, info);
+        rc = wfi_info_addresses(node, service, flags, hints, info);
     if (rc) {
         fi_freeinfo(info);
         return rc;

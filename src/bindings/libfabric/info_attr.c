@@ -3,24 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "binding.h"
+#include "op.h"
 
 /* Each bit of a tag is a field of its own: fi_endpoint(3), "mem_tag_format". */
 #define WFI_TAG_FORMAT UINT64_C(0xaaaaaaaaaaaaaaaa)
 
-/* Levels of completion that hold for all operations of an endpoint with [caps]. */
-static uint64_t levels_of(uint64_t caps)
-{
-    return caps & (FI_MSG | FI_TAGGED) ? WFI_LEVELS_MSG : WFI_LEVELS_RMA;
-}
-
-/* Orders that hold without being paid for: messages through one peer match as they were sent. */
+/* FI_ORDER_SAS costs nothing: messages through one peer match as they were sent. */
 static bool order_is_granted(const char *what, uint64_t order, uint64_t comp_order)
 {
-    if (!(order & ~(uint64_t)FI_ORDER_SAS) && !comp_order)
+    if (!(order & ~WFI_ORDERS_ALL) && !comp_order)
         return true;
-    WFI_INFO(CORE, "not granted: %s->msg_order %#llx, comp_order %#llx: only FI_ORDER_SAS\n", what,
-             (unsigned long long)order, (unsigned long long)comp_order);
+    WFI_INFO(CORE,
+             "not granted: %s->msg_order %#llx, comp_order %#llx: there is no order of accesses "
+             "after sends, and none of completions\n",
+             what, (unsigned long long)order, (unsigned long long)comp_order);
     return false;
 }
 
@@ -49,20 +45,21 @@ bool wfi_info_tx(const struct fi_info *hints, struct fi_info *info)
     const struct fi_tx_attr none = {0}, *h = hints && hints->tx_attr ? hints->tx_attr : &none;
     struct fi_tx_attr *t = info->tx_attr;
     const size_t inject = wfi_prov_inject();
-    uint64_t levels = levels_of(info->caps);
+    uint64_t levels = wfi_levels_of(info->caps);
     if (!flags_are_granted("tx_attr->caps", h->caps, info->caps & (WFI_TX_CAPS | WFI_CAPS)) ||
         !flags_are_granted("tx_attr->op_flags", h->op_flags, levels | FI_COMPLETION | FI_INJECT) ||
         !order_is_granted("tx_attr", h->msg_order, h->comp_order) ||
         !limit("tx_attr->inject_size", h->inject_size, inject, inject, &t->inject_size) ||
-        !limit("tx_attr->size", h->size, WFI_TX_MOST, WFI_TX_SIZE, &t->size) ||
+        !limit("tx_attr->size", h->size, WFI_TX_MOST, WFI_SIZE, &t->size) ||
         !limit("tx_attr->iov_limit", h->iov_limit, WFI_IOV, WFI_IOV, &t->iov_limit) ||
         !limit("tx_attr->rma_iov_limit", h->rma_iov_limit, WFI_IOV, WFI_IOV, &t->rma_iov_limit))
         return false;
     t->inject_size = inject;
     t->caps = (h->caps ? h->caps : info->caps) & WFI_TX_CAPS;
     t->op_flags = h->op_flags;
-    if (!(t->op_flags & WFI_LEVELS))
-        t->op_flags |= levels & FI_DELIVERY_COMPLETE ? FI_DELIVERY_COMPLETE : FI_INJECT_COMPLETE;
+    if (!(t->op_flags & WFI_LEVELS)) /* the strongest that costs nothing */
+        t->op_flags |=
+            info->caps & (FI_MSG | FI_TAGGED) ? FI_INJECT_COMPLETE : FI_DELIVERY_COMPLETE;
     t->msg_order = h->msg_order ? h->msg_order : FI_ORDER_SAS;
     t->comp_order = FI_ORDER_NONE;
     t->tclass = FI_TC_UNSPEC;
@@ -76,7 +73,7 @@ bool wfi_info_rx(const struct fi_info *hints, struct fi_info *info)
     if (!flags_are_granted("rx_attr->caps", h->caps, info->caps & (WFI_RX_CAPS | WFI_CAPS)) ||
         !flags_are_granted("rx_attr->op_flags", h->op_flags, FI_COMPLETION | FI_MULTI_RECV) ||
         !order_is_granted("rx_attr", h->msg_order, h->comp_order) ||
-        !limit("rx_attr->size", h->size, WFI_RX_MOST, WFI_TX_SIZE, &r->size) ||
+        !limit("rx_attr->size", h->size, WFI_RX_MOST, WFI_SIZE, &r->size) ||
         !limit("rx_attr->total_buffered_recv", h->total_buffered_recv, 1 << 20, 1 << 20,
                &r->total_buffered_recv) ||
         !limit("rx_attr->iov_limit", h->iov_limit, WFI_IOV, WFI_IOV, &r->iov_limit))
@@ -100,19 +97,38 @@ static bool copy_auth_key(const uint8_t *key, size_t size, uint8_t **out, size_t
     return true;
 }
 
+/* Set *out to the longest accesses that are ordered: all, if the order is asked for, else none. */
+static bool order_size(const char *what, uint64_t order, size_t asked, size_t *out)
+{
+    *out = order ? WFI_NO_LIMIT : 0;
+    if (asked <= *out)
+        return true;
+    WFI_INFO(CORE,
+             "not granted: ep_attr->max_order_%s_size %zu; the most is %zu, with the order in "
+             "tx_attr->msg_order\n",
+             what, asked, *out);
+    return false;
+}
+
 bool wfi_info_ep(const struct fi_info *hints, struct fi_info *info)
 {
     const struct fi_ep_attr none = {0}, *h = hints && hints->ep_attr ? hints->ep_attr : &none;
+    const uint64_t order = hints && hints->tx_attr ? hints->tx_attr->msg_order : 0;
     struct fi_ep_attr *e = info->ep_attr;
     if ((h->type != FI_EP_UNSPEC && h->type != FI_EP_RDM) ||
         (h->protocol != FI_PROTO_UNSPEC && h->protocol != WFI_ADDR_FORMAT) ||
-        h->protocol_version > 1 || h->msg_prefix_size || h->max_order_raw_size ||
-        h->max_order_war_size || h->max_order_waw_size || h->rx_ctx_cnt > 1 ||
-        (h->tx_ctx_cnt > 1 && h->tx_ctx_cnt != FI_SHARED_CONTEXT)) {
-        WFI_INFO(CORE, "not granted: ep_attr: endpoints are FI_EP_RDM, with one transmit and one "
-                       "receive context, without order of accesses\n");
+        h->protocol_version > 1 || h->msg_prefix_size || h->rx_ctx_cnt > WFI_CONTEXTS ||
+        (h->tx_ctx_cnt > WFI_CONTEXTS && h->tx_ctx_cnt != FI_SHARED_CONTEXT)) {
+        WFI_INFO(CORE, "not granted: ep_attr: endpoints are FI_EP_RDM, with up to 64 transmit and "
+                       "receive contexts\n");
         return false;
     }
+    if (!order_size("raw", order & WFI_ORDERS(RAW), h->max_order_raw_size,
+                    &e->max_order_raw_size) ||
+        !order_size("war", order & WFI_ORDERS(WAR), h->max_order_war_size,
+                    &e->max_order_war_size) ||
+        !order_size("waw", order & WFI_ORDERS(WAW), h->max_order_waw_size, &e->max_order_waw_size))
+        return false;
     if (!limit("ep_attr->max_msg_size", h->max_msg_size, WFI_NO_LIMIT, WFI_NO_LIMIT,
                &e->max_msg_size) ||
         !copy_auth_key(h->auth_key, h->auth_key_size, &e->auth_key, &e->auth_key_size))
@@ -123,7 +139,7 @@ bool wfi_info_ep(const struct fi_info *hints, struct fi_info *info)
     e->protocol_version = 1;
     e->mem_tag_format = h->mem_tag_format ? h->mem_tag_format : WFI_TAG_FORMAT;
     e->tx_ctx_cnt = h->tx_ctx_cnt ? h->tx_ctx_cnt : 1;
-    e->rx_ctx_cnt = 1;
+    e->rx_ctx_cnt = h->rx_ctx_cnt ? h->rx_ctx_cnt : 1;
     return true;
 }
 
@@ -179,8 +195,10 @@ static bool domain_limits(const struct fi_domain_attr *h, struct fi_domain_attr 
                  &d->tx_ctx_cnt) &&
            limit("domain_attr->rx_ctx_cnt", h->rx_ctx_cnt, WFI_OBJECTS, WFI_OBJECTS,
                  &d->rx_ctx_cnt) &&
-           limit("domain_attr->max_ep_tx_ctx", h->max_ep_tx_ctx, 1, 1, &d->max_ep_tx_ctx) &&
-           limit("domain_attr->max_ep_rx_ctx", h->max_ep_rx_ctx, 1, 1, &d->max_ep_rx_ctx) &&
+           limit("domain_attr->max_ep_tx_ctx", h->max_ep_tx_ctx, WFI_CONTEXTS, WFI_CONTEXTS,
+                 &d->max_ep_tx_ctx) &&
+           limit("domain_attr->max_ep_rx_ctx", h->max_ep_rx_ctx, WFI_CONTEXTS, WFI_CONTEXTS,
+                 &d->max_ep_rx_ctx) &&
            limit("domain_attr->max_ep_stx_ctx", h->max_ep_stx_ctx, WFI_OBJECTS, WFI_OBJECTS,
                  &d->max_ep_stx_ctx) &&
            limit("domain_attr->max_ep_srx_ctx", h->max_ep_srx_ctx, 0, 0, &d->max_ep_srx_ctx) &&

@@ -131,6 +131,14 @@ ssize_t wfi_many_cancel(struct wfi_ep *ep, void *context)
     return s == WEFT_EBUSY ? 0 : wfi_result(s); /* EBUSY: it ends after the messages that arrive */
 }
 
+size_t wfi_many_posted(const struct wfi_ep *ep)
+{
+    size_t n = 0;
+    for (const struct wfi_many *m = ep->many; m; m = m->next)
+        n++;
+    return n;
+}
+
 void wfi_many_close(struct wfi_ep *ep)
 {
     while (ep->many) {

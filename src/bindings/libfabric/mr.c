@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alias.h"
+
 struct wfi_mr {
     struct fid_mr fid;
     struct wfi_domain *domain;
@@ -22,8 +24,8 @@ static int mr_close(struct fid *fid)
     struct wfi_mr *m = mr_of(fid);
     enum weft_status s = weft_mr_close(m->mr);
     if (s == WEFT_EBUSY)
-        WFI_WARN(MR, "fi_close: the region is being refreshed, or registered, or its endpoint is "
-                     "open: close the endpoint first\n");
+        WFI_WARN(MR, "fi_close: the region is being refreshed, or registered, or its endpoint or "
+                     "counter is open: close that first\n");
     if (s != WEFT_OK)
         return -wfi_errno(s);
     atomic_fetch_sub(&m->domain->users, 1);
@@ -39,19 +41,35 @@ static void key_set(struct wfi_mr *m)
         m->fid.key = key;
 }
 
+static int bind_cntr(struct wfi_mr *m, struct wfi_cntr *c, uint64_t flags)
+{
+    enum weft_status s;
+    if (!m->domain->counts) {
+        WFI_WARN(MR, "fi_mr_bind: the domain was opened without FI_RMA_EVENT: what peers write to "
+                     "its regions is not counted\n");
+        return -FI_ENOSYS;
+    }
+    if (c->domain != m->domain)
+        return -FI_EINVAL;
+    if (flags != FI_REMOTE_WRITE)
+        return flags == FI_REMOTE_READ ? -FI_ENOSYS : -FI_EBADFLAGS;
+    s = weft_mr_bind_counter(m->mr, c->counter, WEFT_REMOTE_WRITE);
+    if (s != WEFT_OK)
+        return -wfi_errno(s);
+    wfi_cntr_of_region(c);
+    return 0;
+}
+
 static int mr_bind(struct fid *fid, struct fid *bound, uint64_t flags)
 {
     struct wfi_mr *m = mr_of(fid);
     struct wfi_ep *ep;
     enum weft_status s;
-    if (bound->fclass == FI_CLASS_CNTR) {
-        WFI_WARN(MR, "fi_mr_bind: endpoints have no FI_RMA_EVENT: what peers write to a region is "
-                     "not counted\n");
-        return -FI_ENOSYS;
-    }
+    if (bound->fclass == FI_CLASS_CNTR)
+        return bind_cntr(m, wfi_cntr_of(bound), flags);
     if (bound->fclass != FI_CLASS_EP)
         return -FI_EINVAL;
-    ep = container_of(bound, struct wfi_ep, fid.fid);
+    ep = wfi_alias_target(bound);
     s = weft_mr_bind_ep(m->mr, ep->wep, flags);
     return s == WEFT_OK ? 0 : -wfi_errno(s);
 }
@@ -123,10 +141,14 @@ static int register_region(struct wfi_mr *m, const struct fi_mr_attr *a, uint64_
                                 .context = a->context};
     /* The attributes of programs for earlier versions end before the key. */
     bool has_key = FI_VERSION_GE(m->domain->fabric->fid.api_version, FI_VERSION(1, 5));
+    const struct wfi_domain *d = m->domain;
     uint64_t weft_flags = flags & FI_RMA_PMEM ? WEFT_MR_PMEM : 0;
     enum weft_status s;
-    if (flags & ~(uint64_t)FI_RMA_PMEM)
+    if (flags & ~(FI_RMA_PMEM | (d->counts ? FI_RMA_EVENT : 0)))
         return -FI_EBADFLAGS;
+    /* Without FI_MR_RMA_EVENT a program need not name the regions that are counted. */
+    if (flags & FI_RMA_EVENT || (d->counts && !(d->mr_mode & FI_MR_RMA_EVENT)))
+        weft_flags |= WEFT_MR_EVENT | WEFT_MR_READ_EVENT;
     if (!access_of(a->access, &attr.access))
         return -FI_EINVAL;
     if (has_key && !wfi_domain_has_key(m->domain, a->auth_key, a->auth_key_size)) {

@@ -8,7 +8,8 @@
  */
 static ssize_t refuse(struct fid_ep *fid)
 {
-    return wfi_ep_of(fid)->enabled ? -FI_EOPNOTSUPP : -FI_EOPBADSTATE;
+    bool whole = fid->fid.fclass == FI_CLASS_EP || fid->fid.fclass == FI_CLASS_TX_CTX;
+    return whole && !wfi_ep_of(fid)->enabled ? -FI_EOPBADSTATE : -FI_EOPNOTSUPP;
 }
 
 static ssize_t msg_recv(struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t src_addr,

@@ -47,6 +47,34 @@ void wfi_op_fail(struct wfi_op *o, enum weft_status status)
     wfi_op_free(o);
 }
 
+void wfi_op_flagged_done(struct weft_op *op)
+{
+    wfi_op_unflag(container_of(op, struct wfi_op, op));
+    wfi_op_done(op);
+}
+
+void wfi_op_unplain(struct wfi_ep *ep)
+{
+    for (struct wfi_slab *s = ep->slabs; s; s = s->next)
+        for (size_t i = 0; i < WFI_OPS; i++)
+            if (s->ops[i].flags && s->ops[i].op.done == ep->plain_done)
+                wfi_recv_unplain(&s->ops[i]);
+}
+
+size_t wfi_op_under_way(struct wfi_ep *ep, bool receives)
+{
+    size_t n = 0;
+    wfi_lock(&ep->free_lock);
+    for (struct wfi_slab *s = ep->slabs; s; s = s->next)
+        for (size_t i = 0; i < WFI_OPS; i++) {
+            uint64_t flags = __atomic_load_n(&s->ops[i].flags, __ATOMIC_RELAXED);
+            n += flags && receives == !!(flags & FI_RECV);
+        }
+    n += receives ? wfi_many_posted(ep) : 0;
+    wfi_unlock(&ep->free_lock);
+    return n;
+}
+
 /* Is [o] a message under way with [context]? "op flags" */
 static bool is_message(const struct wfi_op *o, const void *context)
 {

@@ -6,6 +6,40 @@
 
 #include "binding.h"
 
+#define WFI_SMALL 128 /* bytes that an operation keeps in itself */
+
+/* An operation in flight. A plain receive (wfi_ep.plain_recv) uses the first two cache lines only.
+ * The number of lines is odd, so that the operations of a window are spread over the whole cache.
+ */
+struct wfi_op {
+    _Alignas(64) struct weft_op op; /* op.user: the program's context */
+    struct wfi_ep *ep;
+    uint64_t flags; /* of its completion; 0: the op is free. fi_cancel reads it: op.c */
+    union {
+        struct wfi_op *next; /* of a free one: in wfi_ep.free */
+        void *buf;           /* posted buffer, and its length */
+    };
+    size_t len;
+    struct wfi_cq *cq;     /* gets errors, and the completion if [report] */
+    struct wfi_cntr *cntr; /* NULL: nothing counts it */
+    bool report;
+    bool cancelling;           /* fi_cancel uses it: it is not free yet */
+    struct wfi_extra *extra;   /* what few operations have: op.h; NULL: nothing, also if free */
+    struct wfi_remote *remote; /* of an access: the region; in use until the access is complete */
+    void *bounce; /* the bytes of an injected access, if [small] has no room for them */
+    uint8_t small[WFI_SMALL];
+};
+
+_Static_assert(offsetof(struct wfi_op, cq) == 128, "what a plain receive uses");
+_Static_assert(sizeof(struct wfi_op) / 64 % 2 == 1, "an odd number of cache lines");
+
+#define WFI_OPS 64 /* operations in one allocation */
+
+struct wfi_slab {
+    struct wfi_op ops[WFI_OPS];
+    struct wfi_slab *next;
+};
+
 /* Fields that few operations need. */
 struct wfi_extra {
     struct weft_deferred later; /* FI_TRANSMIT_COMPLETE */
@@ -19,16 +53,18 @@ struct wfi_extra {
 
 void wfi_senders_init(struct wfi_ep *ep);
 /* Returns the entry of [sender] in the address vector, or FI_ADDR_NOTAVAIL, also if [ep] reports no
- * sources. Called in a done, or in a window. */
-fi_addr_t wfi_sender_source(struct wfi_ep *ep, struct weft_sender *sender);
+ * sources. An entry that is a name counts if [ep] has used it. Called in a done, or in a window.
+ *   version  set to that of the vector for which the result holds; 0: it may change although the
+ *            vector does not, since it depends on the peers */
+fi_addr_t wfi_sender_source(struct wfi_ep *ep, struct weft_sender *sender, uint64_t *version);
 /* The same, without a call if nothing is locked and the last message had the same sender. */
 static inline fi_addr_t wfi_source_of(struct wfi_ep *ep, struct weft_sender *sender)
 {
+    uint64_t version;
     if (ep->free_lock.on)
-        return wfi_sender_source(ep, sender);
+        return wfi_sender_source(ep, sender, &version);
     if (sender != ep->last_sender || (ep->source && ep->last_version != wfi_av_version(ep->av))) {
-        ep->last_version = wfi_av_version(ep->av);
-        ep->last_source = wfi_sender_source(ep, sender);
+        ep->last_source = wfi_sender_source(ep, sender, &ep->last_version);
         ep->last_sender = sender;
     }
     return ep->last_source;
@@ -133,6 +169,32 @@ static inline void wfi_op_done(struct weft_op *op)
     wfi_op_free(o);
 }
 
+/* Give [o] flags of Weft's (weft_op.flags), which free operations do not have. */
+static inline void wfi_op_flag(struct wfi_op *o, uint32_t flags)
+{
+    o->op.flags = flags;
+    if (flags & WEFT_OP_FENCED)
+        atomic_fetch_add(&o->ep->fences, 1);
+}
+
+/* Take them back, when [o] has ended or was not begun. */
+static inline void wfi_op_unflag(struct wfi_op *o)
+{
+    if (o->op.flags & WEFT_OP_FENCED)
+        atomic_fetch_sub(&o->ep->fences, 1);
+    o->op.flags = 0;
+}
+
+/* As wfi_op_done, for operations with flags. */
+void wfi_op_flagged_done(struct weft_op *op);
+
+/* Is something under way at [ep] after whose end a fenced operation could not be begun by Weft?
+ * Then the call returns -FI_EAGAIN. */
+static inline bool wfi_fence_waits(struct wfi_ep *ep, uint64_t flags)
+{
+    return flags & FI_FENCE && atomic_load(&ep->staged);
+}
+
 /* Prepare [o] to be started. It reports to [cq] if [report] is set; there may be none. */
 static inline void wfi_op_begin(struct wfi_op *o, void *context, uint64_t flags, struct wfi_cq *cq,
                                 struct wfi_cntr *cntr, bool report)
@@ -146,8 +208,48 @@ static inline void wfi_op_begin(struct wfi_op *o, void *context, uint64_t flags,
     o->buf = NULL;
 }
 
+/* Returns how many operations of [ep] are under way, transmits or receives. Slow: it looks at all.
+ */
+size_t wfi_op_under_way(struct wfi_ep *ep, bool receives);
+
 /* Cancel the operation with [context]. */
 ssize_t wfi_op_cancel(fid_t fid, void *context);
+
+/* ---- orders ----
+ *
+ * Weft promises no order of accesses. An access is done when it is complete; so an endpoint that
+ * asks for an order refuses an operation with -FI_EAGAIN while an access is under way which the
+ * operation must not overtake. Sends, which may wait for their receives, hold nothing back. */
+
+#define WFI_ORDERS(way) (FI_ORDER_##way | FI_ORDER_RMA_##way | FI_ORDER_ATOMIC_##way)
+#define WFI_ORDERS_SEND (FI_ORDER_SAR | FI_ORDER_SAW)
+/* The orders that are granted: not those of accesses after sends. */
+#define WFI_ORDERS_ALL                                                                             \
+    (WFI_ORDERS(RAR) | WFI_ORDERS(RAW) | WFI_ORDERS(WAR) | WFI_ORDERS(WAW) | WFI_ORDERS_SEND |     \
+     FI_ORDER_SAS)
+
+/* Does an operation with these orders have to wait? */
+static inline bool wfi_order_waits(struct wfi_ep *ep, uint64_t after_read, uint64_t after_write)
+{
+    return WEFT_UNLIKELY(ep->order != 0) && ((ep->order & after_read && atomic_load(&ep->reads)) ||
+                                             (ep->order & after_write && atomic_load(&ep->writes)));
+}
+
+static inline bool wfi_order_waits_access(struct wfi_ep *ep, bool write)
+{
+    return write ? wfi_order_waits(ep, WFI_ORDERS(WAR), WFI_ORDERS(WAW))
+                 : wfi_order_waits(ep, WFI_ORDERS(RAR), WFI_ORDERS(RAW));
+}
+
+/* Count the access [o] as one more, or less, that is under way. */
+static inline void wfi_order_count(struct wfi_op *o, bool more)
+{
+    atomic_uint *n = o->flags & FI_WRITE ? &o->ep->writes : &o->ep->reads;
+    if (more)
+        atomic_fetch_add(n, 1);
+    else
+        atomic_fetch_sub(n, 1);
+}
 
 /* ---- messages ---- */
 
@@ -186,6 +288,8 @@ ssize_t wfi_send(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
 /* Let [o], a send to [addr], be reported when the message has left this process: o->op.done is to
  * be called when Weft has completed it. Returns 0 or -FI_ENOMEM. */
 ssize_t wfi_transmit_begin(struct wfi_op *o, fi_addr_t addr);
+/* The send was not begun. */
+void wfi_transmit_undo(struct wfi_op *o);
 ssize_t wfi_recv(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags);
 ssize_t wfi_recv_many(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags);
 ssize_t wfi_recv_peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags);
@@ -199,6 +303,8 @@ void wfi_recv_plain_done(struct weft_op *op);
 void wfi_recv_source_done(struct weft_op *op);
 /* Let the plain receive [o] be one with wfi_recv_done. */
 void wfi_recv_unplain(struct wfi_op *o);
+/* The same of all of [ep]. Its thread calls this. */
+void wfi_op_unplain(struct wfi_ep *ep);
 /* Finish the call that started the receive [o], for which Weft returned [s], not PENDING. In a
  * window, unless nothing is locked. */
 ssize_t wfi_recv_started(struct wfi_op *o, enum weft_status s);
@@ -221,6 +327,8 @@ static inline struct wfi_op *wfi_recv_plain_take(struct wfi_ep *ep, void *contex
 void wfi_recv_report(struct wfi_ep *ep, void *context, uint64_t flags, void *buf, size_t room,
                      const struct weft_op *message, struct wfi_cntr *cntr, bool report);
 void wfi_many_close(struct wfi_ep *ep);
+/* Returns how many multi-receive buffers are posted. Under free_lock. */
+size_t wfi_many_posted(const struct wfi_ep *ep);
 ssize_t wfi_many_cancel(struct wfi_ep *ep, void *context);
 void wfi_claims_close(struct wfi_ep *ep);
 

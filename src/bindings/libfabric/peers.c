@@ -2,18 +2,64 @@
 /* From fi_addr_t to peers. An endpoint has an array of peers, by the index of the entry in its
  * address vector, and opens a peer when it is first used. Readers take no lock: an array that has
  * become too short is kept until the endpoint closes. A peer's pointer is set and cleared under
- * ep->opening. The program does not remove an address, or close an endpoint, that another of its
- * threads is using; deferred calls do not know that, and take ep->opening: wfi_peer_hold.
+ * ep->opening. Peers of receive contexts but the first (fi_rx_addr) are in an array of their own,
+ * which is read under ep->opening, too. The program does not remove an address, or close an
+ * endpoint, that another of its threads is using; deferred calls do not know that, and take
+ * ep->opening: wfi_peer_hold.
  *
  * An endpoint that nothing locks belongs to one thread, though others may share its address vector
- * (FI_THREAD_COMPLETION). Then the thread that removes an address marks the peer, and hides the
+ * (FI_THREAD_COMPLETION). Then the thread that removes an address marks its peers, and hides the
  * array by a length of 0. So the endpoint's thread takes ep->opening for the next look-up, and
- * there closes the marked peers. */
+ * there closes the marked peers. The peers of named receive contexts are always looked up so. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "binding.h"
 #include "remote.h"
+
+static unsigned ctx_bits(const struct wfi_ep *ep)
+{
+    return ep->av ? ep->av->ctx_bits : 0;
+}
+
+/* Returns the entry of [addr] in the address vector, and its receive context. */
+static fi_addr_t entry_of(const struct wfi_ep *ep, fi_addr_t addr)
+{
+    return addr & UINT64_MAX >> ctx_bits(ep);
+}
+
+static unsigned context_of(const struct wfi_ep *ep, fi_addr_t addr)
+{
+    return ctx_bits(ep) ? (unsigned)(addr >> (64 - ctx_bits(ep))) : 0;
+}
+
+/* Returns the place of [addr], which is of another context than the first, in ep->named. */
+static size_t named_at(const struct wfi_ep *ep, fi_addr_t addr)
+{
+    return entry_of(ep, addr) << ctx_bits(ep) | context_of(ep, addr);
+}
+
+/* Make ep->named longer than [at]. Under ep->opening. */
+static bool named_reserve(struct wfi_ep *ep, size_t at)
+{
+    struct wfi_named *named = &ep->named;
+    size_t room = named->n ? named->n : 64;
+    struct weft_peer **peers;
+    uint64_t *serials;
+    while (room <= at)
+        room *= 2;
+    if (room == named->n)
+        return true;
+    if (!(peers = realloc(named->peers, room * sizeof(void *))))
+        return false;
+    named->peers = peers;
+    if (!(serials = realloc(named->serials, room * sizeof *serials)))
+        return false;
+    named->serials = serials;
+    memset(peers + named->n, 0, (room - named->n) * sizeof(void *));
+    named->n = room;
+    return true;
+}
 
 /* Make the array of [ep] longer than [addr]. Under ep->opening. */
 static bool reserve(struct wfi_ep *ep, fi_addr_t addr)
@@ -22,6 +68,8 @@ static bool reserve(struct wfi_ep *ep, fi_addr_t addr)
     struct weft_peer **old = atomic_load(&ep->peers), **peers;
     uint64_t *serials;
     void **retired;
+    if (context_of(ep, addr))
+        return named_reserve(ep, named_at(ep, addr));
     if (addr < n)
         return true;
     while (room <= addr)
@@ -49,15 +97,15 @@ static int open_new(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
 {
     uint8_t bytes[WFI_ADDR_SIZE];
     enum weft_status s;
-    if (!ep->av || !wfi_av_get(ep->av, addr, bytes)) {
+    if (!ep->av || !wfi_av_get(ep->av, entry_of(ep, addr), bytes)) {
         WFI_INFO(EP_DATA, "address %#llx is not in the address vector\n", (unsigned long long)addr);
         return -FI_EINVAL;
     }
     if (!reserve(ep, addr))
         return -FI_ENOMEM;
-    s = weft_peer_open(ep->wep, bytes, sizeof bytes, out);
+    s = weft_peer_open_member(ep->wep, bytes, sizeof bytes, context_of(ep, addr), out);
     if (s == WEFT_OK) {
-        weft_peer_set_arg(*out, (void *)(uintptr_t)(addr + 1));
+        weft_peer_set_arg(*out, (void *)(uintptr_t)(entry_of(ep, addr) + 1));
         return 0;
     }
     if (s == WEFT_EUNREACH && !ep->domain->reaches_nodes)
@@ -70,36 +118,75 @@ static int open_new(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
     return -wfi_errno(s);
 }
 
+/* Returns where the peer of [addr] is kept, or NULL if the array is too short. Under ep->opening.
+ */
+static struct weft_peer **slot_of(struct wfi_ep *ep, fi_addr_t addr)
+{
+    if (context_of(ep, addr))
+        return named_at(ep, addr) < ep->named.n ? &ep->named.peers[named_at(ep, addr)] : NULL;
+    return addr < ep->room ? &atomic_load(&ep->peers)[addr] : NULL;
+}
+
+/* Returns where the serial of [addr] is kept, which has a slot. */
+static uint64_t *serial_of(const struct wfi_ep *ep, fi_addr_t addr)
+{
+    return context_of(ep, addr) ? &ep->named.serials[named_at(ep, addr)] : &ep->serials[addr];
+}
+
 /* Returns the peer of [addr], or NULL if it is not open. Under ep->opening. */
 static struct weft_peer *opened(struct wfi_ep *ep, fi_addr_t addr)
 {
-    return addr < ep->room ? atomic_load(&ep->peers)[addr] : NULL;
+    struct weft_peer **slot = slot_of(ep, addr);
+    return slot ? *slot : NULL;
 }
 
-/* Set the peer of [addr], which is in the array. Under ep->opening. */
-static void set(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer *peer)
+/* Set a slot. Under ep->opening; those of first contexts are read without. */
+static void set(struct weft_peer **slot, struct weft_peer *peer)
 {
-    __atomic_store_n(&atomic_load(&ep->peers)[addr], peer, __ATOMIC_RELEASE); /* "peer" */
+    __atomic_store_n(slot, peer, __ATOMIC_RELEASE); /* "peer" */
 }
 
-static void close_one(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer *peer)
+uint64_t wfi_peer_serial(const struct wfi_ep *ep, fi_addr_t addr)
 {
+    return *serial_of(ep, addr);
+}
+
+static void close_one(struct wfi_ep *ep, struct weft_peer **slot)
+{
+    struct weft_peer *peer = *slot;
     enum weft_status s;
-    set(ep, addr, NULL);
+    set(slot, NULL);
     wfi_remotes_close(ep, peer);
     s = weft_peer_close(peer);
     if (s != WEFT_OK)
         WFI_WARN(EP_CTRL, "a peer could not be closed: %s\n", weft_status_text(s));
 }
 
-/* Close the peers whose addresses another thread has removed. Under ep->opening. */
+/* Close peers of an array of [n]: all, or those whose addresses another thread has removed. Under
+ * ep->opening. */
+static void close_some(struct wfi_ep *ep, struct weft_peer **peers, const uint64_t *serials,
+                       size_t n, bool all)
+{
+    for (size_t i = 0; i < n && (all || atomic_load(&ep->nremoved)); i++) {
+        bool removed = peers[i] && serials[i] & WFI_REMOVED;
+        if (removed)
+            atomic_fetch_sub(&ep->nremoved, 1);
+        if (removed || (all && peers[i]))
+            close_one(ep, &peers[i]);
+    }
+}
+
+static void close_both(struct wfi_ep *ep, bool all)
+{
+    close_some(ep, atomic_load(&ep->peers), ep->serials, ep->room, all);
+    close_some(ep, ep->named.peers, ep->named.serials, ep->named.n, all);
+}
+
+/* Close the peers whose addresses another thread has removed, and show the array again. Under
+ * ep->opening. */
 static void removed_close(struct wfi_ep *ep)
 {
-    for (size_t i = 0; i < ep->room && atomic_load(&ep->nremoved); i++)
-        if (opened(ep, i) && ep->serials[i] & WFI_REMOVED) {
-            atomic_fetch_sub(&ep->nremoved, 1);
-            close_one(ep, i, opened(ep, i));
-        }
+    close_both(ep, false);
     atomic_store_explicit(&ep->npeers, ep->room, memory_order_release); /* "peers" */
 }
 
@@ -113,8 +200,8 @@ int wfi_peer_open_held(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out
     if (!peer && atomic_load(&ep->closing))
         rc = -FI_ECANCELED;
     else if (!peer && !(rc = open_new(ep, addr, &peer))) {
-        ep->serials[addr] = ++ep->serial;
-        set(ep, addr, peer);
+        *serial_of(ep, addr) = ++ep->serial;
+        set(slot_of(ep, addr), peer);
     }
     *out = peer;
     return rc;
@@ -147,20 +234,30 @@ void wfi_peer_release(struct wfi_ep *ep)
     wfi_unlock(&ep->opening);
 }
 
+/* Mark the peer of [addr], which another thread owns and will close. Until then it does not lead to
+ * [addr] any more, which may name another endpoint soon. Under ep->opening. */
+static void mark(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer *peer)
+{
+    uint64_t *serial = serial_of(ep, addr);
+    if (!(*serial & WFI_REMOVED))
+        atomic_fetch_add(&ep->nremoved, 1);
+    *serial |= WFI_REMOVED;
+    weft_peer_set_arg(peer, NULL);
+    atomic_store_explicit(&ep->npeers, 0, memory_order_relaxed);
+}
+
 /* Only the thread that owns an unlocked endpoint closes its peers. Until it does, it has no array
  * of peers that it could use without ep->opening. */
 void wfi_peer_remove(struct wfi_ep *ep, fi_addr_t addr)
 {
-    struct weft_peer *peer;
     wfi_lock(&ep->opening);
-    peer = opened(ep, addr);
-    if (peer && ep->domain->shared && !ep->domain->locked) {
-        if (!(ep->serials[addr] & WFI_REMOVED))
-            atomic_fetch_add(&ep->nremoved, 1);
-        ep->serials[addr] |= WFI_REMOVED;
-        atomic_store_explicit(&ep->npeers, 0, memory_order_relaxed);
-    } else if (peer) {
-        close_one(ep, addr, peer);
+    for (uint64_t i = 0; i < UINT64_C(1) << ctx_bits(ep); i++) {
+        const fi_addr_t at = i ? i << (64 - ctx_bits(ep)) | addr : addr;
+        struct weft_peer *peer = opened(ep, at);
+        if (peer && ep->domain->shared && !ep->locked)
+            mark(ep, at, peer);
+        else if (peer)
+            close_one(ep, slot_of(ep, at));
     }
     wfi_unlock(&ep->opening);
 }
@@ -168,10 +265,7 @@ void wfi_peer_remove(struct wfi_ep *ep, fi_addr_t addr)
 void wfi_peers_close(struct wfi_ep *ep)
 {
     wfi_lock(&ep->opening);
-    for (size_t i = 0; i < ep->room; i++)
-        if (opened(ep, i))
-            close_one(ep, i, opened(ep, i));
-    atomic_store(&ep->nremoved, 0);
+    close_both(ep, true);
     wfi_unlock(&ep->opening);
 }
 
@@ -181,5 +275,7 @@ void wfi_peers_free(struct wfi_ep *ep)
         free(ep->retired[i]);
     free(ep->retired);
     free(ep->serials);
+    free(ep->named.peers);
+    free(ep->named.serials);
     free(atomic_load(&ep->peers));
 }

@@ -5,15 +5,28 @@
 #include "access.h"
 
 #define RMA_FLAGS                                                                                  \
-    (FI_REMOTE_CQ_DATA | FI_COMPLETION | FI_MORE | FI_INJECT | WFI_LEVELS_RMA | FI_PRIORITY)
+    (FI_REMOTE_CQ_DATA | FI_COMPLETION | FI_MORE | FI_INJECT | WFI_LEVELS | FI_PRIORITY)
+
+/* Start [o] so that it begins when all earlier operations are complete. */
+static ssize_t fenced(struct wfi_op *o, uint64_t offset, const void *buf, size_t len, bool write)
+{
+    const struct iovec one = {(void *)(uintptr_t)buf, len};
+    wfi_access_fence(o);
+    return wfi_access_started(o, write ? weft_putv(o->remote->r, offset, &one, 1, &o->op)
+                                       : weft_getv(o->remote->r, offset, &one, 1, &o->op));
+}
 
 /* One local buffer, one remote piece. */
 static inline ssize_t read_one(struct wfi_ep *ep, void *buf, size_t len, fi_addr_t addr,
-                               uint64_t offset, uint64_t key, void *context, bool report)
+                               uint64_t offset, uint64_t key, void *context, bool report,
+                               uint64_t flags)
 {
     struct wfi_remote *remote;
     struct wfi_op *o;
-    int rc = wfi_remote_use(ep, addr, key, &remote);
+    int rc;
+    if (wfi_order_waits_access(ep, false))
+        return -FI_EAGAIN;
+    rc = wfi_remote_use(ep, addr, key, &remote);
     if (WEFT_UNLIKELY(rc))
         return rc;
     o = wfi_access_take(ep, context, FI_RMA | FI_READ, ep->read_cntr, report);
@@ -22,16 +35,21 @@ static inline ssize_t read_one(struct wfi_ep *ep, void *buf, size_t len, fi_addr
         return -FI_ENOMEM;
     }
     o->remote = remote;
+    if (WEFT_UNLIKELY(wfi_is_fenced(ep, flags)))
+        return fenced(o, offset, buf, len, false);
     return wfi_access_started(o, weft_get(remote->r, offset, buf, len, &o->op));
 }
 
 static inline ssize_t write_one(struct wfi_ep *ep, const void *buf, size_t len, fi_addr_t addr,
                                 uint64_t offset, uint64_t key, void *context, bool report,
-                                bool copied)
+                                uint64_t flags)
 {
     struct wfi_remote *remote;
     struct wfi_op *o;
-    int rc = wfi_remote_use(ep, addr, key, &remote);
+    int rc;
+    if (wfi_order_waits_access(ep, true))
+        return -FI_EAGAIN;
+    rc = wfi_remote_use(ep, addr, key, &remote);
     if (WEFT_UNLIKELY(rc))
         return rc;
     o = wfi_access_take(ep, context, FI_RMA | FI_WRITE, ep->write_cntr, report);
@@ -40,8 +58,10 @@ static inline ssize_t write_one(struct wfi_ep *ep, const void *buf, size_t len, 
         return -FI_ENOMEM;
     }
     o->remote = remote;
-    if (copied && !(buf = wfi_access_copy(o, buf, len)))
+    if (flags & FI_INJECT && !(buf = wfi_access_copy(o, buf, len)))
         return wfi_access_started(o, WEFT_ENOMEM);
+    if (WEFT_UNLIKELY(wfi_is_fenced(ep, flags)))
+        return fenced(o, offset, buf, len, true);
     return wfi_access_started(o, weft_put(remote->r, offset, buf, len, &o->op));
 }
 
@@ -91,7 +111,11 @@ static ssize_t access_many(struct wfi_ep *ep, const struct fi_msg_rma *m, uint64
     }
     a->rma_count = m->rma_iov_count;
     memcpy(a->rma, m->rma_iov, m->rma_iov_count * sizeof *a->rma);
+    a->fenced = flags & FI_FENCE;
     a->has_data = flags & FI_REMOTE_CQ_DATA;
+    /* A write of no bytes needs no region, by way of which its data would be delivered. */
+    a->delivered = flags & (FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE) &&
+                   wfi_iov_length(m->msg_iov, m->iov_count);
     a->data = m->data;
     return wfi_access_begin(a);
 }
@@ -101,22 +125,24 @@ static ssize_t access_msg(struct wfi_ep *ep, const struct fi_msg_rma *m, uint64_
 {
     struct weft_peer *peer;
     int rc;
-    if (flags & ~(uint64_t)(write ? RMA_FLAGS : RMA_FLAGS & ~(FI_REMOTE_CQ_DATA | FI_INJECT)))
+    const uint64_t known = RMA_FLAGS | (ep->caps & FI_FENCE);
+    if (flags & ~(write ? known : known & ~(FI_REMOTE_CQ_DATA | FI_INJECT)))
         return -FI_EBADFLAGS;
     if (m->iov_count > WFI_IOV || m->rma_iov_count > WFI_IOV || !m->rma_iov_count ||
         !lengths_match(m))
         return -FI_EINVAL;
     if (flags & FI_INJECT && wfi_iov_length(m->msg_iov, m->iov_count) > ep->inject)
         return -FI_EMSGSIZE;
+    if (wfi_fence_waits(ep, flags) || wfi_order_waits_access(ep, write))
+        return -FI_EAGAIN;
     rc = wfi_peer(ep, m->addr, &peer);
     if (rc)
         return rc;
     if (m->iov_count == 1 && m->rma_iov_count == 1 && !(flags & FI_REMOTE_CQ_DATA)) {
         return write ? write_one(ep, m->msg_iov->iov_base, m->msg_iov->iov_len, m->addr,
-                                 m->rma_iov->addr, m->rma_iov->key, m->context, report,
-                                 flags & FI_INJECT)
+                                 m->rma_iov->addr, m->rma_iov->key, m->context, report, flags)
                      : read_one(ep, m->msg_iov->iov_base, m->msg_iov->iov_len, m->addr,
-                                m->rma_iov->addr, m->rma_iov->key, m->context, report);
+                                m->rma_iov->addr, m->rma_iov->key, m->context, report, flags);
     }
     return access_many(ep, m, flags, write, report);
 }
@@ -133,7 +159,7 @@ static ssize_t call_read(struct fid_ep *fid, void *buf, size_t len, void *desc, 
 {
     struct wfi_ep *ep = wfi_ep_of(fid);
     (void)desc;
-    return read_one(ep, buf, len, addr, offset, key, context, reports(ep));
+    return read_one(ep, buf, len, addr, offset, key, context, reports(ep), 0);
 }
 
 static ssize_t access_v(struct wfi_ep *ep, const struct iovec *iov, void **desc, size_t count,
@@ -164,8 +190,7 @@ static ssize_t call_write(struct fid_ep *fid, const void *buf, size_t len, void 
     (void)desc;
     if (WEFT_UNLIKELY(ep->tx_flags & FI_INJECT && len > ep->inject))
         return -FI_EMSGSIZE;
-    return write_one(ep, buf, len, addr, offset, key, context, reports(ep),
-                     ep->tx_flags & FI_INJECT);
+    return write_one(ep, buf, len, addr, offset, key, context, reports(ep), ep->tx_flags);
 }
 
 static ssize_t call_writev(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count,
@@ -186,7 +211,7 @@ static ssize_t call_inject(struct fid_ep *fid, const void *buf, size_t len, fi_a
     struct wfi_ep *ep = wfi_ep_of(fid);
     if (WEFT_UNLIKELY(len > ep->inject))
         return -FI_EMSGSIZE;
-    return write_one(ep, buf, len, addr, offset, key, NULL, false, true);
+    return write_one(ep, buf, len, addr, offset, key, NULL, false, FI_INJECT);
 }
 
 static ssize_t write_data(struct wfi_ep *ep, const void *buf, size_t len, void *desc, uint64_t data,

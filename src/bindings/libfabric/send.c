@@ -7,20 +7,35 @@
 #define SEND_FLAGS                                                                                 \
     (FI_REMOTE_CQ_DATA | FI_COMPLETION | FI_MORE | FI_INJECT | WFI_LEVELS_MSG | FI_PRIORITY)
 
+/* Returns the flags of Weft's operation for those of a send. */
+static uint32_t weft_flags(uint64_t flags)
+{
+    uint32_t level = flags & FI_MATCH_COMPLETE      ? WEFT_OP_MATCHED
+                     : flags & FI_DELIVERY_COMPLETE ? WEFT_OP_DELIVERED
+                                                    : 0;
+    uint32_t more = level | (flags & FI_FENCE ? WEFT_OP_FENCED : 0);
+    return more && flags & FI_INJECT ? more | WEFT_OP_COPIED : more;
+}
+
 static ssize_t send_started(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags,
                             const struct weft_msg_head *head, struct weft_peer *peer)
 {
-    bool report = wfi_reports(ep->tx_selective, flags), copied = flags & FI_INJECT;
+    bool report = wfi_reports(ep->tx_selective, flags);
+    uint32_t more = weft_flags(flags);
     struct wfi_op *o = wfi_op_take(ep);
     enum weft_status s;
     ssize_t rc;
     if (!o)
         return -FI_ENOMEM;
     wfi_op_begin(o, m->context, wfi_send_flags(m->space), ep->tx_cq, ep->send_cntr, report);
-    o->op.done = wfi_op_done;
-    rc = flags & FI_TRANSMIT_COMPLETE ? wfi_transmit_begin(o, m->addr) : 0;
+    wfi_op_flag(o, more);
+    o->op.done = more ? wfi_op_flagged_done : wfi_op_done;
+    rc = flags & FI_TRANSMIT_COMPLETE && !(more & (WEFT_OP_DELIVERED | WEFT_OP_MATCHED))
+             ? wfi_transmit_begin(o, m->addr)
+             : 0;
     s = rc ? WEFT_OK
-           : weft_msg_post_send(peer, head, m->iov, (unsigned)m->count, copied ? NULL : &o->op);
+           : weft_msg_post_send(peer, head, m->iov, (unsigned)m->count,
+                                flags & FI_INJECT && !more ? NULL : &o->op);
     if (!rc && s == WEFT_PENDING)
         return 0;
     if (!rc && s == WEFT_OK) {
@@ -29,7 +44,8 @@ static ssize_t send_started(struct wfi_ep *ep, const struct wfi_message *m, uint
         return 0;
     }
     if (o->extra)
-        wfi_op_extra_free(o);
+        wfi_transmit_undo(o);
+    wfi_op_unflag(o);
     wfi_op_free(o);
     return rc ? rc : wfi_send_result(peer, s);
 }
@@ -40,7 +56,7 @@ ssize_t wfi_send(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
                                        flags & FI_REMOTE_CQ_DATA ? WEFT_MSG_DATA : 0};
     struct weft_peer *peer;
     int rc;
-    if (flags & ~(uint64_t)SEND_FLAGS)
+    if (flags & ~(SEND_FLAGS | (ep->caps & FI_FENCE)))
         return -FI_EBADFLAGS;
     if (m->count > WFI_IOV)
         return -FI_EINVAL;
@@ -49,6 +65,8 @@ ssize_t wfi_send(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
                  ep->inject);
         return -FI_EMSGSIZE;
     }
+    if (wfi_fence_waits(ep, flags) || wfi_order_waits(ep, FI_ORDER_SAR, FI_ORDER_SAW))
+        return -FI_EAGAIN;
     rc = wfi_peer(ep, m->addr, &peer);
     return rc ? rc : send_started(ep, m, flags, &head, peer);
 }
@@ -84,5 +102,7 @@ ssize_t wfi_inject_first(struct wfi_ep *ep, const void *buf, size_t len, fi_addr
         return rc;
     if (len > ep->inject)
         return -FI_EMSGSIZE;
+    if (wfi_order_waits(ep, FI_ORDER_SAR, FI_ORDER_SAW))
+        return -FI_EAGAIN;
     return wfi_injected(ep, peer, wfi_post(peer, buf, len, tag, has_data, data, space, NULL));
 }

@@ -64,40 +64,46 @@ static struct wfi_sender *record(struct wfi_ep *ep, struct weft_sender *sender)
     return s;
 }
 
-/* Look the entry of [s] up in the address vector. */
-static fi_addr_t look_up(struct wfi_ep *ep, struct wfi_sender *s, struct weft_sender *sender)
+/* Look the entry of [s] up in the address vector. If it can only be a name, the result is not kept:
+ * it changes with the first use of the name, and when another endpoint takes it over. */
+static fi_addr_t look_up(struct wfi_ep *ep, struct wfi_sender *s, struct weft_sender *sender,
+                         uint64_t *version)
 {
     uint8_t bytes[WFI_ADDR_SIZE];
     size_t len = sizeof bytes;
-    uint64_t version;
+    uint64_t found;
     fi_addr_t source;
+    *version = 0;
     if (weft_sender_address(sender, bytes, &len) != WEFT_OK)
         return FI_ADDR_NOTAVAIL;
-    source = wfi_av_find(ep->av, bytes, &version);
+    source = wfi_av_find(ep->av, bytes, &found);
+    if (source == FI_ADDR_NOTAVAIL && wfi_av_has_names(ep->av))
+        return wfi_av_of_peer(ep->av, weft_sender_peer(sender));
+    *version = found;
     if (!s)
         return source;
     wfi_lock(&ep->free_lock);
-    s->version = version;
+    s->version = found;
     s->source = source;
     wfi_unlock(&ep->free_lock);
     return source;
 }
 
-fi_addr_t wfi_sender_source(struct wfi_ep *ep, struct weft_sender *sender)
+fi_addr_t wfi_sender_source(struct wfi_ep *ep, struct weft_sender *sender, uint64_t *version)
 {
-    uint64_t version = wfi_av_version(ep->av);
     fi_addr_t source = FI_ADDR_NOTAVAIL;
     struct wfi_sender *s;
     bool known;
+    *version = wfi_av_version(ep->av);
     wfi_lock(&ep->free_lock);
     s = weft_sender_arg(sender);
-    known = s && (!ep->source || s->version == version);
+    known = s && (!ep->source || s->version == *version);
     if (known)
         source = s->source;
     wfi_unlock(&ep->free_lock);
     if (WEFT_UNLIKELY(!s))
         s = record(ep, sender);
-    return known || !ep->source ? source : look_up(ep, s, sender);
+    return known || !ep->source ? source : look_up(ep, s, sender, version);
 }
 
 /* ---- windows ---- */

@@ -9,6 +9,7 @@
 static void finish(struct wfi_op *o, enum weft_status s)
 {
     o->op.status = s;
+    atomic_fetch_sub(&o->ep->staged, 1);
     wfi_op_done(&o->op);
 }
 
@@ -35,6 +36,7 @@ static void sent(struct weft_op *op)
 {
     struct wfi_op *o = container_of(op, struct wfi_op, op);
     enum weft_status s = (enum weft_status)op->status;
+    wfi_op_unflag(o);
     if (s == WEFT_OK)
         s = weft_ep_defer(o->ep->wep, &o->extra->later);
     if (s != WEFT_OK)
@@ -51,5 +53,12 @@ ssize_t wfi_transmit_begin(struct wfi_op *o, fi_addr_t addr)
     x->addr = addr;
     o->extra = x;
     o->op.done = sent;
+    atomic_fetch_add(&o->ep->staged, 1);
     return 0;
+}
+
+void wfi_transmit_undo(struct wfi_op *o)
+{
+    atomic_fetch_sub(&o->ep->staged, 1);
+    wfi_op_extra_free(o);
 }
