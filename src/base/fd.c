@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,6 +25,26 @@ int wf_fd_high(int fd)
     close(fd);
     errno = err;
     return high;
+}
+
+bool wf_fd_pair(int fds[2])
+{
+    int raw[2], err;
+    fds[0] = fds[1] = -1;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, raw))
+        return false;
+    fds[0] = wf_fd_high(raw[0]);
+    fds[1] = wf_fd_high(raw[1]);
+    if (fds[0] >= 0 && fds[1] >= 0)
+        return true;
+    err = errno;
+    for (int i = 0; i < 2; i++) {
+        if (fds[i] >= 0)
+            close(fds[i]);
+        fds[i] = -1;
+    }
+    errno = err;
+    return false;
 }
 
 static bool are_all_open(void)

@@ -9,6 +9,7 @@
 #ifndef WF_BASE_FD_H
 #define WF_BASE_FD_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 #define WF_FD_MIN 3
@@ -17,6 +18,10 @@
  * close-on-exec. Returns the descriptor to use, which is [fd] itself if [fd] is above 2. Returns
  * -1 with errno if [fd] is -1, or if no descriptor is left; in the latter case [fd] is closed. */
 int wf_fd_high(int fd);
+
+/* Open a pair of connected stream sockets, which do not block, both above 2. Returns false with
+ * errno if that fails; then both are -1. */
+bool wf_fd_pair(int fds[2]);
 
 /* Returns a copy of [fd] that is above 2 and close-on-exec, or -1 with errno. */
 int wf_fd_dup(int fd);

@@ -83,12 +83,11 @@ static const char *ring_wrong(const struct node_desk *desk, const struct desk_cl
 /* Each endpoint has a bell of its own, so that no client reaches what wakes another one. */
 static bool bell_open(struct desk_ring *ring)
 {
-    int raw[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, raw))
-        return false;
-    ring->bell = wf_fd_high(raw[0]);
-    ring->given = wf_fd_high(raw[1]);
-    return ring->bell >= 0 && ring->given >= 0;
+    int ends[2];
+    bool opened = wf_fd_pair(ends);
+    ring->bell = ends[0];
+    ring->given = ends[1];
+    return opened;
 }
 
 static enum weft_status ring_map(struct desk_ring *ring, const int *fds)
