@@ -72,14 +72,16 @@ static void queue_empty(const wbtl_peer *peer, int64_t until)
         (void)wbtl_progress();
 }
 
-/* Close [peer] and free it. Its callbacks have run when this returns. */
+/* Close [peer] and free it, unless Weft's peer cannot be closed. Its callbacks have run when this
+ * returns. */
 static void peer_remove(wbtl_peer *peer)
 {
+    bool closed = true;
     wbtl_peer_lost(peer, WEFT_ECANCELED, false);
     while (!wbtl_queue_fail(peer, OPAL_ERR_UNREACH)) /* another thread drains */
         sched_yield();
     if (peer->weft)
-        wbtl_peer_close(peer);
+        closed = wbtl_peer_close(peer);
     while (wbtl_callbacks(WBTL_ROUND))
         ;
     wbtl_lock();
@@ -87,7 +89,8 @@ static void peer_remove(wbtl_peer *peer)
     if (peer->next)
         peer->next->prev = peer->prev;
     wbtl_unlock();
-    free(peer);
+    if (closed) /* else operations are under way that refer to it */
+        free(peer);
 }
 
 /* Open MPI removes a rank once for each of its lists of modules: is [peer] still there? */

@@ -277,7 +277,9 @@ void wbtl_remove_all(void);
 /* ---- peer.c ---- */
 
 int64_t wbtl_now_ns(void);
-void wbtl_peer_close(wbtl_peer *peer);
+/* Returns false if Weft's peer cannot be closed. Then operations that refer to [peer] may be under
+ * way, and it must not be freed. */
+bool wbtl_peer_close(wbtl_peer *peer);
 int wbtl_register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb_fn_t fn);
 
 /* Connect to [peer]; does not block except for the launcher. Returns OK | AGAIN, ECONTEXT (later) |
@@ -363,8 +365,10 @@ enum weft_status wbtl_order_send(struct wbtl_frag *frag, const uint32_t *tag,
                                  const struct iovec *iov, unsigned count, bool is_alone);
 /* [frag] holds no number any more. */
 void wbtl_number_return(struct wbtl_frag *frag);
-/* Close what orders need of [peer]. Descriptors may still hold its numbers. */
+/* Close what orders need of [peer], before Weft's peer is closed. */
 void wbtl_orders_close(wbtl_peer *peer);
+/* Free the orders of [peer], whose operations are over. Descriptors may still hold its numbers. */
+void wbtl_orders_free(wbtl_peer *peer);
 
 /* ---- mem.c ---- */
 

@@ -80,7 +80,8 @@ int wbtl_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_ha
     (void)btl;
     if (h && h->len) {
         pthread_mutex_lock(&wbtl.mem_lock);
-        weft_cache_put(wbtl.cache_user, &h->use);
+        if (wbtl.cache_user) /* else the rank has left */
+            weft_cache_put(wbtl.cache_user, &h->use);
         pthread_mutex_unlock(&wbtl.mem_lock);
     }
     free(h);

@@ -55,18 +55,24 @@ struct weft_order wbtl_order_of(const wbtl_peer *peer, int number)
 /* Let [frag] hold a number of its peer. Without memory it holds none. */
 static void number_take(struct wbtl_frag *frag, wbtl_peer *peer)
 {
-    struct wbtl_orders *o = peer->orders;
+    struct wbtl_orders *o = peer->orders, *made = NULL;
     if (frag->orders == o && frag->number && frag->number != REST)
         return;
     wbtl_number_return(frag);
-    wbtl_lock();
     if (!o)
-        o = peer->orders = orders_new();
+        made = orders_new();
+    wbtl_lock();
+    if (!peer->orders) { /* else another thread may have been first */
+        peer->orders = made;
+        made = NULL;
+    }
+    o = peer->orders;
     if (o) {
         frag->number = o->free_count ? o->free[--o->free_count] : REST;
         frag->orders = o;
     }
     wbtl_unlock();
+    free(made);
 }
 
 void wbtl_number_return(struct wbtl_frag *frag)
@@ -91,12 +97,20 @@ void wbtl_number_return(struct wbtl_frag *frag)
 void wbtl_orders_close(wbtl_peer *peer)
 {
     struct wbtl_orders *o = peer->orders;
+    enum weft_status s = WEFT_AGAIN;
+    for (int i = 0; o && o->remote && s == WEFT_AGAIN && i < 1000; i++)
+        if ((s = weft_remote_close(o->remote)) == WEFT_AGAIN)
+            (void)weft_ep_wait(wbtl.ep, 1000000);
+    if (s == WEFT_OK)
+        o->remote = NULL;
+}
+
+void wbtl_orders_free(wbtl_peer *peer)
+{
+    struct wbtl_orders *o = peer->orders;
     bool is_last;
     if (!o)
         return;
-    if (o->remote)
-        (void)weft_remote_close(o->remote);
-    o->remote = NULL;
     wbtl_lock();
     peer->orders = NULL;
     o->removed = true;

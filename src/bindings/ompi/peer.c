@@ -64,7 +64,7 @@ enum weft_status wbtl_peer_connect(wbtl_peer *peer)
     return s;
 }
 
-void wbtl_peer_close(wbtl_peer *peer)
+bool wbtl_peer_close(wbtl_peer *peer)
 {
     enum weft_status s;
     weft_peer_set_arg(peer->weft, NULL);
@@ -72,10 +72,14 @@ void wbtl_peer_close(wbtl_peer *peer)
     wbtl_orders_close(peer);
     for (int i = 0; (s = weft_peer_close(peer->weft)) == WEFT_AGAIN && i < 1000; i++)
         (void)weft_ep_wait(wbtl.ep, 1000000);
-    if (s != WEFT_OK)
+    if (s != WEFT_OK) {
         opal_output(0, "btl weft: the peer %s stays open: %s",
                     OPAL_NAME_PRINT(peer->proc->proc_name), weft_status_text(s));
+        return false;
+    }
+    wbtl_orders_free(peer); /* the get of a join may have been under way until now */
     peer->weft = NULL;
+    return true;
 }
 
 /* ---- losses ---- */

@@ -64,7 +64,10 @@ static void peer_unlink(wbtl_peer *peer)
         atomic_store_explicit(&wbtl.queued, peer->next_queued, memory_order_relaxed);
     if (at && wbtl.queued_last == peer)
         wbtl.queued_last = before;
-    atomic_fetch_and(&peer->slow, ~(unsigned)WBTL_QUEUED);
+    if (wbtl_is_empty(&peer->queue))
+        atomic_fetch_and(&peer->slow, ~(unsigned)WBTL_QUEUED);
+    else /* another thread has added an item meanwhile */
+        link_peer(peer);
     wbtl_unlock();
 }
 
@@ -126,6 +129,13 @@ static int refused(wbtl_peer *peer, enum weft_status status, bool is_new)
     return OPAL_ERR_UNREACH;
 }
 
+/* Is there too little memory, or are too many operations under way? Open MPI has got SUCCESS for
+ * what is queued, so it has to wait. */
+static bool is_short(const wbtl_peer *peer, enum weft_status s)
+{
+    return (s == WEFT_ENOMEM || s == WEFT_ELIMIT) && weft_peer_status(peer->weft) == WEFT_OK;
+}
+
 /* Begin what is queued at [peer]. Returns how many items left the queue. */
 static int peer_drain(wbtl_peer *peer)
 {
@@ -139,7 +149,7 @@ static int peer_drain(wbtl_peer *peer)
     while (s == WEFT_OK && n < WBTL_ROUND && !(wbtl_slow(peer) & WBTL_LOST) &&
            (item = item_take(peer))) {
         s = post(item);
-        if (wbtl_is_later(s)) {
+        if (wbtl_is_later(s) || is_short(peer, s)) {
             item_return(peer, item);
             break;
         }
@@ -191,6 +201,8 @@ int wbtl_begin_slowly(wbtl_peer *peer, struct wbtl_item *item, enum weft_status 
     if (status != WEFT_OK && !wbtl_is_later(status))
         return refused(peer, status, true);
     append(peer, item);
+    if (wbtl_slow(peer) & WBTL_LOST) /* meanwhile: the item ends with the loss */
+        atomic_store(&wbtl.loss_due, true);
     if ((slow & ~(unsigned)WBTL_PUTS) ==
         WBTL_CLOSED) /* the first: connect now, if no handler runs */
         (void)wbtl_drain();

@@ -43,7 +43,8 @@ static enum weft_status close_one(struct wbtl_remote *r)
     enum weft_status s = WEFT_OK;
     if (r->op.status == WEFT_PENDING)
         s = weft_remote_open_cancel(wbtl.ep, &r->op);
-    else if (r->remote)
+    /* Another thread's poll may have completed the opening before it could be cancelled. */
+    if (s == WEFT_OK && r->op.status == WEFT_OK && r->remote)
         s = weft_remote_close(r->remote);
     if (s == WEFT_OK)
         free(r);

@@ -204,7 +204,8 @@ static int begin(wbtl_peer *peer, wbtl_access *a)
     enum weft_status s = WEFT_OK;
     a->item.peer = peer;
     atomic_fetch_add_explicit(&peer->accesses, 1, memory_order_relaxed);
-    if (OPAL_UNLIKELY(a->address < a->handle->addr || a->len > a->handle->len ||
+    if (OPAL_UNLIKELY(a->handle->key_len > WEFT_KEY_MAX || a->handle->base > a->handle->addr ||
+                      a->address < a->handle->addr || a->len > a->handle->len ||
                       a->address - a->handle->addr > a->handle->len - a->len)) {
         ended_now(a, OPAL_ERR_VALUE_OUT_OF_BOUNDS);
         return OPAL_SUCCESS;
