@@ -122,7 +122,10 @@ struct weft_cached_region {
  * a region up, because its memory changed or because of a limit, the region closes, and an access
  * by its key ends with WEFT_EKEY. A peer with the key of a region whose memory has changed may
  * reach what is mapped there by then, until the next weft_cache_get or weft_cache_put of the cache,
- * or its thread, has closed the region. The program does not close, refresh or bind these regions.
+ * or its thread, has closed the region. If nothing is mapped there, the access ends with
+ * WEFT_EFAULT, or another failure. For that the kernel copies for the region's owner, unless the
+ * owner may not use process_vm_writev(2). The program does not close, refresh or bind these
+ * regions.
  *   access  enum weft_access, as weft_mr_register
  *   params  as weft_cache_open, but the functions of [registrar] are NULL, and WEFT_CACHE_VERIFY is
  *           not possible. NICs charge the memory that they pin against WEFT_PINNED. If they cannot

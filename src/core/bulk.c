@@ -9,11 +9,15 @@ static void *region_hold(struct weft_ep *ep, const uint32_t *words, uint64_t len
 {
     struct wf_region *region;
     struct wf_want want;
+    void *to;
     wf_ctl_want(ep, words, len, access, &want);
     if (wf_mem_use(&ep->ctx->mem, &want, &region) != WEFT_OK)
         return NULL;
-    if (!(region->flags & WF_REGION_UNBACKED))
-        return wf_region_at(region, want.offset + at, n);
+    to = wf_region_at(region, want.offset + at, n);
+    if (!(region->flags & WF_REGION_UNBACKED) &&
+        (access & WEFT_REMOTE_WRITE ? wf_region_is_there(region, to, *n)
+                                    : wf_region_is_readable(region, to, *n)))
+        return to;
     wf_mem_unuse(&ep->ctx->mem, region);
     return NULL;
 }

@@ -152,7 +152,7 @@ static enum weft_status take_bytes(const struct weft_am *am, struct weft_peer *p
         enum weft_status status = WEFT_EFAULT;
         if (wf_region_is_there(t->region, to, k))
             status = peer->transport->pull(wf_peer_tpeer(peer), to, &piece, k);
-        if (status == WEFT_EPROTO && t->region->flags & WF_REGION_UNBACKED)
+        if (status == WEFT_EPROTO && wf_region_may_miss(t->region))
             return WEFT_EFAULT; /* pages are missing in the region or in the sender's memory */
         if (status != WEFT_OK)
             return status;
@@ -212,7 +212,7 @@ static const void *get_bytes(const struct weft_am *am, const struct target *t, u
 {
     size_t together = n;
     const void *base = wf_region_at(t->region, t->at, &together);
-    if (together == n && !(t->region->flags & WF_REGION_UNBACKED))
+    if (together == n && !wf_region_may_miss(t->region))
         return base;
     *status = n <= WF_SCRATCH ? wf_scratch_need(am->ep) : WEFT_EPROTO;
     if (*status == WEFT_OK)
@@ -343,7 +343,7 @@ static void *long_bytes(const struct target *t, uint64_t len, void **copied,
 {
     size_t together = (size_t)len;
     void *base = wf_region_at(t->region, t->at, &together);
-    if (together == len && !(t->region->flags & WF_REGION_UNBACKED) && !t->region->dmabuf)
+    if (together == len && !wf_region_may_miss(t->region) && !t->region->dmabuf)
         return base;
     *copied = malloc((size_t)len + 1);
     *status = *copied ? wf_region_read(t->region, t->at, *copied, (size_t)len) : WEFT_ENOMEM;

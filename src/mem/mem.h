@@ -99,6 +99,9 @@ enum wf_region_flags {
     /* only the NIC performs atomic operations on the region; processors must not */
     WF_REGION_ONLY_NIC = 16,
     WF_REGION_READS = 32, /* endpoints count peers' reads of the region */
+    /* A cache keeps the region, and the program may have unmapped its memory. As UNBACKED, but
+     * peers and NICs treat the region as any other. */
+    WF_REGION_KEPT = 64,
 };
 
 /* Returns the name of an endpoint within its context: the endpoint's id and generation. The name is
@@ -233,9 +236,15 @@ void *wf_region_at(const struct wf_region *r, uint64_t at, size_t *n);
  * page is missing; some bytes may have been copied) */
 enum weft_status wf_region_write(const struct wf_region *r, uint64_t at, const void *src, size_t n);
 enum weft_status wf_region_read(const struct wf_region *r, uint64_t at, void *dst, size_t n);
-/* Returns whether the [n] bytes at the address [at] can be written. If the kernel cannot tell,
- * returns true. */
+/* Returns whether the [n] bytes at the address [at] can be written, or read. If the kernel cannot
+ * report that, or no page of the region may be missing, returns true. */
 bool wf_region_is_there(const struct wf_region *r, const void *at, size_t n);
+bool wf_region_is_readable(const struct wf_region *r, const void *at, size_t n);
+/* May pages of the region be missing? */
+static inline bool wf_region_may_miss(const struct wf_region *r)
+{
+    return r->flags & (WF_REGION_UNBACKED | WF_REGION_KEPT);
+}
 /* Returns the address of the word of [size] bytes at offset [at], for an atomic operation. If there
  * is no such address, returns NULL and sets *why: EINVAL (the word is not contiguous or not
  * aligned), EFAULT (the word's page is missing) or ENOSYS (the region's flags contain

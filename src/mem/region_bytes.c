@@ -12,6 +12,9 @@
 
 #define COPY_MAX ((size_t)1 << 30)
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
@@ -64,7 +67,7 @@ static enum weft_status copy_unbacked(void *to, const void *from, size_t n, bool
 static enum weft_status copy(const struct wf_region *r, void *to, const void *from, size_t n,
                              bool into)
 {
-    if (r->flags & WF_REGION_UNBACKED)
+    if (wf_region_may_miss(r))
         return copy_unbacked(to, from, n, into);
     memcpy(to, from, n);
     return WEFT_OK;
@@ -100,10 +103,10 @@ enum weft_status wf_region_read(const struct wf_region *r, uint64_t at, void *ds
     return WEFT_OK;
 }
 
-static int populate(const void *at, size_t n)
+static int populate(const void *at, size_t n, int how)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)at & ~(page - 1);
-    return madvise((void *)start, (uintptr_t)at + n - start, MADV_POPULATE_WRITE);
+    return madvise((void *)start, (uintptr_t)at + n - start, how);
 }
 
 /* Make the page of the word present and writable. Returns false if the page is missing or
@@ -112,15 +115,24 @@ static int populate(const void *at, size_t n)
 static bool is_backed(const void *word, size_t size)
 {
     uint64_t was;
-    if (!populate(word, size))
+    if (!populate(word, size, MADV_POPULATE_WRITE))
         return true;
-    return populate(&was, sizeof was) && copy_unbacked(&was, word, size, false) == WEFT_OK;
+    return populate(&was, sizeof was, MADV_POPULATE_WRITE) &&
+           copy_unbacked(&was, word, size, false) == WEFT_OK;
 }
 
 bool wf_region_is_there(const struct wf_region *r, const void *at, size_t n)
 {
     char mine;
-    return !(r->flags & WF_REGION_UNBACKED) || !populate(at, n) || populate(&mine, 1);
+    return !wf_region_may_miss(r) || !populate(at, n, MADV_POPULATE_WRITE) ||
+           populate(&mine, 1, MADV_POPULATE_WRITE);
+}
+
+bool wf_region_is_readable(const struct wf_region *r, const void *at, size_t n)
+{
+    char mine = 0;
+    return !wf_region_may_miss(r) || !populate(at, n, MADV_POPULATE_READ) ||
+           populate(&mine, 1, MADV_POPULATE_READ);
 }
 
 void *wf_region_word(const struct wf_region *r, uint64_t at, size_t size, enum weft_status *why)
@@ -134,7 +146,7 @@ void *wf_region_word(const struct wf_region *r, uint64_t at, size_t size, enum w
     if (n < size || (uintptr_t)word & (size - 1))
         return NULL;
     *why = WEFT_EFAULT;
-    if (r->flags & WF_REGION_UNBACKED && !is_backed(word, size))
+    if (wf_region_may_miss(r) && !is_backed(word, size))
         return NULL;
     *why = WEFT_OK;
     return word;

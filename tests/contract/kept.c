@@ -68,6 +68,39 @@ static enum weft_status access_old(struct pair *p, const unsigned char *key, siz
     return status;
 }
 
+/* Fails when: an access to a kept region whose memory was unmapped ends the owner, or reports
+ * success. The program has not reported the change. */
+void test_kept_unmapped(void **state)
+{
+    enum { BIG = 300000, ROOM = 1 << 20 };
+    static const size_t lens[] = {8, 5000, BIG};
+    struct pair *p = *state;
+    struct weft_cache_user *user;
+    struct weft_cache *cache = open_cache(p, WEFT_MONITOR_IMPORT, 100, &user);
+    unsigned char *m = map_at(NULL, ROOM), *mine = calloc(1, BIG);
+    struct weft_cache_use use;
+    struct weft_cached_region *r;
+    struct weft_remote *remote;
+    OK(weft_cache_get(user, m, ROOM, &use));
+    r = use.handle;
+    remote = open_region(p, r);
+    for (unsigned i = 0; i < 3; i++) {
+        OK(put_end(p, remote, 64, mine, lens[i]));
+        OK(get_end(p, remote, 64, mine, lens[i]));
+    }
+    weft_cache_put(user, &use);
+    assert_int_equal(munmap(m, ROOM), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_not_equal(put_end(p, remote, 64, mine, lens[i]), WEFT_OK);
+        assert_int_not_equal(get_end(p, remote, 64, mine, lens[i]), WEFT_OK);
+    }
+    OK(weft_remote_close(remote));
+    OK(weft_cache_user_close(user));
+    OK(weft_cache_close(cache));
+    free(mine);
+    pair_quiet(p);
+}
+
 /* Fails when: a kept region is not found again, has another key, or is used although its memory
  * was reported as changed; or its old key still leads somewhere. */
 void test_kept_reported(void **state)
