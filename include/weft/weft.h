@@ -1098,7 +1098,6 @@ WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
     case 2: memcpy(dst, src, 2); break;
     case 4: memcpy(dst, src, 4); break;
     case 16: memcpy(dst, src, 16); break;
-    case 32: memcpy(dst, src, 32); break;
     default: memcpy(dst, src, len);
     }
 }
