@@ -251,13 +251,14 @@ static inline bool source_is_plain(const struct weft_ep *ep, const struct weft_p
 }
 
 /* May a receive into one buffer take the short way? Then no message is kept, and nothing has to be
- * allocated. [match]: the matcher of its space, or NULL. */
-static inline bool recv_is_short(const struct weft_ep *ep, struct wf_match *match,
+ * allocated. [match]: where the pointer to the matcher of its space is. Of an endpoint with a lock
+ * only the flags are read. */
+static inline bool recv_is_short(const struct weft_ep *ep, struct wf_match *const *match,
                                  const struct weft_peer *source, const void *buf, size_t len,
                                  const struct weft_op *op)
 {
     return op && !wf_ep_flags(ep) && wf_fork_gen_is(ep->fork_gen) && (buf || !len) &&
-           len <= SIZE_MAX / 2 && match && wf_match_is_plain(match) && ep->reqs.recvs &&
+           len <= SIZE_MAX / 2 && *match && wf_match_is_plain(*match) && ep->reqs.recvs &&
            (!source || source_is_plain(ep, source));
 }
 
@@ -279,7 +280,7 @@ enum weft_status weft_msg_recv(struct weft_ep *ep, struct weft_peer *source, uin
                                uint64_t mask, void *buf, size_t len, struct weft_op *op)
 {
     const struct weft_msg_filter filter = {source, tag, mask, 0, 0};
-    if (__builtin_expect(!ep || !recv_is_short(ep, ep->match, source, buf, len, op), 0))
+    if (__builtin_expect(!ep || !recv_is_short(ep, &ep->match, source, buf, len, op), 0))
         return recv_slow(ep, source, tag, mask, buf, len, op);
     return recv_short(ep, ep->match, &filter, buf, len, op);
 }
@@ -301,13 +302,13 @@ post_recv_slow(struct weft_ep *ep, const struct weft_msg_filter *filter, const s
 enum weft_status weft_msg_post_recv(struct weft_ep *ep, const struct weft_msg_filter *filter,
                                     const struct iovec *iov, unsigned count, struct weft_op *op)
 {
-    struct wf_match *match;
+    struct wf_match **match;
     if (!ep || count != 1 || !iov || !wf_msg_filter_ok(filter))
         return post_recv_slow(ep, filter, iov, count, op);
-    match = *wf_msg_match_at(ep, filter->space);
+    match = wf_msg_match_at(ep, filter->space);
     if (!recv_is_short(ep, match, filter->source, iov->iov_base, iov->iov_len, op))
         return post_recv_slow(ep, filter, iov, count, op);
-    return recv_short(ep, match, filter, iov->iov_base, iov->iov_len, op);
+    return recv_short(ep, *match, filter, iov->iov_base, iov->iov_len, op);
 }
 
 enum weft_status weft_msg_recvv(struct weft_ep *ep, struct weft_peer *source, uint64_t tag,
