@@ -131,7 +131,7 @@ struct wfi_domain {
     size_t auth_key_size;                /* 0: none, or too long for one of regions */
     bool reaches_nodes;                  /* there is a key for peers on other nodes */
     size_t inject;                       /* longest message that is copied, in bytes */
-    bool counts;             /* FI_RMA_EVENT: what peers do to all regions can be counted */
+    bool counts;             /* FI_RMA_EVENT: accesses of peers to all regions can be counted */
     struct wfi_eps counting; /* if [counts]: enabled endpoints, by which peers access regions */
     atomic_uint waiters;     /* threads and descriptors that wait for completions */
     atomic_uint users;       /* open endpoints, queues, vectors, counters, regions */

@@ -63,7 +63,7 @@ static int bind_cq(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
     return 0;
 }
 
-/* Let Weft count what peers do. */
+/* Let Weft count the accesses of peers. */
 static int bind_remote(struct wfi_ep *ep, struct wfi_cntr *c, uint64_t flags)
 {
     enum weft_status s =

@@ -65,7 +65,7 @@ int wbtl_add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs
     return OPAL_SUCCESS;
 }
 
-/* Send what is queued at [peer], as long as the peer takes it, until [until]. */
+/* Send the items queued at [peer], as long as the peer takes it, until [until]. */
 static void queue_empty(const wbtl_peer *peer, int64_t until)
 {
     while (!wbtl_is_empty(&peer->queue) && !(wbtl_slow(peer) & WBTL_LOST) && wbtl_now_ns() < until)

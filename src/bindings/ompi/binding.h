@@ -8,8 +8,8 @@
  *   frag.c       descriptors: alloc, free, prepare_src
  *   send.c       send and sendi
  *   recv.c       the handler of all messages
- *   queue.c      what could not begin at once, for each peer
- *   done.c       callbacks of what has ended
+ *   queue.c      items that could not begin at once, for each peer
+ *   done.c       callbacks of ended items
  *   mem.c        registered memory;  remote.c  that of peers, ready for access
  *   rma.c        put, get, atomics, flush;  wait.c  puts that return when they are complete
  *   order.c      the order that Open MPI asks for
@@ -106,7 +106,7 @@ typedef struct mca_btl_base_endpoint_t wbtl_peer;
 /* Registered memory. Open MPI hands the first WBTL_HANDLE_SIZE bytes to other ranks, which use them
  * for accesses. */
 struct mca_btl_base_registration_handle_t {
-    uint64_t addr, len; /* what was registered; peers access nothing else */
+    uint64_t addr, len; /* the registered memory; peers access nothing else */
     uint64_t base;      /* the address of the region's first byte, which Weft calls offset 0 */
     uint64_t hash;      /* of [key] */
     uint32_t key_len;
@@ -299,7 +299,7 @@ bool wbtl_losses_report(void);
 int wbtl_begin_slowly(wbtl_peer *peer, struct wbtl_item *item, enum weft_status status);
 /* Connect to [peer], unless another thread drains. */
 void wbtl_connect_now(wbtl_peer *peer);
-/* Begin what is queued, as far as there is room. Returns how many items left their queues. */
+/* Begin queued items, as far as there is room. Returns how many items left their queues. */
 int wbtl_drain(void);
 /* End everything that is queued at [peer] with [status]. Returns false if another thread drains. */
 bool wbtl_queue_fail(wbtl_peer *peer, int status);
@@ -312,7 +312,7 @@ static inline bool wbtl_is_later(enum weft_status status)
 
 /* ---- done.c ---- */
 
-/* Run callbacks of what has ended, at most [most]. Returns how many. */
+/* Run callbacks of ended items, at most [most]. Returns how many. */
 int wbtl_callbacks(int most);
 
 /* ---- frag.c ---- */
@@ -356,7 +356,7 @@ static inline bool wbtl_is_order(int number)
 
 /* Returns the order that [number] names at [peer]; none if it names none. */
 struct weft_order wbtl_order_of(const wbtl_peer *peer, int number);
-/* Find out what a message or access to [peer] has to follow, if Open MPI wants it to follow
+/* Find the message that a message or access to [peer] has to follow, if Open MPI wants it to follow
  * [after]. Returns OK | AGAIN (it would be two operations, so later) */
 enum weft_status wbtl_order_first(wbtl_peer *peer, struct weft_order after,
                                   struct weft_order *first);

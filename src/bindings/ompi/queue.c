@@ -130,13 +130,13 @@ static int refused(wbtl_peer *peer, enum weft_status status, bool is_new)
 }
 
 /* Is there too little memory, or are too many operations under way? Open MPI has got SUCCESS for
- * what is queued, so it has to wait. */
+ * a queued item, so the item has to wait. */
 static bool is_short(const wbtl_peer *peer, enum weft_status s)
 {
     return (s == WEFT_ENOMEM || s == WEFT_ELIMIT) && weft_peer_status(peer->weft) == WEFT_OK;
 }
 
-/* Begin what is queued at [peer]. Returns how many items left the queue. */
+/* Begin the items queued at [peer]. Returns how many items left the queue. */
 static int peer_drain(wbtl_peer *peer)
 {
     struct wbtl_item *item;
