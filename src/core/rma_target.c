@@ -108,7 +108,8 @@ static enum weft_status put_bytes(const struct weft_am *am, const struct target 
      * the region:
      *   UNBACKED   the region does not permit bulk messages
      *   dma-buf    the driver may have refused the access
-     *   any other  the region was closed or refreshed while the bytes were on their way
+     *   any other  the region was closed or refreshed while the bytes were on their way, or a cache
+     *              keeps it and its memory was unmapped
      * In the first two cases EUNREACH makes the initiator send the put in pieces. In the third case
      * EKEY ends the put. */
     return t->region->flags & WF_REGION_UNBACKED || t->region->dmabuf ? WEFT_EUNREACH : WEFT_EKEY;

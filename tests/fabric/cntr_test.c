@@ -87,7 +87,7 @@ static void endpoint_test(void **state)
     take(&a);
     becomes(reads, 3);
     assert_int_equal(fi_cntr_read(writes), 5);
-    /* What is refused does not count. */
+    /* A refused access does not count. */
     RETRY(fi_write(a.ep, out, 8, NULL, a.other, 0, 4, NULL));
     assert_int_equal(take_error(&a).err, FI_EKEYREJECTED);
     nothing(&b);

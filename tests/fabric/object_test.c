@@ -406,7 +406,7 @@ static ssize_t rx_left(struct fid_ep *ep)
     return ep->ops->rx_size_left(ep);
 }
 
-/* As many operations as the sizes say, and what is left of them. */
+/* The sizes give the number of operations; the calls return how many are left. */
 static void sizes_test(void **state)
 {
     enum { N = 20000 };

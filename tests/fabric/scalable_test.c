@@ -105,7 +105,7 @@ static fi_addr_t take_a(void *context)
     return source;
 }
 
-/* Each context gets what is sent to it, and its source is the sender's entry. */
+/* Each context gets the messages sent to it, and their source is the sender's entry. */
 static void named_test(void **state)
 {
     char got[N][8];

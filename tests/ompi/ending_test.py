@@ -82,7 +82,7 @@ def launcher_test():
 
 
 def lost_test():
-    """What is under way to a lost rank ends, and Open MPI's error callback is called."""
+    """Operations under way to a lost rank end, and Open MPI's error callback is called."""
     for env in {}, TCP:
         good(2, "ompi_lost", env=env, words=["--enable-recovery"])
 

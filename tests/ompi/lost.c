@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rank 1 is killed while rank 0 sends to it, gets from it and changes its memory. What is under way
- * ends with an error, each once; the error callback is called once for each of the two handles of
- * the rank; later sends are refused. mpirun has to leave rank 0 alive (--enable-recovery). */
+/* Rank 1 is killed while rank 0 sends to it, gets from it and changes its memory. Each operation
+ * under way ends with an error, once; the error callback is called once for each of the two handles
+ * of the rank; later sends are refused. mpirun has to leave rank 0 alive (--enable-recovery). */
 #include <signal.h>
 #include <unistd.h>
 

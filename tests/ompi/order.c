@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Order: what is given the order of a descriptor follows it. Rank 0 sends, rank 1 checks. With
- * btl_weft_order=module or all, what is sent after a put follows the put.
+/* Order: a message or access with the order of a descriptor follows it. Rank 0 sends, rank 1
+ * checks. With btl_weft_order=module or all, what is sent after a put follows the put.
  *
  * usage: ompi_order tag|module|all COUNT [copied]
  *   copied  handlers copy the messages, so accesses do not follow callbacks */

@@ -92,8 +92,9 @@ static enum weft_status named_open(struct weft_ctx *ctx, uint32_t port, struct w
     return weft_ep_open(ctx, &params, ep);
 }
 
-/* The client changes its number only after it was told of a loss, so it may be behind the server:
- * its first operations to a new server must carry the server's number, or none may come at all. */
+/* The client changes its number only after a loss was reported to it, so it may be behind the
+ * server: its first operations to a new server must carry the server's number, or none may come at
+ * all. */
 static void must_be_mine(uint32_t number, uint64_t carried)
 {
     if (carried != number)

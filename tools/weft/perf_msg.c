@@ -332,7 +332,7 @@ static int answer_send(struct wf_perf *p)
     struct wf_perf_msgs *m = p->msgs;
     struct wf_perf_wait w = {0, 0};
     enum weft_status s;
-    m->answer_op = (struct weft_op){.status = WEFT_OK};
+    m->answer_op = (struct weft_op){0};
     while ((s = weft_msg_send(p->peer, ANSWER_TAG, &m->answer, sizeof m->answer, &m->answer_op)) ==
            WEFT_AGAIN)
         if (wf_perf_again(p, &w))

@@ -22,7 +22,7 @@ static inline void wfi_access_done(struct weft_op *op)
 /* The same for an access with flags of Weft's. */
 void wfi_access_flagged_done(struct weft_op *op);
 
-/* Let [o] begin after what was started before. */
+/* Let [o] begin after the operations that were started before. */
 static inline void wfi_access_fence(struct wfi_op *o)
 {
     wfi_op_flag(o, WEFT_OP_FENCED);

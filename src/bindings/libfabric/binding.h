@@ -446,7 +446,7 @@ struct wfi_ep {
     struct wfi_cntr *remote_read_cntr, *remote_write_cntr; /* of peers' accesses; Weft counts */
     uint64_t order;            /* of tx_attr->msg_order, but FI_ORDER_SAS: "orders" in op.h */
     atomic_uint reads, writes; /* accesses under way; counted if [order] */
-    atomic_uint fences; /* fenced operations under way; what is started later begins after them */
+    atomic_uint fences;        /* fenced operations under way; later operations begin after them */
     atomic_uint staged; /* operations of several steps of Weft's under way, which it does not see */
     struct wfi_brief free_lock;
     struct wfi_av *av;

@@ -58,7 +58,7 @@
  * and with that rank's code. A survivor that ends the job first would replace the code. */
 #define WBTL_GRACE_NS 300000000
 #define WBTL_LEAVE_NS                                                                              \
-    1000000000 /* the longest wait for room for what is queued, when a rank leaves */
+    1000000000 /* the longest wait for room for queued items, when a rank leaves */
 
 /* Something that has begun and will have a callback. It is in the queue of its peer until Weft has
  * it, then in the list of what has ended. */
@@ -145,7 +145,7 @@ struct wbtl_variables {
 
 enum wbtl_order {
     WBTL_ORDER_TAG,    /* by the numbers of descriptors */
-    WBTL_ORDER_MODULE, /* besides, what is sent to a peer follows the puts to it */
+    WBTL_ORDER_MODULE, /* besides, messages to a peer follow the puts to it */
     WBTL_ORDER_ALL,    /* besides, a put returns when it is complete */
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Callbacks of what has ended. They run one after the other, outside of handlers and of the calls
+/* Callbacks of ended items. They run one after the other, outside of handlers and of the calls
  * that began the operations. A callback may call everything, progress too. */
 #include "binding.h"
 

@@ -244,18 +244,24 @@ static wbtl_access *access_take(void *local, uint64_t address,
     return a;
 }
 
+static int begin_ordered(wbtl_peer *peer, wbtl_access *a, enum wbtl_what what, int order)
+{
+    if (!a)
+        return OPAL_ERR_OUT_OF_RESOURCE;
+    a->after = wbtl_order_of(peer, order);
+    a->what = what;
+    return begin(peer, a);
+}
+
 int wbtl_put(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
              mca_btl_base_registration_handle_t *local_handle,
              mca_btl_base_registration_handle_t *handle, size_t len, int flags, int order,
              mca_btl_base_rdma_completion_fn_t fn, void *context, void *data)
 {
-    wbtl_access *a = access_take(local, address, local_handle, handle, len, fn, context, data);
     (void)btl, (void)flags;
-    if (!a)
-        return OPAL_ERR_OUT_OF_RESOURCE;
-    a->after = wbtl_order_of(peer, order);
-    a->what = WBTL_PUT;
-    return begin(peer, a);
+    return begin_ordered(peer,
+                         access_take(local, address, local_handle, handle, len, fn, context, data),
+                         WBTL_PUT, order);
 }
 
 int wbtl_get(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
@@ -263,13 +269,10 @@ int wbtl_get(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t 
              mca_btl_base_registration_handle_t *handle, size_t len, int flags, int order,
              mca_btl_base_rdma_completion_fn_t fn, void *context, void *data)
 {
-    wbtl_access *a = access_take(local, address, local_handle, handle, len, fn, context, data);
     (void)btl, (void)flags;
-    if (!a)
-        return OPAL_ERR_OUT_OF_RESOURCE;
-    a->after = wbtl_order_of(peer, order);
-    a->what = WBTL_GET;
-    return begin(peer, a);
+    return begin_ordered(peer,
+                         access_take(local, address, local_handle, handle, len, fn, context, data),
+                         WBTL_GET, order);
 }
 
 /* ---- atomics ---- */

@@ -114,7 +114,8 @@ static enum weft_status ep_open(void)
     return s;
 }
 
-/* Close what is open. An endpoint that another thread uses stays open until the process ends. */
+/* Close the open objects. An endpoint that another thread uses stays open until the process ends.
+ */
 static void ep_close(void)
 {
     enum weft_status s = WEFT_OK;
