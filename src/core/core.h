@@ -21,6 +21,7 @@
 #include "config/stats.h"
 #include "core/flow.h"
 #include "core/keymap.h"
+#include "core/late.h"
 #include "core/mr_async.h"
 #include "core/mr_domain.h"
 #include "core/progress.h"
@@ -58,9 +59,7 @@ struct weft_ctx {
     uint32_t am_max;           /* constant: longest payload of the endpoints' active messages */
     uint32_t msg_eager;        /* constant: as params.def explains it */
     unsigned cores; /* processors in this process's affinity mask when the context was opened */
-    /* true if other processes compute on the same processors: waits sleep early (wait.h) */
-    _Atomic bool late;
-    _Atomic uint64_t late_until_ns, late_hold_ns;
+    struct wf_late late; /* whether other processes compute on the same processors */
     pthread_mutex_t lock;
     struct wf_list eps WF_UNDER(wf_ctx_lock_class);
     unsigned regions WF_UNDER(wf_ctx_lock_class);

@@ -14,34 +14,17 @@
 #include "base/clock.h"
 #include "config/config.h"
 #include "core/core.h"
+#include "core/late.h"
 
 #define NAP_NS 50000
 #define NAP_MAX_NS 5000000
 #define SHARED_MAX_NS 1000000
 /* longest sleep of a thread that a signal wakes; bounds the delay if the wake-up is lost */
 #define WOKEN_MAX_NS 10000000
-/* A yield that lasts longer than LATE_NS shows that another process computes on this processor.
- * LATE_NS is less than the shortest time slice of such a process (0.7 ms, sched(7)). It is more
- * than the time that a yield takes if several processes only wait and yield in turn. */
-#define LATE_NS 250000
-#define HOLD_MIN_NS 4000000
-#define HOLD_MAX_NS 500000000
-#define HOLDS 4
 #define SPINS_PER_CLOCK 64
 #define HANDLED_PER_CLOCK 16
 
-/* ---- processes that compute on the same cores ---- */
-
-static void late_note(struct weft_ctx *ctx, uint64_t now)
-{
-    uint64_t until = atomic_load_explicit(&ctx->late_until_ns, memory_order_relaxed);
-    uint64_t hold = atomic_load_explicit(&ctx->late_hold_ns, memory_order_relaxed);
-    bool is_new = now > until + HOLDS * hold;
-    hold = !hold || is_new ? HOLD_MIN_NS : WF_MIN(2 * hold, HOLD_MAX_NS);
-    atomic_store_explicit(&ctx->late_hold_ns, hold, memory_order_relaxed);
-    atomic_store_explicit(&ctx->late_until_ns, now + hold, memory_order_relaxed);
-    atomic_store_explicit(&ctx->late, true, memory_order_relaxed);
-}
+/* ---- processes that compute on the same processors (late.h) ---- */
 
 /* Make the wait sleep at its next turn: no more spins and yields. */
 static void sleep_now(struct wf_backoff *b)
@@ -54,12 +37,11 @@ static void yield(struct wf_backoff *b)
     uint64_t before = wf_now_ns(), after;
     sched_yield();
     after = wf_now_ns();
-    if (after - before < LATE_NS)
-        return;
-    late_note(b->ctx, after);
-    sleep_now(b);
+    if (wf_late_count(&b->ctx->late, after - before, after))
+        sleep_now(b);
 }
 
+/* Spins in time are not counted: a yield in time shows more. */
 static void spin(struct wf_backoff *b)
 {
     uint64_t now;
@@ -67,29 +49,19 @@ static void spin(struct wf_backoff *b)
     if (b->turns % SPINS_PER_CLOCK)
         return;
     now = wf_now_ns();
-    if (b->seen_ns && now - b->seen_ns > LATE_NS) {
-        late_note(b->ctx, now);
+    if (b->seen_ns && now - b->seen_ns >= WF_LATE_NS &&
+        wf_late_count(&b->ctx->late, now - b->seen_ns, now))
         sleep_now(b);
-    }
     b->seen_ns = now;
 }
 
-/* A late yield (longer than LATE_NS) in this context has begun a hold, which is a time of [hold]
- * ns. During the hold, waits sleep at once. After the hold, waits yield without spinning, which
- * shows whether yields are still late. If no yield is late for HOLDS times the hold, waits spin
- * again. */
 static void heed_late(struct wf_backoff *b)
 {
-    struct weft_ctx *ctx = b->ctx;
-    uint64_t now = wf_now_ns();
-    uint64_t until = atomic_load_explicit(&ctx->late_until_ns, memory_order_relaxed);
-    uint64_t hold = atomic_load_explicit(&ctx->late_hold_ns, memory_order_relaxed);
-    if (now < until)
+    enum wf_late_state state = wf_late_state(&b->ctx->late, wf_now_ns());
+    if (state == WF_LATE_HELD)
         sleep_now(b);
-    else if (now < until + HOLDS * hold)
+    else if (state == WF_LATE_TRIAL)
         b->spins = 0;
-    else
-        atomic_store_explicit(&ctx->late, false, memory_order_relaxed);
 }
 
 /* ---- the back-off of every wait ---- */
@@ -104,7 +76,7 @@ void wf_backoff_init(struct wf_backoff *b, const struct weft_ep *ep, int64_t tim
     b->nap_ns = NAP_NS;
     b->nap_max_ns = WF_MIN((uint64_t)NAP_NS * WF_MAX(ranks / ctx->cores, 1u), NAP_MAX_NS);
     b->until_ns = timeout_ns < 0 ? UINT64_MAX : wf_now_ns() + (uint64_t)timeout_ns;
-    if (__builtin_expect(atomic_load_explicit(&ctx->late, memory_order_relaxed), 0))
+    if (__builtin_expect(atomic_load_explicit(&ctx->late.any, memory_order_relaxed), 0))
         heed_late(b);
 }
 

@@ -15,13 +15,10 @@
  *             sleep;
  *     }
  *
- * Other processes may compute on the same processors. A wait notices these processes when a yield,
- * or SPINS_PER_CLOCK spins, take longer than LATE_NS (the yield is late). For a time of HOLD_MIN_NS
- * to HOLD_MAX_NS, called a hold, the waits of this context then neither spin nor yield, but sleep
- * at once. The reason: the kernel gives a processor to a sleeping process as soon as that process
- * is woken, but not to a process that has used up its time slice. After the hold the waits yield,
- * but do not spin. If a yield is late again, the next hold is twice as long. If no yield is late
- * for HOLDS times the length of a hold, the waits spin again.
+ * Other processes may compute on the same processors. Late yields show it (late.h). Then the waits
+ * of this context neither spin nor yield for a time, but sleep at once. The reason: the kernel
+ * gives a processor to a sleeping process as soon as that process is woken, but not to a process
+ * that has used up its time slice.
  *
  * Where nothing wakes a waiting thread, it sleeps in naps of NAP_NS. If ranks outnumber processors
  * by far, such naps would take all of the processors' time, because a nap costs about 5 us. So each
