@@ -5,6 +5,7 @@
 #endif
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "perf.h"
 #include "perf_peers.h"
@@ -82,6 +83,15 @@ static void print_absent(const struct compare *c, const struct wf_rival *r, cons
     fflush(stdout);
 }
 
+static void print_crowded(const struct compare *c, const struct wf_rival *r,
+                          const struct wf_contest *t, long cores)
+{
+    if (!c->o->json)
+        printf("%-10s %-12s %8zu %5u not run: %s spins, and there are %ld cores\n", r->title,
+               t->test, t->size, t->ranks, r->title, cores);
+    fflush(stdout);
+}
+
 /* ---- measuring ---- */
 
 /* A bar: how many times better Weft is. */
@@ -140,6 +150,7 @@ static void against(struct compare *c, const struct wf_rival *r)
 {
     char why[256] = "";
     enum wf_over over = wf_over_of(c->o->transport);
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
     if (c->o->only && strcmp(c->o->only, r->name))
         return;
     if (!(r->overs & 1u << over)) { /* it cannot be made to use that transport */
@@ -151,9 +162,15 @@ static void against(struct compare *c, const struct wf_rival *r)
         c->code |= c->o->only != NULL;
         return;
     }
-    for (size_t i = 0; i < r->contests_count; i++)
-        if (r->contests[i].over == over)
-            contest(c, r, &r->contests[i]);
+    for (size_t i = 0; i < r->contests_count; i++) {
+        const struct wf_contest *t = &r->contests[i];
+        if (t->over != over)
+            continue;
+        if (r->spins && t->ranks > 2 && t->ranks > cores) /* a barrier takes 0.6 s or more */
+            print_crowded(c, r, t, cores);
+        else
+            contest(c, r, t);
+    }
 }
 
 static int draw(const struct compare *c)

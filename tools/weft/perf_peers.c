@@ -637,6 +637,7 @@ const struct wf_rival wf_rivals[] = {
      .run = mpi_run,
      .launcher = {"mpirun.mpich", "mpiexec.hydra"},
      .helper = "weft-perf-mpich",
+     .spins = true,
      .runs = 6,
      .start_s = 0.8},
 };

@@ -65,6 +65,7 @@ struct wf_rival {
                unsigned n, double *v, char *why, size_t room);
     const char *launcher[2]; /* programs to try */
     const char *helper;      /* the test program, if the library has none */
+    bool spins;              /* a rank that waits keeps its core for a time slice */
     unsigned runs;           /* of its iterations in one run here, with those that warm up */
     double start_s;          /* of its run, without the iterations; rough */
 };
