@@ -186,7 +186,7 @@ void wf_net_chan_dial(struct net_chan *chan, uint32_t delay_ms)
                            .delay_ms = delay_ms,
                            .patience_ms =
                                (uint32_t)wf_config()->peer_timeout_ms / (chan->was_silent ? 2 : 1),
-                           .follows = ep->base.events->moved != NULL};
+                           .follows = ep->base.events->moved && wf_net_session_is_guess(session)};
     if (chan->dial || chan->link || chan->bye || session->status != WEFT_OK)
         return;
     chan->dial = wf_conn_mgr_dial(ep->ctx->mgr, &dial);

@@ -88,12 +88,29 @@ void wf_net_deliver(struct net_chan *chan, const struct wf_net_frame *f, const u
     if (!ep->closing.begun) { /* a closing endpoint has no handlers */
         wf_net_count(ep, is_reply ? WF_STAT_REPLIES_RECEIVED : WF_STAT_REQUESTS_RECEIVED, 1);
         ep->base.events->deliver(ep->base.owner, &am);
-        chan->session->refused |= ep->token.base.refuse; /* for good: it is never reset */
+        if (__builtin_expect(ep->token.base.refuse, 0) && chan->session)
+            chan->session->refused = true; /* for good: it is never reset */
     }
     ep->token.base.serial++;
     if (ep->token.base.can_reply)
         chan->unreplied += wf_net_reply_size(f->room);
     ep->events++;
+}
+
+/* Called when the last counted frame was delivered.
+ * Returns  OK
+ *          EPEER  the owner has refused the session, or has ended it: chan->session is then NULL
+ *          AGAIN  the owner has not taken the message, which does not count */
+static enum weft_status delivery_end(struct net_chan *chan)
+{
+    const struct net_session *session = chan->session;
+    if (__builtin_expect(!session || session->refused, 0))
+        return WEFT_EPEER;
+    if (__builtin_expect(session->ep->token.base.later, 0)) {
+        chan->taken--;
+        return WEFT_AGAIN;
+    }
+    return WEFT_OK;
 }
 
 /* ---- bulk ---- */
@@ -162,7 +179,7 @@ static enum weft_status bulk_end(struct net_chan *chan)
     chan->taken++;
     chan->bulk.frame.kind = 0;
     wf_net_deliver(chan, &f, chan->bulk.args, NULL, chan->bulk.lost ? 0 : f.len);
-    return WEFT_OK;
+    return delivery_end(chan);
 }
 
 /* ---- the gap between payloads ----
@@ -249,7 +266,7 @@ static void bulk_begin(struct net_chan *chan, const struct wf_net_frame *f, cons
 /* ---- frames ---- */
 
 /* Process a frame that is neither a bulk frame nor SYNC. For BYE, sets *bye_lanes to a bit mask of
- * the lanes by which the peer sends BYE. Returns OK | EPROTO | EPEER (the owner has refused) */
+ * the lanes by which the peer sends BYE. Returns OK | EPROTO | as delivery_end */
 static enum weft_status frame_take(struct net_chan *chan, const struct wf_net_frame *f,
                                    const uint8_t *bytes, uint32_t *bye_lanes)
 {
@@ -281,7 +298,7 @@ static enum weft_status frame_take(struct net_chan *chan, const struct wf_net_fr
         wf_net_shuffle_keep(chan, f, args, bytes + wf_net_head_size(f->nargs)))
         return WEFT_OK;
     wf_net_deliver(chan, f, args, bytes + wf_net_head_size(f->nargs), 0);
-    return __builtin_expect(chan->session->refused, 0) ? WEFT_EPEER : WEFT_OK;
+    return delivery_end(chan);
 }
 
 static enum weft_status sync_take(struct net_chan *chan, const struct wf_net_frame *f,
@@ -481,9 +498,13 @@ static enum weft_status bytes_take(struct net_chan *chan, uint8_t *start, size_t
 static void read_done(struct net_chan *chan, enum weft_status status, uint32_t bye_lanes)
 {
     struct net_session *session = chan->session;
+    if (!session)
+        return;                                    /* a handler has ended it */
     if (status == WEFT_EPEER && !session->refused) /* else when it connects again */
         wf_net_chan_turn_away(chan);
-    if (status == WEFT_OK && bye_lanes) {
+    if (status == WEFT_AGAIN) {
+        wf_net_chan_break(chan, "no memory for its message, which comes again");
+    } else if (status == WEFT_OK && bye_lanes) {
         wf_net_flush(chan); /* the peer waits for the acknowledgement of its last messages */
         wf_net_session_bye(session, bye_lanes);
     } else if (status != WEFT_OK) {
