@@ -88,8 +88,10 @@ void wf_net_deliver(struct net_chan *chan, const struct wf_net_frame *f, const u
     if (!ep->closing.begun) { /* a closing endpoint has no handlers */
         wf_net_count(ep, is_reply ? WF_STAT_REPLIES_RECEIVED : WF_STAT_REQUESTS_RECEIVED, 1);
         ep->base.events->deliver(ep->base.owner, &am);
-        if (__builtin_expect(ep->token.base.refuse, 0) && chan->session)
-            chan->session->refused = true; /* for good: it is never reset */
+        if (__builtin_expect(ep->token.base.refuse | ep->token.base.later, 0) && chan->session) {
+            chan->session->refused |= ep->token.base.refuse; /* for good: it is never reset */
+            chan->session->later = ep->token.base.later;
+        }
     }
     ep->token.base.serial++;
     if (ep->token.base.can_reply)
@@ -101,16 +103,16 @@ void wf_net_deliver(struct net_chan *chan, const struct wf_net_frame *f, const u
  * Returns  OK
  *          EPEER  the owner has refused the session, or has ended it: chan->session is then NULL
  *          AGAIN  the owner has not taken the message, which does not count */
-static enum weft_status delivery_end(struct net_chan *chan)
+static inline enum weft_status delivery_end(struct net_chan *chan)
 {
-    const struct net_session *session = chan->session;
-    if (__builtin_expect(!session || session->refused, 0))
+    struct net_session *session = chan->session;
+    if (__builtin_expect(session && !session->refused && !session->later, 1))
+        return WEFT_OK;
+    if (!session || session->refused)
         return WEFT_EPEER;
-    if (__builtin_expect(session->ep->token.base.later, 0)) {
-        chan->taken--;
-        return WEFT_AGAIN;
-    }
-    return WEFT_OK;
+    session->later = false;
+    chan->taken--;
+    return WEFT_AGAIN;
 }
 
 /* ---- bulk ---- */
@@ -416,48 +418,12 @@ static ssize_t bulk_read(struct net_chan *chan, uint8_t *at, size_t *direct)
     return got;
 }
 
-/* Process the end of the stream, or an error: see read_failed. */
-static void link_failed(struct net_chan *chan, ssize_t got)
-{
-    chan->was_silent |= got < 0 && wf_net_is_silence(errno);
-    if (chan->faulted) { /* send.c has logged why */
-        wf_net_session_end(chan->session, WEFT_EPEER);
-        return;
-    }
-    if (chan->was_silent && wf_net_chan_is_stuck(chan)) {
-        wf_info("endpoint %u of process %u is lost: connections are made, but nothing long comes "
-                "through (a link on the way with a smaller MTU that sends no ICMP?)",
-                chan->session->known.address.ep, chan->session->known.address.process.pid);
-        wf_net_session_end(chan->session, WEFT_EPEER);
-        return;
-    }
-    if (chan->session->ep->closing.begun && chan->first == chan->next)
-        wf_net_chan_linger(chan); /* the peer has acknowledged everything, and closes the link */
-    else
-        wf_net_chan_break(chan, got ? strerror(errno) : "end of stream");
-}
-
 /* Called when a read returned no bytes: [got] is 0 at the end of the stream, or -1 with errno. May
  * end the session, and with it the channel. */
 static inline void read_failed(struct net_chan *chan, ssize_t got)
 {
     if (got == 0 || (errno != EAGAIN && errno != EINTR))
-        link_failed(chan, got);
-}
-
-void wf_net_chan_failed(struct net_chan *chan, int error)
-{
-    errno = error;
-    read_failed(chan, error ? -1 : 0);
-}
-
-void wf_net_chan_end(struct net_chan *chan, enum weft_status why)
-{
-    struct net_session *session = chan->session;
-    if (why == WEFT_EPROTO)
-        wf_error("endpoint %u of process %u broke the protocol: its connection is closed",
-                 session->known.address.ep, session->known.address.process.pid);
-    wf_net_session_end(session, why);
+        wf_net_chan_failed(chan, got ? errno : 0);
 }
 
 /* Returns where in the receive buffer the next read stores its bytes. The place is chosen so that
