@@ -354,10 +354,8 @@ void wf_node_waiters_claim(struct node_mover *m, struct node_port *port)
         i = next;
     }
     for (uint32_t w = 0; m->strays_lost && w < m->nsessions; w++)
-        if (is_up(m, (uint16_t)w)) {
-            port->room_all[w / 64] |= UINT64_C(1) << w % 64;
-            port->room_all_any = true;
-        }
+        port->room_all[w / 64] |= UINT64_C(1) << w % 64;
+    port->room_all_any = m->strays_lost;
 }
 
 void wf_node_waiters_forget(struct node_mover *m, struct node_port *port)
