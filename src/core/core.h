@@ -496,6 +496,8 @@ bool wf_ctx_has_more(struct weft_ctx *ctx, const struct weft_ep *ep, unsigned re
  * function that the application called, and [what], the kind of object. Returns EINVAL. */
 enum weft_status wf_refuse_close(const char *call, const char *what);
 
+/* Add how wf_transports[i] is called, if it is by now, to the context's contact. */
+void wf_ctx_contact_add(struct weft_ctx *ctx, int i);
 /* Set how many milliseconds the close of [ctx] and of its endpoints may wait for remote or slow
  * peers. */
 void wf_ctx_close_within(struct weft_ctx *ctx, uint32_t ms);

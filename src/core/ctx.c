@@ -192,7 +192,7 @@ static void contact_add(struct wf_contact *to, const struct wf_contact *more)
     to->index = index;
 }
 
-static void contact_of(struct weft_ctx *ctx, int i)
+void wf_ctx_contact_add(struct weft_ctx *ctx, int i)
 {
     const struct wf_transport *t = wf_transports[i];
     const struct wf_contact *more = t->contact ? t->contact(ctx->tctx[i]) : NULL;
@@ -213,7 +213,7 @@ static enum weft_status transport_open(struct weft_ctx *ctx, int i, struct wf_tc
     if (status != WEFT_OK)
         ctx->tctx[i] = NULL;
     else
-        contact_of(ctx, i);
+        wf_ctx_contact_add(ctx, i);
     return status == WEFT_EUNREACH ? WEFT_OK : status;
 }
 
@@ -264,7 +264,7 @@ enum weft_status weft_ctx_set_key(struct weft_ctx *ctx, const void *key, size_t 
         if (ctx->tctx[i] && wf_transports[i]->set_key) {
             status = wf_transports[i]->set_key(ctx->tctx[i], key, len);
             if (status == WEFT_OK) /* a client of the node's service has one only with the key */
-                contact_of(ctx, i);
+                wf_ctx_contact_add(ctx, i);
         }
     return status;
 }

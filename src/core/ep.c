@@ -213,6 +213,8 @@ static enum weft_status teps_open(struct weft_ep *ep, uint32_t level)
         }
         if (ep->tep[i] && wf_transports[i]->has_arrived)
             ep->arrivals = ep->tep[i];
+        if (ep->tep[i] && wf_transports[i]->set_key) /* another thread may be setting it */
+            wf_ctx_contact_add(ep->ctx, i);
     }
     return WEFT_OK;
 }

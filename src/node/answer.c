@@ -6,13 +6,17 @@
 
 #define FREE_WORD 0xffff /* word of a waiter that is not in use */
 
+static bool is_up(const struct node_mover *m, uint16_t word)
+{
+    return m->sessions[word] && m->sessions[word]->state == WF_NODE_UP;
+}
+
 /* ---- sending ---- */
 
 static enum weft_status answers_send(struct node_mover *m, uint16_t word, unsigned lane,
                                      const struct node_answer *answers, unsigned n)
 {
     uint32_t args[3 * WF_NODE_ANSWERS];
-    struct node_session *s = m->sessions[word];
     for (unsigned i = 0; i < n; i++) {
         const struct node_answer *a = &answers[i];
         args[3 * i] = a->index | (uint32_t)a->slot << 12 | (uint32_t)a->state << 20 |
@@ -20,7 +24,7 @@ static enum weft_status answers_send(struct node_mover *m, uint16_t word, unsign
         args[3 * i + 1] = a->ep | (uint32_t)a->attempt << 16;
         args[3 * i + 2] = a->upto;
     }
-    if (!s || s->state != WF_NODE_UP)
+    if (!is_up(m, word))
         return WEFT_AGAIN;
     return m->ops->send(m->ops->owner, word, lane, WF_NODE_FRAME_ANSWER, args, 3 * n, NULL, 0);
 }
@@ -164,6 +168,8 @@ static void waiter_free(struct node_mover *m, struct node_waiter *w)
     m->waiters_free = i;
 }
 
+/* A lane that has not taken an answer is tried again in the next turn only: thousands of flows may
+ * wait for a service that is stopped. */
 static bool waiter_answer(struct node_mover *m, const struct node_waiter *w,
                           enum wf_node_state state)
 {
@@ -172,7 +178,11 @@ static bool waiter_answer(struct node_mover *m, const struct node_waiter *w,
                                   .slot = w->slot,
                                   .state = (uint8_t)state,
                                   .attempt = w->attempt};
-    return answers_send(m, w->word, w->lane, &a, 1) == WEFT_OK;
+    struct node_lane *lane = &m->sessions[w->word]->lanes[w->lane];
+    bool sent = lane->full_in != m->turn && answers_send(m, w->word, w->lane, &a, 1) == WEFT_OK;
+    if (!sent)
+        lane->full_in = m->turn;
+    return sent;
 }
 
 void wf_node_refuse(struct node_mover *m, struct node_port *port, const struct node_data *d,
@@ -212,6 +222,8 @@ static bool port_has_room(struct node_port *port, uint32_t blocks)
            wf_node_payload_find(port, blocks * WF_NODE_BLOCK, &at);
 }
 
+/* ROOM ALL by each lane of the services that have flows which the table of waiters does not hold. A
+ * service whose session is over has none. */
 static int room_all_send(struct node_mover *m, struct node_port *port)
 {
     int n = 0;
@@ -221,10 +233,9 @@ static int room_all_send(struct node_mover *m, struct node_port *port)
         bool sent = true;
         if (!(port->room_all[w / 64] & bit))
             continue;
-        for (unsigned lane = 0; lane < m->lanes && sent; lane++) {
+        for (unsigned lane = 0; lane < m->lanes && sent && is_up(m, (uint16_t)w); lane++) {
             const uint32_t args[3] = {(uint32_t)port->tag, (uint32_t)(port->tag >> 32), lane};
-            sent = m->sessions[w] && m->sessions[w]->state == WF_NODE_UP &&
-                   m->ops->send(m->ops->owner, (uint16_t)w, lane, WF_NODE_FRAME_ROOM_ALL, args, 3,
+            sent = m->ops->send(m->ops->owner, (uint16_t)w, lane, WF_NODE_FRAME_ROOM_ALL, args, 3,
                                 NULL, 0) == WEFT_OK;
         }
         if (sent)
@@ -312,17 +323,18 @@ static int strays_filter(struct node_mover *m,
     return n;
 }
 
-static bool stray_gone(struct node_mover *m, struct node_waiter *w)
+static bool stray_keep(struct node_mover *m, struct node_waiter *w)
 {
-    m->dropped++;
-    return !waiter_answer(m, w, m->by_index[w->to_index] ? WF_NODE_CLOSED : WF_NODE_DEAD);
+    bool sent = waiter_answer(m, w, m->by_index[w->to_index] ? WF_NODE_CLOSED : WF_NODE_DEAD);
+    m->dropped += sent;
+    return !sent;
 }
 
 int wf_node_waiters_turn(struct node_mover *m)
 {
     int n = m->refusals_due ? refusals_send(m) : 0;
     if (!m->young && m->strays != WF_NODE_NIL)
-        n += strays_filter(m, stray_gone);
+        n += strays_filter(m, stray_keep);
     for (uint32_t i = 0; i < m->nports; i++)
         if (m->ports[i] && !m->ports[i]->failed)
             n += port_turn(m, m->ports[i]);

@@ -154,6 +154,35 @@ static void row_print(bool json, bool first, const struct wf_node_row *row)
                row->pid, age);
 }
 
+static void service_print(const char *digits, const struct wf_node_row *row)
+{
+    const struct wf_node_parameters *p = &row->parameters;
+    printf("job %s  process %" PRIu32 ", started %.1f s ago\n", digits, row->pid,
+           (double)row->age_ms / 1000);
+    printf("  clients %" PRIu32 " of at most %u, endpoints %" PRIu32 " (at most %" PRIu32
+           " of a client)\n",
+           row->clients, 1u << p->index_bits, row->endpoints, row->most_endpoints);
+    printf("  other services at most %" PRIu32 ", %" PRIu32 " connection%s to each, %s\n",
+           row->most_services, p->connections, p->connections == 1 ? "" : "s",
+           p->encrypt ? "encrypted" : "not encrypted");
+    printf("  messages of at most %" PRIu32 " bytes, rings of %" PRIu32 " bytes, at most %" PRIu64
+           " descriptors\n",
+           p->am_max, p->ring, row->most_descriptors);
+}
+
+static void service_print_json(const char *digits, const struct wf_node_row *row)
+{
+    const struct wf_node_parameters *p = &row->parameters;
+    printf("{\"job\":\"%s\",\"pid\":%" PRIu32 ",\"seconds\":%.3f,\"endpoints\":%" PRIu32
+           ",\"limits\":{\"clients\":%u,\"endpoints\":%" PRIu32 ",\"services\":%" PRIu32
+           ",\"message\":%" PRIu32 ",\"descriptors\":%" PRIu64 "}",
+           digits, row->pid, (double)row->age_ms / 1000, row->endpoints, 1u << p->index_bits,
+           row->most_endpoints, row->most_services, p->am_max, row->most_descriptors);
+    printf(",\"connections\":%" PRIu32 ",\"ring\":%" PRIu32 ",\"receives\":%" PRIu32
+           ",\"encrypted\":%s,\"clients\":[",
+           p->connections, p->ring, p->receives, p->encrypt ? "true" : "false");
+}
+
 /* The first row is the service's own. */
 static const char *rows_print(int sock, const char *digits, bool json, bool first_of_all)
 {
@@ -162,18 +191,13 @@ static const char *rows_print(int sock, const char *digits, bool json, bool firs
     unsigned type = answer(sock, &p, &why), clients = 0;
     if (type != WF_NODE_ROW || p.u.row.index != WF_NODE_NO_INDEX)
         return why ? why : "its answer is no list";
-    if (json)
-        printf("%s{\"job\":\"%s\",\"pid\":%" PRIu32 ",\"seconds\":%.3f,\"clients\":[",
-               first_of_all ? "" : ",", digits, p.u.row.pid, (double)p.u.row.age_ms / 1000);
-    else
-        printf("job %s  process %" PRIu32 ", started %.1f s ago\n", digits, p.u.row.pid,
-               (double)p.u.row.age_ms / 1000);
+    if (json && !first_of_all)
+        putchar(',');
+    (json ? service_print_json : service_print)(digits, &p.u.row);
     while ((type = answer(sock, &p, &why)) == WF_NODE_ROW && p.u.row.index != WF_NODE_NO_INDEX)
         row_print(json, !clients++, &p.u.row);
     if (json)
         printf("]}");
-    else if (!clients && type == WF_NODE_BYE)
-        puts("  no clients");
     return type == WF_NODE_BYE ? NULL : why ? why : "its answer is no list";
 }
 

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -151,29 +152,49 @@ static void hello_read(struct node_desk *desk, struct desk_client *client,
 
 /* ---- listing ---- */
 
-static int row_send(struct node_desk *desk, int sock, uint32_t index, pid_t pid, uint64_t since_ns)
+static struct wf_node_packet row_of(uint32_t index, pid_t pid, uint64_t since_ns)
 {
     struct wf_node_packet p;
-    (void)desk;
     wf_node_packet_init(&p, WF_NODE_ROW);
     p.u.row.index = index;
     p.u.row.pid = (uint32_t)pid;
     p.u.row.age_ms = (wf_now_ns() - since_ns) / 1000000;
-    return wf_node_packet_send(sock, &p, NULL, 0);
+    return p;
 }
 
-static bool row_next(struct node_desk *desk, struct desk_client *client)
+/* The service's own row: what it has, and its limits. */
+static struct wf_node_packet own_row(const struct node_desk *desk)
 {
-    struct desk_client *of;
+    struct wf_node_packet p = row_of(WF_NODE_NO_INDEX, getpid(), desk->born_ns);
+    struct rlimit files = {0};
+    p.u.row.parameters = desk->parameters;
+    p.u.row.clients = desk->attached_count;
+    wf_list_each(it, &desk->attached) p.u.row.endpoints +=
+        wf_container_of(it, struct desk_client, item)->nrings;
+    p.u.row.most_endpoints = WF_NODE_RINGS;
+    p.u.row.most_services = WF_NODE_WORDS - 1; /* one word is its own */
+    if (!getrlimit(RLIMIT_NOFILE, &files))
+        p.u.row.most_descriptors = files.rlim_cur;
+    return p;
+}
+
+static bool row_next(const struct node_desk *desk, struct desk_client *client)
+{
+    const struct desk_client *of;
+    struct wf_node_packet p;
     if (client->next_row == WF_NODE_NO_INDEX) {
-        if (row_send(desk, client->sock, WF_NODE_NO_INDEX, getpid(), desk->born_ns))
+        p = own_row(desk);
+        if (wf_node_packet_send(client->sock, &p, NULL, 0))
             return false;
         client->next_row = 0;
         return true;
     }
     of = desk->by_index[client->next_row];
-    if (of && row_send(desk, client->sock, of->index, of->pid, of->since_ns))
-        return false;
+    if (of) {
+        p = row_of(of->index, of->pid, of->since_ns);
+        if (wf_node_packet_send(client->sock, &p, NULL, 0))
+            return false;
+    }
     client->next_row++;
     return true;
 }

@@ -29,11 +29,12 @@ void wf_node_ends_cut(struct node_mover *m, struct node_session *s)
 }
 
 /* The sessions that are to send the oldest end are too far behind: a service that does not go on
- * must not make this one's memory grow. */
+ * must not make this one's memory grow. The session of the service with itself takes each end at
+ * once. */
 static void oldest_cut(struct node_mover *m)
 {
     const struct node_end *oldest = wf_container_of(m->ends.next, struct node_end, item);
-    for (uint32_t w = 0; w < m->nsessions; w++)
+    for (uint32_t w = WF_NODE_OWN + 1; w < m->nsessions; w++)
         if (m->sessions[w] && m->sessions[w]->end == oldest) {
             m->ops->behind(m->ops->owner, (uint16_t)w);
             wf_node_ends_cut(m, m->sessions[w]);
@@ -44,6 +45,8 @@ static void oldest_cut(struct node_mover *m)
 
 void wf_node_end_add(struct node_mover *m, struct node_end *end)
 {
+    if (m->nends == WF_NODE_ENDS) /* many ended since the last turn: lanes may have room */
+        (void)wf_node_ends_send(m);
     if (m->nends == WF_NODE_ENDS)
         oldest_cut(m);
     end->left = 0;

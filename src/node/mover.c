@@ -8,8 +8,6 @@
 #include "base/log.h"
 #include "transport/ring/sleep.h"
 
-#define PORTS_MAX 32768 /* ids are 16 bits */
-
 enum weft_status wf_node_mover_open(const struct node_mover_params *params, struct node_mover **out)
 {
     struct node_mover *m = wf_lines_new(sizeof *m);
@@ -18,6 +16,7 @@ enum weft_status wf_node_mover_open(const struct node_mover_params *params, stru
     m->ops = params->ops;
     m->page = params->page;
     m->lanes = params->lanes;
+    m->turn = 1;
     m->nindexes = 1u << params->index_bits;
     m->young = params->young;
     wf_list_init(&m->ends);
@@ -148,10 +147,10 @@ enum weft_status wf_node_port_attach(struct node_mover *m, const struct node_por
                                .waiting_last = WF_NODE_NIL,
                                .pay_end = calloc(lines, sizeof(uint64_t))};
     sender_pack(port, params);
-    if (!port->pay_end || !tail_recover(port) || id_free(m) >= PORTS_MAX || !id_take(m, port)) {
-        enum weft_status why = !port->pay_end            ? WEFT_ENOMEM
-                               : id_free(m) >= PORTS_MAX ? WEFT_ELIMIT
-                                                         : WEFT_EINVAL;
+    if (!port->pay_end || !tail_recover(port) || id_free(m) >= WF_NODE_PORTS || !id_take(m, port)) {
+        enum weft_status why = !port->pay_end                ? WEFT_ENOMEM
+                               : id_free(m) >= WF_NODE_PORTS ? WEFT_ELIMIT
+                                                             : WEFT_EINVAL;
         free(port->pay_end);
         free(port);
         return why;
@@ -268,6 +267,7 @@ bool wf_node_mover_pending(const struct node_mover *m)
 int wf_node_mover_turn(struct node_mover *m)
 {
     int n = 0;
+    m->turn++;
     for (uint32_t i = 0; i < m->nports; i++)
         if (m->ports[i] && !m->ports[i]->failed)
             n += wf_node_submit_turn(m->ports[i]);

@@ -18,7 +18,11 @@
 #define WF_NODE_TURN_BYTES 65536
 #define WF_NODE_ACK_AFTER 32 /* messages */
 #define WF_NODE_ANSWERS 5    /* in a frame */
-#define WF_NODE_ENDS 4096    /* ends of endpoints that a session may be behind */
+#define WF_NODE_PORTS 32768  /* endpoints of a service: ids are 16 bits */
+#define WF_NODE_OWN 0        /* the page word of the service itself, once its owner has set it up */
+/* Ends of endpoints that a session may be behind. All endpoints of a service may end at once: a
+ * session that took the ends before them must not be lost by that. */
+#define WF_NODE_ENDS (2 * WF_NODE_PORTS)
 #define WF_NODE_NIL UINT32_MAX
 
 struct node_mover;
@@ -90,6 +94,7 @@ struct node_near {
 
 struct node_lane {
     uint32_t head, tail; /* flows that wait for the lane, in the order of refusal */
+    uint32_t full_in;    /* the turn in which it last took no answer */
 };
 
 struct node_session {
@@ -167,7 +172,8 @@ struct node_mover {
     const struct node_mover_ops *ops;
     struct wf_node_page *page;
     uint32_t lanes, nindexes;
-    bool young; /* clients of an earlier service may still attach */
+    uint32_t turn; /* counted up by each; the first is 1 */
+    bool young;    /* clients of an earlier service may still attach */
     struct node_port *by_index[WF_NODE_INDEXES];
     struct node_port **ports; /* by id; NULL: free */
     uint32_t nports, port_room;

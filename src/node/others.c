@@ -309,51 +309,58 @@ static bool is_later(uint32_t gen, uint32_t than)
 }
 
 /* A service that calls first is known from then on. A later instance has the port of the one that
- * is known, so that one has ended. Returns NULL if there is no room for it, or it has ended itself.
- */
-static struct node_other *source_find(struct node_work *work, const struct wf_address *from,
-                                      const struct wf_contact *contact)
+ * is known, so that one has ended.
+ * Returns OK | ENOMEM | ELIMIT (no word is free) | EPEER (it has ended itself, or is this one) */
+static enum weft_status source_find(struct node_work *work, const struct wf_address *from,
+                                    const struct wf_contact *contact, struct node_other **out)
 {
     struct node_other *other = other_at(work, &from->process);
+    *out = other;
     if (other && !other->peer)
-        return NULL; /* no other one is called as this service is */
+        return WEFT_EPEER; /* no other one is called as this service is */
     if (other && !memcmp(&other->address, from, sizeof *from)) {
         other->guessed = false;
-        return other;
+        return WEFT_OK;
     }
     if (other && other->guessed)
-        return other_adopt(work, other, from, contact) == WEFT_OK ? other : NULL;
+        return other_adopt(work, other, from, contact);
     if (other && !is_later(from->ep_gen, other->address.ep_gen))
-        return NULL;
+        return WEFT_EPEER;
     if (other)
         other_lose(work, other);
-    return other_new(work, from, contact, &other) == WEFT_OK ? other : NULL;
+    return other_new(work, from, contact, out);
 }
 
-/* The service that a message comes from, or NULL: there is none to deliver it to. */
-static struct node_other *source_of(struct node_work *work, const struct wf_token *token)
+/* Find the service that a message comes from, and attach it to the connection. Returns as
+ * source_find. */
+static enum weft_status source_of(struct node_work *work, const struct wf_token *token,
+                                  struct node_other **out)
 {
     struct wf_address from;
     struct wf_contact contact = {0};
-    if (!*token->conn) {
-        work->tep->transport->source(token, &from, &contact);
-        *token->conn = source_find(work, &from, &contact);
-    }
-    return *token->conn;
+    enum weft_status status = WEFT_OK;
+    *out = *token->conn;
+    if (*out)
+        return WEFT_OK;
+    work->tep->transport->source(token, &from, &contact);
+    status = source_find(work, &from, &contact, out);
+    if (status == WEFT_OK)
+        *token->conn = *out;
+    return status;
 }
 
 static void on_deliver(void *owner, struct weft_am *am)
 {
     struct node_work *work = owner;
     struct wf_token *token = am->token;
-    struct node_other *other = source_of(work, token);
+    struct node_other *other;
     unsigned kind = am->handler - FRAME_HANDLER;
+    enum weft_status status = source_of(work, token, &other);
     bool ok;
-    if (!other) {
-        token->refuse = true; /* its service loses this one, and its clients their peers here */
-        return;
-    }
-    if (other->down)
+    /* A refusal is for good: its service loses this one, and its clients their peers here. */
+    token->later = status == WEFT_ENOMEM;
+    token->refuse = status != WEFT_OK && status != WEFT_ENOMEM;
+    if (status != WEFT_OK || other->down)
         return;
     if (am->is_reply || am->handler < FRAME_HANDLER)
         ok = false;

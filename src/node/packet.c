@@ -88,6 +88,17 @@ static bool line_ok(const struct wf_node_line *l)
            are_zero((const uint8_t *)l->text + n, sizeof l->text - n);
 }
 
+/* Only the service's own row has its parameters and limits. */
+static bool row_ok(const struct wf_node_row *r)
+{
+    const uint8_t *rest = (const uint8_t *)&r->parameters;
+    bool own = r->index == WF_NODE_NO_INDEX;
+    if (!own && !are_zero(rest, sizeof *r - offsetof(struct wf_node_row, parameters)))
+        return false;
+    return (own || r->index < 1u << WF_NODE_INDEX_BITS_MAX) && r->pid && r->pid <= INT32_MAX &&
+           parameters_ok(&r->parameters) && r->parameters.index_bits <= WF_NODE_INDEX_BITS_MAX;
+}
+
 static bool body_ok(const struct wf_node_packet *p)
 {
     switch (p->type) {
@@ -107,10 +118,7 @@ static bool body_ok(const struct wf_node_packet *p)
                    ? !p->u.node_ok.word
                    : !p->u.node_ok.status && p->u.node_ok.word != WF_NODE_NO_WORD;
     case WF_NODE_LOG: return line_ok(&p->u.log);
-    case WF_NODE_ROW:
-        return (p->u.row.index < 1u << WF_NODE_INDEX_BITS_MAX ||
-                p->u.row.index == WF_NODE_NO_INDEX) &&
-               p->u.row.pid && p->u.row.pid <= INT32_MAX;
+    case WF_NODE_ROW: return row_ok(&p->u.row);
     default: return true;
     }
 }

@@ -25,7 +25,7 @@
 
 #define WF_NODE_MAGIC 0x444e4657u /* "WFND" */
 /* Of the packets; part of the socket's name, too. Counted up with each change of a packet. */
-#define WF_NODE_VERSION 2
+#define WF_NODE_VERSION 3
 /* Of the memory that client and service share. Counted up with each change of layout.h. */
 #define WF_NODE_SHARED_VERSION 2
 #define WF_NODE_KEY 32 /* bytes of the job's key */
@@ -165,7 +165,14 @@ struct wf_node_row {
     uint32_t index; /* WF_NODE_NO_INDEX: the service itself */
     uint32_t pid;
     uint64_t age_ms; /* since the client attached, or the service started */
+    /* In the service's own row only, else 0. */
+    struct wf_node_parameters parameters;
+    uint32_t clients, endpoints; /* that it has */
+    uint32_t most_endpoints;     /* of a client; at most 1 << parameters.index_bits clients */
+    uint32_t most_services;      /* other services that it can have sessions with */
+    uint64_t most_descriptors;   /* its process's limit */
 };
+_Static_assert(sizeof(struct wf_node_row) == 88, "wire structure");
 
 struct wf_node_packet {
     uint32_t magic;

@@ -167,6 +167,15 @@ void wf_node_ring_read(struct node_desk *desk, struct desk_client *client,
 
 /* ---- closing ---- */
 
+static void unring_ok(struct node_desk *desk, struct desk_client *client,
+                      const struct wf_node_unring *of, uint32_t cookie)
+{
+    struct wf_node_packet p;
+    wf_node_packet_init(&p, WF_NODE_UNRING_OK);
+    p.u.unring = *of;
+    answer(desk, client, &p, cookie, NULL, 0);
+}
+
 static void ring_leave(struct node_desk *desk, struct desk_ring *ring)
 {
     ring->leaves = true;
@@ -179,8 +188,12 @@ void wf_node_unring_read(struct node_desk *desk, struct desk_client *client,
 {
     const struct wf_node_unring *u = &packet->u.unring;
     struct desk_ring *ring = ring_find(client, u->ep, u->ep_gen);
-    if (!ring || ring->leaves) {
-        wf_node_client_fail(desk, client, "UNRING names an endpoint without rings");
+    if (!ring) { /* its client gave RING up, and RING_NO or this packet was on the way */
+        unring_ok(desk, client, u, packet->cookie);
+        return;
+    }
+    if (ring->leaves) {
+        wf_node_client_fail(desk, client, "UNRING comes twice for one endpoint");
         return;
     }
     ring->cookie = packet->cookie;
@@ -254,16 +267,14 @@ static void attached(struct node_desk *desk, struct desk_ring *ring)
 static void detached(struct node_desk *desk, struct desk_ring *ring)
 {
     struct desk_client *client = ring->client;
-    struct wf_node_packet p;
-    wf_node_packet_init(&p, WF_NODE_UNRING_OK);
-    p.u.unring.ep = ring->params.address.ep;
-    p.u.unring.ep_gen = ring->params.address.ep_gen;
+    const struct wf_node_unring of = {.ep = ring->params.address.ep,
+                                      .ep_gen = ring->params.address.ep_gen};
     if (client) {
         wf_list_remove(&ring->item);
         client->nrings--;
     }
     if (client && ring->asked)
-        answer(desk, client, &p, ring->cookie, NULL, 0);
+        unring_ok(desk, client, &of, ring->cookie);
     ring_free(ring);
 }
 

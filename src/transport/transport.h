@@ -353,6 +353,10 @@ struct wf_token {
     /* Set by deliver, for a transport with give_up: end the session by which the message came, as
      * give_up does, and deliver nothing more of it. */
     bool refuse;
+    /* Set by deliver instead, for a one-way message of a handler from WEFT_AM_USER_HANDLERS on:
+     * there is no memory for the message. The connection is made anew, and the message is delivered
+     * again. */
+    bool later;
 };
 
 enum wf_reply_state {

@@ -31,6 +31,9 @@ struct bench {
     bool replies; /* to each request that may be replied to */
     bool urgent;  /* the replies may not wait */
     bool refuses; /* the session, with its first message */
+    bool ends;    /* the session, in the handler of its first message */
+    int late;     /* so many messages find no memory */
+    int moves;    /* reports of a refusal's generation */
 };
 
 /* ---- what the core would do ---- */
@@ -44,12 +47,15 @@ static void deliver(void *owner, struct weft_am *am)
         memcpy(b->last, am->data, am->len < sizeof b->last ? am->len : sizeof b->last);
     *token->base.conn = b;
     token->base.refuse = b->refuses;
+    token->base.later = b->late && b->late--;
     if (b->replies && am->reply_max) {
         struct wf_am_out out = wf_am_out(4, NULL, 0, "reply", 6, 0);
         out.may_wait = !b->urgent;
         token->base.can_reply = WF_REPLY_NONE;
         assert_int_equal(wf_tcp_transport.reply(&token->base, &out), WEFT_OK);
     }
+    if (b->ends)
+        wf_tcp_transport.give_up(&b->t->base, &b->other);
 }
 
 static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
@@ -94,7 +100,25 @@ static const struct wf_tep_events events = {.deliver = deliver,
                                             .bulk_hold = bulk_hold,
                                             .bulk_unhold = bulk_unhold};
 
+static void moved(void *owner, struct wf_tpeer *tpeer, uint32_t ep_gen)
+{
+    (void)tpeer;
+    ((struct bench *)owner)->moves += ep_gen == 9;
+}
+
+/* Of an owner that follows endpoints to their successors. */
+static const struct wf_tep_events following = {.deliver = deliver,
+                                               .peer_down = peer_down,
+                                               .conn_down = conn_down,
+                                               .bulk_hold = bulk_hold,
+                                               .bulk_unhold = bulk_unhold,
+                                               .moved = moved};
+
 /* ---- set-up ---- */
+
+/* Dials to it wait for a key, which never comes; those to a contact without address end at once. */
+static const struct wf_contact somewhere = {
+    .port = 1, .count = 1, .ip = {{[10] = 0xff, [11] = 0xff, 127, 0, 0, 1}}};
 
 static int bench_open(void **state)
 {
@@ -669,6 +693,7 @@ static void test_named_lane(void **state)
     struct bench *b = *state;
     struct wf_tpeer *tpeer = peer_of_other(b);
     int fd[3] = {connect_lane(b, 0, 1), -1, connect_lane(b, 2, 1)};
+    b->session->contact = somewhere;
     say_sync(b, fd[0], 0);
     say_sync(b, fd[2], 0);
     poll_once(b);
@@ -1196,6 +1221,125 @@ static void test_gathered(void **state)
     close(fd);
 }
 
+/* ---- what the owner decides ---- */
+
+/* The other side has sent two messages of [kind] by connection [gen]. */
+static int two_messages(struct bench *b, unsigned kind, uint32_t gen)
+{
+    struct request r[2] = {request("first"), request("second")};
+    int fd = connect_lane(b, 0, gen);
+    for (int i = 0; i < 2; i++) {
+        r[i].frame.handler = WEFT_AM_USER_HANDLERS; /* is never shuffled */
+        r[i].frame.kind = (uint8_t)kind;
+    }
+    say_sync(b, fd, 2);
+    say(fd, r, sizeof r);
+    return fd;
+}
+
+static const unsigned kinds[] = {WF_NET_REQUEST, WF_NET_BULK_REQUEST};
+
+/* Fails when: what follows a message in the same read is delivered though its owner has refused the
+ * session, by a message or by a long one, or has ended it while it handled the message. */
+static void test_ended_by_owner(void **state)
+{
+    struct bench *b = *state;
+    const struct wf_contact nowhere = {0};
+    b->tctx->close_ms = 100; /* if it fails, its peers are away */
+    for (int ends = 0; ends < 2; ends++)
+        for (unsigned k = 0; k < 2; k++) {
+            int fd = two_messages(b, kinds[k], 1);
+            b->refuses = !ends;
+            b->ends = ends;
+            b->delivered = 0;
+            poll_once(b);
+            assert_int_equal(b->delivered, 1);
+            assert_int_equal(b->session->status, WEFT_EPEER);
+            close(fd);
+            b->other.process.token[0]++; /* another endpoint for the next round */
+            b->session = wf_net_session_make(b->t, &b->other, &nowhere);
+            assert_non_null(b->session);
+        }
+}
+
+/* Fails when: a message for which the owner has no memory is lost, or ends the session, or those
+ * behind it are delivered before it. */
+static void test_taken_later(void **state)
+{
+    struct bench *b = *state;
+    const struct wf_contact nowhere = {0};
+    b->tctx->close_ms = 100; /* if it fails, its peers are away */
+    for (unsigned k = 0; k < 2; k++) {
+        int fd = two_messages(b, kinds[k], 1), again;
+        b->late = 1;
+        b->delivered = 0;
+        poll_once(b);
+        assert_int_equal(b->delivered, 1);
+        assert_int_equal(b->session->status, WEFT_OK);
+        assert_null(b->session->chans[0]->link);
+        assert_int_equal(b->session->chans[0]->taken, 0);
+        again = two_messages(b, kinds[k], 2);
+        poll_once(b);
+        assert_int_equal(b->delivered, 3);
+        assert_int_equal(b->session->chans[0]->taken, 2);
+        close(fd);
+        close(again);
+        wf_tcp_transport.give_up(&b->t->base, &b->other);
+        b->other.process.token[0]++;
+        b->session = wf_net_session_make(b->t, &b->other, &nowhere);
+        assert_non_null(b->session);
+    }
+}
+
+/* Fails when: a refusal, which is not authenticated, ends a session whose peer was, or a guess goes
+ * on after one; or an endpoint tells its generation, though its owner follows no others. */
+static void test_refusal_forged(void **state)
+{
+    struct bench *b = *state;
+    uint32_t gen = 0;
+    b->tctx->close_ms = 100;
+    b->t->address.ep_gen = 5;
+    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, 1, 6, &gen), WF_NET_HOST_NONE);
+    assert_int_equal(gen, 0);
+    b->t->base.events = &following;
+    assert_int_equal(wf_net_mgr_events.has(b->t->ctx, 1, 6, &gen), WF_NET_HOST_NONE);
+    assert_int_equal(gen, 5);
+    for (int known = 1; known >= 0; known--) {
+        struct wf_dial_result *forged = calloc(1, sizeof *forged);
+        struct wf_tpeer *tpeer;
+        assert_non_null(forged);
+        b->other.process.token[0]++;
+        b->session = wf_net_session_make(b->t, &b->other, &somewhere);
+        assert_non_null(b->session);
+        tpeer = peer_of_other(b);
+        if (known) {
+            int fd = connect_lane(b, 0, 1);
+            say_sync(b, fd, 0);
+            poll_once(b);
+            close(fd);
+            poll_once(b);
+        } else {
+            assert_non_null(wf_net_session_pick(b->session, true));
+        }
+        assert_int_equal(wf_net_session_is_guess(b->session), !known);
+        *forged = (struct wf_dial_result){.dial = b->session->chans[0]->dial,
+                                          .to = b->other,
+                                          .status = WEFT_EPEER,
+                                          .now_gen = 9,
+                                          .why = "forged"};
+        assert_int_not_equal(forged->dial, 0);
+        wf_list_init(&forged->item);
+        wf_net_mgr_events.given_up(b->t->ctx, 1, 5, forged);
+        poll_once(b);
+        assert_int_equal(b->moves, !known);
+        assert_int_equal(b->session->status, known ? WEFT_OK : WEFT_EPEER);
+        assert_true(!known || b->session->chans[0]->dial);
+        wf_tcp_transport.give_up(&b->t->base, &b->other); /* or closing waits for it */
+        wf_tcp_transport.peer_close(tpeer);
+        free(tpeer);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1211,6 +1355,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_newer_than_the_end, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_turned_away, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_given_up, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_ended_by_owner, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_taken_later, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_refusal_forged, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_away, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_look_ends, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_room_returns, bench_open, bench_close),

@@ -48,6 +48,7 @@ struct bed_service {
     struct bed_lane out[BED_LANES];
     struct node_mover_ops ops;
     unsigned failed, behind;
+    unsigned own, stuck; /* frames to itself, and tries to send to the one that takes nothing */
 };
 
 struct bed_client {
@@ -103,8 +104,10 @@ static enum weft_status bed_send(void *owner, uint16_t word, unsigned lane, unsi
     struct bed_service *s = owner;
     struct bed_lane *l = &s->out[lane];
     struct bed_frame *f;
-    if (word == BED_STUCK)
-        return WEFT_AGAIN;
+    s->own += word == WF_NODE_OWN;
+    s->stuck += word == BED_STUCK;
+    if (word == BED_STUCK || word == WF_NODE_OWN)
+        return word == BED_STUCK ? WEFT_AGAIN : WEFT_OK;
     CHECK(word == BED_WORD && lane < BED_LANES && nargs <= 16);
     if (s->bed->is_short)
         return WEFT_ENOMEM;

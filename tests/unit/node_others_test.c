@@ -32,6 +32,20 @@ int __wrap_wf_stream_listen(const uint8_t ip[16], uint16_t port, enum wf_stream_
     return __real_wf_stream_listen(ip, port ? port : wanted_port, WF_STREAM_REUSE);
 }
 
+/* ---- memory ---- */
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+static _Atomic unsigned shortages; /* of memory for another service that are still to come */
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    bool is_short = size == sizeof(struct node_other) && shortages;
+    shortages -= is_short;
+    return is_short ? NULL : __real_calloc(n, size);
+}
+
 /* ---- services ---- */
 
 static uint64_t tag_of(void *owner, const struct wf_address *address)
@@ -241,11 +255,29 @@ static void test_no_word(void **state)
     service_close(b);
 }
 
+/* Fails when: a service that has no memory for another one that calls, for a moment, refuses it, or
+ * drops what it has sent. */
+static void test_no_memory(void **state)
+{
+    struct node_work *a = service_open(1000, 0), *b = service_open(70000, 0);
+    uint32_t to_a;
+    (void)state;
+    OK(ask(b, a->contact.port, &to_a));
+    shortages = 3;
+    UNTIL(a, b, (send_some(b, to_a), known(a)));
+    assert_int_equal(shortages, 0);
+    assert_int_equal(state_of(b, to_a), WF_NODE_UP);
+    assert_int_equal(state_of(a, wf_node_word_of(a->mover, 1)), WF_NODE_UP);
+    service_close(a);
+    service_close(b);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_found), cmocka_unit_test(test_restarted),
-        cmocka_unit_test(test_words), cmocka_unit_test(test_no_word)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_found),
+                                       cmocka_unit_test(test_restarted),
+                                       cmocka_unit_test(test_words), cmocka_unit_test(test_no_word),
+                                       cmocka_unit_test(test_no_memory)};
     setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
     if (wf_config_init() != WEFT_OK)
         return 1;

@@ -177,6 +177,9 @@ static void test_fields(void **state)
     BAD(WF_NODE_ROW, u.row.pid = 0);
     BAD(WF_NODE_ROW, u.row.index = 4096);
     GOOD(WF_NODE_ROW, u.row.index = WF_NODE_NO_INDEX);
+    BAD(WF_NODE_ROW, u.row.clients = 1); /* in the service's own row only */
+    GOOD(WF_NODE_ROW,
+         u.row = ((struct wf_node_row){.index = WF_NODE_NO_INDEX, .pid = 1, .clients = 1}));
 }
 
 /* Fails when: a packet changes on its way, or more than its descriptors stay with the receiver. */
@@ -299,7 +302,7 @@ static void test_versions(void **state)
                                 AT(wf_node_other, user),
                                 AT(wf_node_other_ok, word),
                                 AT(wf_node_line, text),
-                                AT(wf_node_row, age_ms),
+                                AT(wf_node_row, most_descriptors),
                                 sizeof(struct wf_address),
                                 sizeof(struct wf_contact)};
     const uint64_t word = wf_node_session_word(1, WF_NODE_UP, wf_node_word_name(2, 3));
@@ -331,7 +334,7 @@ static void test_versions(void **state)
                                AT(wf_node_page, words)};
     uint64_t h = layout_hash(packets, WF_ARRAY_LEN(packets));
     (void)state;
-    if (WF_NODE_VERSION != 2 || h != UINT64_C(0x309b6cca283ae19))
+    if (WF_NODE_VERSION != 3 || h != UINT64_C(0x8ecc14fa1542e101))
         fail_msg("packets of version %d have the hash 0x%llx", WF_NODE_VERSION,
                  (unsigned long long)h);
     h = layout_hash(shared, WF_ARRAY_LEN(shared));

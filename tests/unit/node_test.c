@@ -584,6 +584,31 @@ static void ended_beside(void **state)
     bed_free(bed);
 }
 
+/* All endpoints of a service end at once, many more than a turn sends: no session is lost by that,
+ * and each learns of all. */
+static void ended_at_once(void **state)
+{
+    enum { MANY = WF_NODE_ENDS + 100 };
+    struct bed *bed = bed_new(1, 8);
+    struct bed_service *s = &bed->services[1];
+    (void)state;
+    OK(wf_node_session_set(s->mover, WF_NODE_OWN, WF_NODE_UP));
+    s->out[0].room = s->out[1].room = MANY;
+    for (uint32_t i = 0; i < MANY; i++) {
+        struct node_end *end = calloc(1, sizeof *end);
+        assert_non_null(end);
+        *end = (struct node_end){.tag = i + 1, .state = WF_NODE_DEAD};
+        wf_node_end_add(s->mover, end);
+        assert_true(s->mover->nends <= WF_NODE_ENDS);
+    }
+    (void)wf_node_mover_turn(s->mover);
+    assert_int_equal(s->behind, 0);
+    assert_int_equal(s->own, MANY * BED_LANES);
+    assert_int_equal(s->out[0].count + s->out[1].count, MANY * BED_LANES);
+    assert_int_equal(s->mover->nends, 0);
+    bed_free(bed);
+}
+
 /* A flow of a stopped service that waits for room holds up none that waits behind it. */
 static void room_beside(void **state)
 {
@@ -608,6 +633,60 @@ static void room_beside(void **state)
     (void)run(bed, 20);
     assert_int_equal(to->got[0], lines + 1);
     assert_int_equal(to->port->waiting, to->port->waiting_last); /* the stopped one */
+    bed_free(bed);
+}
+
+/* Many flows of a stopped service that wait for room cost one try of each lane in a turn, and hold
+ * up no other. */
+static void room_tries(void **state)
+{
+    enum { MANY = 50 };
+    struct bed *bed = bed_new(2, 8);
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    struct bed_service *s = &bed->services[1];
+    uint8_t data[WF_NODE_SENDER + 64];
+    uint32_t a[10] = {0}, lines = to->c->lines;
+    size_t len = frame_fill(bed, 1, a, data);
+    (void)state;
+    OK(wf_node_session_set(s->mover, BED_STUCK, WF_NODE_UP));
+    to->stopped = true;
+    for (uint32_t i = 0; i < lines; i++) {
+        OK(send_to(from, 0, 8, 0));
+        (void)run(bed, 2);
+    }
+    for (uint32_t slot = 0; slot < MANY; slot++, a[0] += 1u << 24)
+        OK(wf_node_frame_take(s->mover, BED_STUCK, WF_NODE_FRAME_DATA, a, 8, data, len));
+    OK(send_to(from, 0, 8, 0)); /* waits behind them */
+    (void)run(bed, 2);
+    s->stuck = 0;
+    (void)wf_node_mover_turn(s->mover);
+    assert_in_range(s->stuck, 1, BED_LANES); /* refusals */
+    to->stopped = false;
+    (void)run(bed, 20);
+    assert_int_equal(to->got[0], lines + 1);
+    s->stuck = 0;
+    (void)wf_node_mover_turn(s->mover);
+    assert_in_range(s->stuck, 1, BED_LANES);
+    bed_free(bed);
+}
+
+/* A client attaches to a service that has forgotten which flows wait for it: the services of those
+ * that may are told that there is room, and one that is lost is not waited for. */
+static void room_all(void **state)
+{
+    struct bed *bed = bed_new(2, 8);
+    struct node_mover *m = bed->services[1].mover;
+    struct bed_client *to = &bed->clients[1][0];
+    (void)state;
+    OK(wf_node_session_set(m, BED_STUCK, WF_NODE_UP));
+    OK(wf_node_session_set(m, BED_STUCK, WF_NODE_LOST));
+    wf_node_port_detach(to->port);
+    m->strays_lost = true;
+    bed_attach(to);
+    assert_true(to->port->room_all_any);
+    assert_true(run(bed, 2) >= BED_LANES);
+    assert_false(to->port->room_all_any);
+    assert_int_equal(to->port->room_all[0], 0);
     bed_free(bed);
 }
 
@@ -716,23 +795,17 @@ static void few_slots(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sizes),
-                                       cmocka_unit_test(bodies),
-                                       cmocka_unit_test(blocks),
-                                       cmocka_unit_test(lies),
-                                       cmocka_unit_test(frames),
-                                       cmocka_unit_test(lies_of_services),
-                                       cmocka_unit_test(stopped),
-                                       cmocka_unit_test(gone),
-                                       cmocka_unit_test(lost),
-                                       cmocka_unit_test(ended),
-                                       cmocka_unit_test(ended_late),
-                                       cmocka_unit_test(ended_beside),
-                                       cmocka_unit_test(short_of_memory),
-                                       cmocka_unit_test(flows_freed),
-                                       cmocka_unit_test(room_beside),
-                                       cmocka_unit_test(word_again),
-                                       cmocka_unit_test(wakes),
-                                       cmocka_unit_test(few_slots)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes),         cmocka_unit_test(bodies),
+        cmocka_unit_test(blocks),        cmocka_unit_test(lies),
+        cmocka_unit_test(frames),        cmocka_unit_test(lies_of_services),
+        cmocka_unit_test(stopped),       cmocka_unit_test(gone),
+        cmocka_unit_test(lost),          cmocka_unit_test(ended),
+        cmocka_unit_test(ended_late),    cmocka_unit_test(ended_beside),
+        cmocka_unit_test(ended_at_once), cmocka_unit_test(short_of_memory),
+        cmocka_unit_test(flows_freed),   cmocka_unit_test(room_beside),
+        cmocka_unit_test(room_tries),    cmocka_unit_test(room_all),
+        cmocka_unit_test(word_again),    cmocka_unit_test(wakes),
+        cmocka_unit_test(few_slots)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Channels. A channel outlives its links: it keeps each frame until the peer acknowledges the
  * frame. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -186,7 +187,7 @@ void wf_net_chan_dial(struct net_chan *chan, uint32_t delay_ms)
                            .delay_ms = delay_ms,
                            .patience_ms =
                                (uint32_t)wf_config()->peer_timeout_ms / (chan->was_silent ? 2 : 1),
-                           .follows = ep->base.events->moved != NULL};
+                           .follows = ep->base.events->moved && wf_net_session_is_guess(session)};
     if (chan->dial || chan->link || chan->bye || session->status != WEFT_OK)
         return;
     chan->dial = wf_conn_mgr_dial(ep->ctx->mgr, &dial);
@@ -414,6 +415,40 @@ enum weft_status wf_net_chan_sync(struct net_chan *chan, const struct wf_net_fra
     chan->open = true;
     wf_net_dirty(chan);
     return WEFT_OK;
+}
+
+/* ---- the end of a link or a session ---- */
+
+void wf_net_chan_failed(struct net_chan *chan, int error)
+{
+    struct net_session *session = chan->session;
+    if (error == EAGAIN || error == EINTR)
+        return;
+    chan->was_silent |= error && wf_net_is_silence(error);
+    if (chan->faulted) { /* send.c has logged why */
+        wf_net_session_end(session, WEFT_EPEER);
+        return;
+    }
+    if (chan->was_silent && wf_net_chan_is_stuck(chan)) {
+        wf_info("endpoint %u of process %u is lost: connections are made, but nothing long comes "
+                "through (a link on the way with a smaller MTU that sends no ICMP?)",
+                session->known.address.ep, session->known.address.process.pid);
+        wf_net_session_end(session, WEFT_EPEER);
+        return;
+    }
+    if (session->ep->closing.begun && chan->first == chan->next)
+        wf_net_chan_linger(chan); /* the peer has acknowledged everything, and closes the link */
+    else
+        wf_net_chan_break(chan, error ? strerror(error) : "end of stream");
+}
+
+void wf_net_chan_end(struct net_chan *chan, enum weft_status why)
+{
+    struct net_session *session = chan->session;
+    if (why == WEFT_EPROTO)
+        wf_error("endpoint %u of process %u broke the protocol: its connection is closed",
+                 session->known.address.ep, session->known.address.process.pid);
+    wf_net_session_end(session, why);
 }
 
 /* ---- for drivers ---- */

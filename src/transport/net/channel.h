@@ -39,6 +39,9 @@ struct net_chan *wf_net_session_pick_ordered(struct net_session *session,
                                              const struct wf_order *order, bool bulk);
 /* Is a channel other than [chan] open? */
 bool wf_net_session_has_other(const struct net_session *session, const struct net_chan *chan);
+/* Had no channel of the session a connection yet, which would have been authenticated? Until then
+ * the peer's address may be a guess (wf_tep_events.moved). */
+bool wf_net_session_is_guess(const struct net_session *session);
 /* Call wf_net_chan_linger for each channel that has sent everything. */
 void wf_net_session_linger(struct net_session *session);
 void wf_net_session_chans_free(struct net_session *session); /* of all lanes */

@@ -88,6 +88,10 @@ static void given_up(struct net_ep *ep, const struct wf_dial_result *v)
     chan->dial = 0;
     if (session->bye) {
         wf_net_session_end(session, WEFT_ECLOSED);
+    } else if (v->now_gen && !wf_net_session_is_guess(session)) {
+        /* A refusal is not authenticated, but the peer meanwhile is: dial again, and follow no
+         * refusal. */
+        wf_net_chan_dial(chan, 0);
     } else if (chan->gen &&
                /* the other channel shows that the peer's process lives */
                wf_net_session_has_other(session, chan)) {
@@ -218,14 +222,15 @@ static bool is_full(const struct net_ctx *ctx, struct net_ep *ep)
     return full;
 }
 
-/* Returns the generation of the endpoint with that number, or 0. The caller holds the context's
- * lock. */
+/* Returns the generation of the endpoint with that number, or 0. A refusal has it before the caller
+ * is authenticated. So only endpoints report theirs whose owner follows others to their successors,
+ * and is followed. The caller holds the context's lock. */
 static uint32_t gen_now(const struct net_ctx *ctx, uint16_t number)
 {
     wf_list_each(it, &ctx->eps)
     {
         const struct net_ep *ep = wf_container_of(it, struct net_ep, item);
-        if (ep->address.ep == number)
+        if (ep->address.ep == number && ep->base.events->moved)
             return ep->address.ep_gen;
     }
     return 0;

@@ -242,6 +242,7 @@ struct net_session {
     struct net_peer *handle; /* an open handle of the peer, or NULL */
     bool is_greater;         /* this side has the greater address */
     bool refused; /* by the owner (struct wf_token): the read that is under way ends it */
+    bool later;   /* the owner has no memory for the message that was just delivered */
     /* A bit mask of the lanes by which the peer sends BYE, its last frame. 0 before the first
      * BYE. */
     uint16_t bye;

@@ -95,7 +95,7 @@ struct wf_net_refusal {
     struct wf_net_greeting greeting; /* with the refusing side's version and flags */
     uint32_t reason;
     /* GONE: the generation of the endpoint that has the number now, if the process is the right
-     * one; else 0. */
+     * one, and the endpoint's owner follows others (wf_tep_events.moved); else 0. */
     uint32_t now_gen;
     uint32_t zero[2];
 };

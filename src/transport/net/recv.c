@@ -88,12 +88,31 @@ void wf_net_deliver(struct net_chan *chan, const struct wf_net_frame *f, const u
     if (!ep->closing.begun) { /* a closing endpoint has no handlers */
         wf_net_count(ep, is_reply ? WF_STAT_REPLIES_RECEIVED : WF_STAT_REQUESTS_RECEIVED, 1);
         ep->base.events->deliver(ep->base.owner, &am);
-        chan->session->refused |= ep->token.base.refuse; /* for good: it is never reset */
+        if (__builtin_expect(ep->token.base.refuse | ep->token.base.later, 0) && chan->session) {
+            chan->session->refused |= ep->token.base.refuse; /* for good: it is never reset */
+            chan->session->later = ep->token.base.later;
+        }
     }
     ep->token.base.serial++;
     if (ep->token.base.can_reply)
         chan->unreplied += wf_net_reply_size(f->room);
     ep->events++;
+}
+
+/* Called when the last counted frame was delivered.
+ * Returns  OK
+ *          EPEER  the owner has refused the session, or has ended it: chan->session is then NULL
+ *          AGAIN  the owner has not taken the message, which does not count */
+static inline enum weft_status delivery_end(struct net_chan *chan)
+{
+    struct net_session *session = chan->session;
+    if (__builtin_expect(session && !session->refused && !session->later, 1))
+        return WEFT_OK;
+    if (!session || session->refused)
+        return WEFT_EPEER;
+    session->later = false;
+    chan->taken--;
+    return WEFT_AGAIN;
 }
 
 /* ---- bulk ---- */
@@ -162,7 +181,7 @@ static enum weft_status bulk_end(struct net_chan *chan)
     chan->taken++;
     chan->bulk.frame.kind = 0;
     wf_net_deliver(chan, &f, chan->bulk.args, NULL, chan->bulk.lost ? 0 : f.len);
-    return WEFT_OK;
+    return delivery_end(chan);
 }
 
 /* ---- the gap between payloads ----
@@ -249,7 +268,7 @@ static void bulk_begin(struct net_chan *chan, const struct wf_net_frame *f, cons
 /* ---- frames ---- */
 
 /* Process a frame that is neither a bulk frame nor SYNC. For BYE, sets *bye_lanes to a bit mask of
- * the lanes by which the peer sends BYE. Returns OK | EPROTO | EPEER (the owner has refused) */
+ * the lanes by which the peer sends BYE. Returns OK | EPROTO | as delivery_end */
 static enum weft_status frame_take(struct net_chan *chan, const struct wf_net_frame *f,
                                    const uint8_t *bytes, uint32_t *bye_lanes)
 {
@@ -281,7 +300,7 @@ static enum weft_status frame_take(struct net_chan *chan, const struct wf_net_fr
         wf_net_shuffle_keep(chan, f, args, bytes + wf_net_head_size(f->nargs)))
         return WEFT_OK;
     wf_net_deliver(chan, f, args, bytes + wf_net_head_size(f->nargs), 0);
-    return __builtin_expect(chan->session->refused, 0) ? WEFT_EPEER : WEFT_OK;
+    return delivery_end(chan);
 }
 
 static enum weft_status sync_take(struct net_chan *chan, const struct wf_net_frame *f,
@@ -399,48 +418,12 @@ static ssize_t bulk_read(struct net_chan *chan, uint8_t *at, size_t *direct)
     return got;
 }
 
-/* Process the end of the stream, or an error: see read_failed. */
-static void link_failed(struct net_chan *chan, ssize_t got)
-{
-    chan->was_silent |= got < 0 && wf_net_is_silence(errno);
-    if (chan->faulted) { /* send.c has logged why */
-        wf_net_session_end(chan->session, WEFT_EPEER);
-        return;
-    }
-    if (chan->was_silent && wf_net_chan_is_stuck(chan)) {
-        wf_info("endpoint %u of process %u is lost: connections are made, but nothing long comes "
-                "through (a link on the way with a smaller MTU that sends no ICMP?)",
-                chan->session->known.address.ep, chan->session->known.address.process.pid);
-        wf_net_session_end(chan->session, WEFT_EPEER);
-        return;
-    }
-    if (chan->session->ep->closing.begun && chan->first == chan->next)
-        wf_net_chan_linger(chan); /* the peer has acknowledged everything, and closes the link */
-    else
-        wf_net_chan_break(chan, got ? strerror(errno) : "end of stream");
-}
-
 /* Called when a read returned no bytes: [got] is 0 at the end of the stream, or -1 with errno. May
  * end the session, and with it the channel. */
 static inline void read_failed(struct net_chan *chan, ssize_t got)
 {
     if (got == 0 || (errno != EAGAIN && errno != EINTR))
-        link_failed(chan, got);
-}
-
-void wf_net_chan_failed(struct net_chan *chan, int error)
-{
-    errno = error;
-    read_failed(chan, error ? -1 : 0);
-}
-
-void wf_net_chan_end(struct net_chan *chan, enum weft_status why)
-{
-    struct net_session *session = chan->session;
-    if (why == WEFT_EPROTO)
-        wf_error("endpoint %u of process %u broke the protocol: its connection is closed",
-                 session->known.address.ep, session->known.address.process.pid);
-    wf_net_session_end(session, why);
+        wf_net_chan_failed(chan, got ? errno : 0);
 }
 
 /* Returns where in the receive buffer the next read stores its bytes. The place is chosen so that
@@ -481,9 +464,13 @@ static enum weft_status bytes_take(struct net_chan *chan, uint8_t *start, size_t
 static void read_done(struct net_chan *chan, enum weft_status status, uint32_t bye_lanes)
 {
     struct net_session *session = chan->session;
+    if (!session)
+        return;                                    /* a handler has ended it */
     if (status == WEFT_EPEER && !session->refused) /* else when it connects again */
         wf_net_chan_turn_away(chan);
-    if (status == WEFT_OK && bye_lanes) {
+    if (status == WEFT_AGAIN) {
+        wf_net_chan_break(chan, "no memory for its message, which comes again");
+    } else if (status == WEFT_OK && bye_lanes) {
         wf_net_flush(chan); /* the peer waits for the acknowledgement of its last messages */
         wf_net_session_bye(session, bye_lanes);
     } else if (status != WEFT_OK) {

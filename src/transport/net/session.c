@@ -237,6 +237,14 @@ bool wf_net_session_has_other(const struct net_session *session, const struct ne
     return false;
 }
 
+bool wf_net_session_is_guess(const struct net_session *session)
+{
+    for (unsigned i = 0; i < session->nchans; i++)
+        if (session->chans[i] && session->chans[i]->gen)
+            return false;
+    return true;
+}
+
 void wf_net_session_linger(struct net_session *session)
 {
     for (unsigned i = 0; i < session->nchans; i++)

@@ -28,9 +28,11 @@ WF_LOCK_CLASS(via_ctx_lock_class); /* struct via_ctx.lock */
 
 /* Another service, as endpoints of this context know it. The service answers NODE with ELIMIT or
  * ENOMEM while it has no room: then NODE is sent again, for WEFT_CONNECT_TIMEOUT from the first one
- * on. A failure ends the flows that waited for the answer. A later flow has NODE sent again. */
+ * on. A failure ends the flows that waited for the answer, however late they look. A flow that asks
+ * later than FORGET_MS after it has NODE sent again. */
 struct via_node {
     struct wf_node_other who;
+    uint32_t failures;       /* answers that were no word, so far */
     uint32_t word;           /* its name; WF_NODE_NO_WORD: not known yet */
     enum weft_status status; /* or why there is none */
     uint32_t cookie;         /* of NODE; 0: to be sent at [at_ns] */
@@ -74,8 +76,9 @@ struct via_ctx {
     uint64_t warned_ns WF_UNDER(via_ctx_lock_class); /* of a failure to reach a service */
     uint32_t nasks WF_UNDER(via_ctx_lock_class);     /* NODEs that are not answered */
     bool unsent WF_UNDER(via_ctx_lock_class);        /* a NODE is to be sent by the reader */
-    _Atomic uint32_t changes;                        /* counted up when an endpoint has to look */
-    _Atomic int ended;                               /* not OK: the service has ended, and why */
+    uint64_t short_ns WF_UNDER(via_ctx_lock_class); /* when flows look again that found no memory */
+    _Atomic uint32_t changes;                       /* counted up when an endpoint has to look */
+    _Atomic int ended;                              /* not OK: the service has ended, and why */
 };
 
 struct via_token {
@@ -118,6 +121,9 @@ struct via_peer {
 struct via_flow {
     struct via_peer *peers;
     struct wf_node_other who; /* the destination's service */
+    /* The flow waits for an answer about [who], which had [failures] when the flow asked. */
+    bool waits;
+    uint32_t failures;
 };
 
 #define VIA_OF(ptr, type) ((struct type *)(void *)(ptr))
@@ -150,10 +156,10 @@ void wf_via_reader_stop(struct via_ctx *ctx);
  * Returns  OK | ETIMEDOUT | EPEER (the service has ended) | ESYSTEM */
 enum weft_status wf_via_call(struct via_ctx *ctx, struct wf_node_packet *packet, const int *fds,
                              int nfds, uint64_t ms, struct via_call *call);
-/* Returns the name of the word of another service, or WF_NODE_NO_WORD: with *status OK, it is asked
- * for, and ctx->changes counts up when the answer has come. */
-uint32_t wf_via_word(struct via_ctx *ctx, const struct wf_node_other *who,
-                     enum weft_status *status);
+/* Returns the name of the word of the service that [flow] leads to, or WF_NODE_NO_WORD: with
+ * *status OK, it is asked for, and ctx->changes counts up when the answer has come, or, if this
+ * process had no memory to ask, after some time. Else *status is why there is none. */
+uint32_t wf_via_word(struct via_ctx *ctx, struct via_flow *flow, enum weft_status *status);
 
 /* ---- via_ep.c ---- */
 

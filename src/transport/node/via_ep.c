@@ -61,6 +61,23 @@ static void bell_in_child(struct wf_fork_item *item)
 
 static const struct wf_fork_ops fork_ops = {.level = WF_FORK_TRANSPORT, .child = bell_in_child};
 
+static struct wf_node_packet unring_of(const struct via_ep *ep)
+{
+    struct wf_node_packet p;
+    wf_node_packet_init(&p, WF_NODE_UNRING);
+    p.u.unring = (struct wf_node_unring){.ep = ep->address.ep, .ep_gen = ep->address.ep_gen};
+    return p;
+}
+
+/* The endpoint does not open, but the service may have its rings, or still take them: it is to let
+ * them go, too. Nothing waits for its answer. */
+static void rings_forget(const struct via_ep *ep)
+{
+    struct wf_node_packet p = unring_of(ep);
+    if (wf_node_packet_send(ep->ctx->link.sock, &p, NULL, 0))
+        wf_debug("the node's service keeps the rings of an endpoint that did not open: %m");
+}
+
 /* Give the service the rings, and get the endpoint's bell. */
 static enum weft_status rings_give(struct via_ep *ep, int submit_fd, int event_fd)
 {
@@ -74,15 +91,17 @@ static enum weft_status rings_give(struct via_ep *ep, int submit_fd, int event_f
     p.u.ring = (struct wf_node_ring){
         .from = ep->address, .contact = ctx->contact, .bytes = ep->size, .am_max = WF_NODE_AM_MAX};
     status = wf_via_call(ctx, &p, fds, 2, wf_config()->connect_timeout_ms, &call);
-    if (status == WEFT_OK)
-        status = call.status;
+    if (status == WEFT_OK && call.status != WEFT_OK)
+        return call.status; /* it has not taken them */
     if (status == WEFT_OK && call.fd < 0)
         status = WEFT_ELIMIT; /* this process had no descriptor left for the bell */
-    if (status != WEFT_OK)
-        return status;
-    if (epoll_ctl(ep->epoll_fd, EPOLL_CTL_ADD, call.fd, &ev)) {
+    if (status == WEFT_OK && epoll_ctl(ep->epoll_fd, EPOLL_CTL_ADD, call.fd, &ev)) {
         close(call.fd);
-        return WEFT_ELIMIT;
+        status = WEFT_ELIMIT;
+    }
+    if (status != WEFT_OK) {
+        rings_forget(ep);
+        return status;
     }
     ep->bell = call.fd;
     wf_fork_join(&ep->fork, &fork_ops);
@@ -220,10 +239,8 @@ static void last_messages(struct via_ep *ep)
 /* The segments are unmapped here in any case: the service has mappings of its own. */
 static void rings_take(struct via_ep *ep)
 {
-    struct wf_node_packet p;
+    struct wf_node_packet p = unring_of(ep);
     struct via_call call;
-    wf_node_packet_init(&p, WF_NODE_UNRING);
-    p.u.unring = (struct wf_node_unring){.ep = ep->address.ep, .ep_gen = ep->address.ep_gen};
     if (wf_via_call(ep->ctx, &p, NULL, 0, wf_config()->peer_timeout_ms, &call) == WEFT_ETIMEDOUT)
         wf_warn("the node's service, process %d, does not answer: is it stopped? (kill -CONT)",
                 (int)ep->ctx->link.pid);

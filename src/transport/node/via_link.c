@@ -20,6 +20,8 @@
 #define PAUSE_MIN_MS 10u /* until NODE is sent again */
 #define PAUSE_MAX_MS 100u
 #define FORGET_MS 1000u /* after which a failure to reach a service is not taken as its state */
+#define SHORT_MS 100u   /* until flows look again for which this process had no memory */
+#define MS UINT64_C(1000000)
 
 static void eventfd_ring(int fd)
 {
@@ -59,14 +61,15 @@ static WF_REQUIRES(via_ctx_lock_class) void node_answer(struct via_ctx *ctx,
     ctx->unsent = true; /* one more may be sent now */
     if ((status == WEFT_ELIMIT || status == WEFT_ENOMEM) && now < node->until_ns) {
         node->cookie = 0;
-        node->at_ns = now + node->pause_ms * UINT64_C(1000000);
+        node->at_ns = now + node->pause_ms * MS;
         node->pause_ms = WF_MIN(2 * node->pause_ms, PAUSE_MAX_MS);
         return;
     }
     if (status != WEFT_OK) {
         node->status = status;
+        node->failures++;
         node->at_ns = now;
-        if (!ctx->warned_ns || now - ctx->warned_ns >= FORGET_MS * UINT64_C(1000000))
+        if (!ctx->warned_ns || now - ctx->warned_ns >= FORGET_MS * MS)
             wf_warn("the node's service cannot reach another node's service, and maybe more: %s",
                     weft_status_text(status));
         ctx->warned_ns = now;
@@ -124,18 +127,25 @@ static WF_REQUIRES(via_ctx_lock_class) bool node_send(struct via_ctx *ctx, struc
     node->cookie = ++ctx->cookie;
     ctx->nasks++;
     if (!node->until_ns) {
-        node->until_ns = now + wf_config()->connect_timeout_ms * UINT64_C(1000000);
+        node->until_ns = now + wf_config()->connect_timeout_ms * MS;
         node->pause_ms = PAUSE_MIN_MS;
     }
     return true;
 }
 
-/* Send the NODE packets that are due, as far as the service takes more of them. Returns false if
- * the socket has no room. *ms is the time until the next one is due; -1: none is. */
+/* Send the NODE packets that are due, as far as the service takes more of them, and wake endpoints
+ * that had no memory to ask for one. Returns false if the socket has no room. *ms is the time until
+ * more is due; -1: nothing is. */
 static WF_REQUIRES(via_ctx_lock_class) bool nodes_ask(struct via_ctx *ctx, int *ms)
 {
     uint64_t now = wf_now_ns(), next = UINT64_MAX;
     ctx->unsent = false;
+    if (ctx->short_ns && now >= ctx->short_ns) {
+        ctx->short_ns = 0;
+        eps_wake(ctx);
+    } else if (ctx->short_ns) {
+        next = ctx->short_ns;
+    }
     for (uint32_t i = 0; i < ctx->nnodes && ctx->nasks < WF_NODE_ASKS; i++) {
         struct via_node *node = &ctx->nodes[i];
         if (node->cookie || node->status != WEFT_OK)
@@ -304,15 +314,16 @@ static bool is_lost(const struct via_ctx *ctx, uint32_t name)
     return wf_node_session_state(word, name) == WF_NODE_LOST;
 }
 
-/* A failure is of its time, and so is a word: those that ask later have the service asked anew. */
+/* A failure is of its time, and so is a word: flows that ask later have the service asked anew. */
 static WF_REQUIRES(via_ctx_lock_class) struct via_node *node_again(struct via_ctx *ctx,
                                                                    struct via_node *node)
 {
-    bool anew = node->status != WEFT_OK ? wf_now_ns() - node->at_ns >= FORGET_MS * UINT64_C(1000000)
+    bool anew = node->status != WEFT_OK ? wf_now_ns() - node->at_ns >= FORGET_MS * MS
                                         : node->word != WF_NODE_NO_WORD && is_lost(ctx, node->word);
     if (!anew)
         return node;
-    *node = (struct via_node){.who = node->who, .word = WF_NODE_NO_WORD};
+    *node =
+        (struct via_node){.who = node->who, .word = WF_NODE_NO_WORD, .failures = node->failures};
     ctx->unsent = true;
     eventfd_ring(ctx->stop_fd);
     return node;
@@ -321,28 +332,45 @@ static WF_REQUIRES(via_ctx_lock_class) struct via_node *node_again(struct via_ct
 static WF_REQUIRES(via_ctx_lock_class) struct via_node *node_find(struct via_ctx *ctx,
                                                                   const struct wf_node_other *who)
 {
-    struct via_node *more;
     for (uint32_t i = 0; i < ctx->nnodes; i++)
         if (!memcmp(&ctx->nodes[i].who, who, sizeof *who))
-            return node_again(ctx, &ctx->nodes[i]);
-    more = wf_array_grow(ctx->nodes, ctx->nnodes, &ctx->nodes_room, sizeof *more);
-    if (!more)
-        return NULL;
-    ctx->nodes = more;
-    more[ctx->nnodes] = (struct via_node){.who = *who, .word = WF_NODE_NO_WORD};
-    ctx->unsent = true;
-    eventfd_ring(ctx->stop_fd);
-    return &more[ctx->nnodes++];
+            return &ctx->nodes[i];
+    return NULL;
 }
 
-uint32_t wf_via_word(struct via_ctx *ctx, const struct wf_node_other *who, enum weft_status *status)
+/* Returns NULL without memory: the reader wakes all endpoints after SHORT_MS. */
+static WF_REQUIRES(via_ctx_lock_class) struct via_node *node_add(struct via_ctx *ctx,
+                                                                 const struct wf_node_other *who)
 {
-    const struct via_node *node;
-    uint32_t word;
+    struct via_node *more = wf_array_grow(ctx->nodes, ctx->nnodes, &ctx->nodes_room, sizeof *more);
+    ctx->unsent = true;
+    if (more) {
+        ctx->nodes = more;
+        more += ctx->nnodes++;
+        *more = (struct via_node){.who = *who, .word = WF_NODE_NO_WORD};
+    } else if (!ctx->short_ns) {
+        ctx->short_ns = wf_now_ns() + SHORT_MS * MS;
+    }
+    eventfd_ring(ctx->stop_fd);
+    return more;
+}
+
+uint32_t wf_via_word(struct via_ctx *ctx, struct via_flow *flow, enum weft_status *status)
+{
+    struct via_node *node;
+    uint32_t word = WF_NODE_NO_WORD;
+    *status = WEFT_OK;
     via_lock(ctx);
-    node = node_find(ctx, who);
-    word = node ? node->word : WF_NODE_NO_WORD;
-    *status = node ? node->status : WEFT_ENOMEM;
+    node = node_find(ctx, &flow->who);
+    if (node && flow->waits && flow->failures != node->failures) {
+        *status = WEFT_EPEER; /* also if another flow has had the service asked anew */
+    } else {
+        node = node ? node_again(ctx, node) : node_add(ctx, &flow->who);
+        word = node ? node->word : word;
+        *status = node ? node->status : WEFT_OK;
+        flow->waits = node && word == WF_NODE_NO_WORD;
+        flow->failures = node ? node->failures : 0;
+    }
     via_unlock(ctx);
     return word;
 }

@@ -88,15 +88,13 @@ static void on_resolve(void *owner, struct node_flow *flow)
     struct via_ep *ep = owner;
     struct via_flow *vf = flow->user;
     enum weft_status status = WEFT_OK;
-    uint32_t word = vf ? wf_via_word(ep->ctx, &vf->who, &status) : WF_NODE_NO_WORD;
+    uint32_t word = vf ? wf_via_word(ep->ctx, vf, &status) : WF_NODE_NO_WORD;
     if (word != WF_NODE_NO_WORD)
         wf_node_flow_resolve(ep->client, flow, word);
-    else if (status != WEFT_OK && status != WEFT_ENOMEM)
+    else if (status != WEFT_OK)
         wf_node_flow_ending(ep->client, flow, WEFT_EPEER);
     else
         ep->nasked++;
-    if (status == WEFT_ENOMEM) /* of this process: look again in the next poll */
-        ep->changes--;
 }
 
 void wf_via_words_look(struct via_ep *ep)

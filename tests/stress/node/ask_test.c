@@ -26,7 +26,8 @@ static const uint8_t key[WF_NODE_KEY] = "ask_test";
 
 struct service {
     int sock, page_fd;
-    bool refuses; /* every NODE */
+    enum weft_status refuses; /* every NODE, or the first, so; OK: as node_take */
+    bool once;
     uint32_t held[WF_NODE_ASKS];
     unsigned nheld, times[NODES], answered;
 };
@@ -55,7 +56,8 @@ static void node_take(struct service *s, const struct wf_node_packet *p)
     unsigned i = p->u.node.contact.port - FIRST_PORT;
     CHECK(i < NODES && s->nheld < WF_NODE_ASKS);
     if (s->refuses || (!s->times[i]++ && i % 3 == 0)) {
-        node_answer(s, p->cookie, 0, WEFT_ELIMIT);
+        node_answer(s, p->cookie, 0, s->refuses ? s->refuses : WEFT_ELIMIT);
+        s->refuses = s->once ? WEFT_OK : s->refuses;
         return;
     }
     s->held[s->nheld++] = p->cookie;
@@ -99,10 +101,18 @@ static int hold_ms(const struct service *s)
     return s->nheld && s->nheld + s->answered == NODES ? 0 : -1;
 }
 
+/* What a service answers to NODE. */
+struct refusal {
+    enum weft_status with;
+    bool once;
+};
+
 /* Serve one client until the parent ends this process. Reports when each node has its answer. */
 static void service_main(int sock, void *arg)
 {
-    struct service s = {.refuses = arg != NULL};
+    const struct refusal *refusal = arg;
+    struct service s = {.refuses = refusal ? refusal->with : WEFT_OK,
+                        .once = refusal && refusal->once};
     struct pollfd p = {.events = POLLIN};
     struct wf_node_packet packet;
     void *page;
@@ -144,8 +154,8 @@ static void on_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status
     ((struct client *)arg)->downs++;
 }
 
-/* Open an endpoint, and send one message to an endpoint of each node. */
-static void client_open(struct client *c)
+/* Open an endpoint, and send one message to an endpoint of each of [nodes] nodes. */
+static void client_open(struct client *c, unsigned nodes)
 {
     struct weft_ctx_params ctx = WEFT_CTX_PARAMS_INIT;
     struct weft_ep_params ep = WEFT_EP_PARAMS_INIT;
@@ -159,7 +169,7 @@ static void client_open(struct client *c)
     CHECK_STATUS(weft_ctx_set_key(c->ctx, key, sizeof key), WEFT_OK);
     CHECK_STATUS(weft_ep_open(c->ctx, &ep, &c->ep), WEFT_OK);
     CHECK_STATUS(weft_ep_address(c->ep, &bytes, &len), WEFT_OK);
-    for (unsigned i = 0; i < NODES; i++) {
+    for (unsigned i = 0; i < nodes; i++) {
         struct weft_peer *peer;
         bytes.token[0]++;
         bytes.rdma = (uint16_t)(FIRST_PORT + i);
@@ -174,7 +184,7 @@ static void client_main(int sock, void *arg)
     uint64_t until = wf_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
     struct pollfd p = {.fd = sock, .events = POLLIN};
     (void)arg;
-    client_open(&c);
+    client_open(&c, NODES);
     while (poll(&p, 1, 0) == 0 && c.downs < NODES && wf_now_ns() < until)
         CHECK(weft_ep_wait(c.ep, 10000000) >= 0);
     for (int i = 0; i < 10; i++)
@@ -183,8 +193,24 @@ static void client_main(int sock, void *arg)
     _exit(0); /* its messages have nowhere to go */
 }
 
+/* One message, whose peer's service cannot be reached. The endpoint looks later than a failure is
+ * taken as a service's state. */
+static void late_main(int sock, void *arg)
+{
+    struct client c;
+    uint64_t until = wf_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    (void)arg;
+    client_open(&c, 1);
+    (void)poll(NULL, 0, 1200); /* time itself is what the case needs */
+    while (!c.downs && wf_now_ns() < until)
+        CHECK(weft_ep_wait(c.ep, 10000000) >= 0);
+    proc_say(sock, &c.downs, sizeof c.downs);
+    _exit(0);
+}
+
 /* Run a service and a client. Returns how many of the client's peers were lost. */
-static unsigned both_run(void *refuses, bool answers)
+static unsigned both_run(void (*client_of)(int sock, void *arg), struct refusal *refusal,
+                         bool answers)
 {
     struct proc service, client;
     unsigned downs;
@@ -192,9 +218,9 @@ static unsigned both_run(void *refuses, bool answers)
     near_begin();
     CHECK(!setenv("WEFT_NODE", "1", 1) && !setenv("WEFT_NODE_NAME", "near", 1) &&
           !setenv("WEFT_TRANSPORTS", "loop,node", 1));
-    service = proc_start(service_main, refuses);
+    service = proc_start(service_main, refusal);
     CHECK(proc_hear(service.sock, &byte, 1) == 1);
-    client = proc_start(client_main, NULL);
+    client = proc_start(client_of, NULL);
     if (answers) {
         CHECK(proc_hear(service.sock, &byte, 1) == 1);
         proc_say(client.sock, "", 1);
@@ -210,17 +236,29 @@ static unsigned both_run(void *refuses, bool answers)
  * that has no room for a moment costs peers. */
 static void many_nodes(void)
 {
-    CHECK(both_run(NULL, true) == 0);
+    CHECK(both_run(client_main, NULL, true) == 0);
 }
 
-/* Fails when: a service that never has room makes its client wait beyond WEFT_CONNECT_TIMEOUT. */
+/* Fails when: a service that never has room, or memory, makes its client wait beyond
+ * WEFT_CONNECT_TIMEOUT, or ask without a pause. */
 static void never(void)
 {
-    static char refuses;
-    uint64_t begin = wf_now_ns();
+    static const enum weft_status with[] = {WEFT_ELIMIT, WEFT_ENOMEM};
     CHECK(!setenv("WEFT_CONNECT_TIMEOUT", "1s", 1));
-    CHECK(both_run(&refuses, false) == NODES);
-    CHECK(wf_now_ns() - begin >= 900000000u);
+    for (int i = 0; i < 2; i++) {
+        struct refusal refusal = {.with = with[i]};
+        uint64_t begin = wf_now_ns();
+        CHECK(both_run(client_main, &refusal, false) == NODES);
+        CHECK(wf_now_ns() - begin >= 900000000u);
+    }
+}
+
+/* Fails when: an endpoint that looks late never learns that its peer's service could not be
+ * reached, since the service is asked anew. */
+static void late(void)
+{
+    struct refusal refusal = {.with = WEFT_EUNREACH, .once = true};
+    CHECK(both_run(late_main, &refusal, false) == 1);
 }
 
 int main(int argc, char **argv)
@@ -230,5 +268,6 @@ int main(int argc, char **argv)
     near_program = argv[1];
     failed += proc_case("many nodes", many_nodes);
     failed += proc_case("never", never);
+    failed += proc_case("late", late);
     return failed ? 1 : 0;
 }

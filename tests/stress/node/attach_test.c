@@ -402,7 +402,10 @@ static void list_and_stop(void)
     CHECK(run("--list", out, sizeof out) == 0);
     snprintf(want, sizeof want, "client %4u  process %d ", link.index, (int)getpid());
     CHECK(strstr(out, want));
+    CHECK(strstr(out, "  clients 1 of at most 512, endpoints 0 (at most 64 of a client)\n"));
+    CHECK(strstr(out, "  other services at most 4095, 4 connections to each, not encrypted\n"));
     CHECK(run("--list --json", out, sizeof out) == 0);
+    CHECK(strstr(out, "\"limits\":{\"clients\":512,\"endpoints\":64,\"services\":4095,"));
     snprintf(want, sizeof want, "\"clients\":[{\"index\":%u,\"pid\":%d,", link.index,
              (int)getpid());
     CHECK(strstr(out, want));

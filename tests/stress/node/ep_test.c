@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "core/core.h"
 #include "near.h"
 #include "node/node.h"
 
@@ -96,6 +97,33 @@ static void key_race(void)
     near_end(key);
 }
 
+/* Fails when: an endpoint that has its rings by the key which another thread is setting has an
+ * address without its service. */
+static void key_half_set(void)
+{
+    struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
+    struct wf_address_bytes address;
+    size_t len = sizeof address;
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    struct wf_node_link link;
+    begin_near();
+    near_attach(key, &link);
+    params.flags = WEFT_CTX_NETWORK;
+    CHECK_STATUS(weft_ctx_open(&params, &ctx), WEFT_OK);
+    for (int i = 0; i < WF_TRANSPORTS; i++) /* as far as that thread has come */
+        if (wf_transports[i] == &wf_node_transport)
+            CHECK_STATUS(wf_node_transport.set_key(ctx->tctx[i], key, sizeof key), WEFT_OK);
+    CHECK_STATUS(weft_ep_open(ctx, NULL, &ep), WEFT_OK);
+    CHECK(near_clients(key) == 2);
+    CHECK_STATUS(weft_ep_address(ep, &address, &len), WEFT_OK);
+    CHECK(address.form & WF_FORM_NODE);
+    CHECK_STATUS(weft_ep_close(ep), WEFT_OK);
+    CHECK_STATUS(weft_ctx_close(ctx), WEFT_OK);
+    wf_node_detach(&link);
+    near_end(key);
+}
+
 /* ---- rings that are refused ---- */
 
 /* Fails when: the status of an endpoint for which the service has no room is none that weft_ep_open
@@ -159,6 +187,31 @@ static void no_answer(void)
     near_end(key);
 }
 
+/* Fails when: the rings of an endpoint that a stopped service did not take in time stay with it
+ * once it goes on, and take the place of another endpoint's. */
+static void late_rings(void)
+{
+    struct wf_node_link link;
+    struct weft_ep *eps[WF_NODE_RINGS];
+    struct weft_ctx *ctx;
+    CHECK(!setenv("WEFT_CONNECT_TIMEOUT", "1s", 1));
+    begin_near();
+    near_attach(key, &link);
+    ctx = ctx_open();
+    CHECK(!kill(link.pid, SIGSTOP));
+    near_stderr_begin();
+    CHECK_STATUS(weft_ep_open(ctx, NULL, &eps[0]), WEFT_ESYSTEM);
+    CHECK(strstr(near_stderr_end(), "does not answer"));
+    CHECK(!kill(link.pid, SIGCONT));
+    for (int i = 0; i < WF_NODE_RINGS; i++)
+        CHECK_STATUS(weft_ep_open(ctx, NULL, &eps[i]), WEFT_OK);
+    for (int i = 0; i < WF_NODE_RINGS; i++)
+        CHECK_STATUS(weft_ep_close(eps[i]), WEFT_OK);
+    CHECK_STATUS(weft_ctx_close(ctx), WEFT_OK);
+    wf_node_detach(&link);
+    near_end(key);
+}
+
 /* ---- an endpoint that has failed ---- */
 
 static uint64_t cpu_ns(void)
@@ -200,8 +253,10 @@ int main(int argc, char **argv)
     CHECK(argc == 2);
     near_program = argv[1];
     failed += proc_case("key_race", key_race);
+    failed += proc_case("key_half_set", key_half_set);
     failed += proc_case("too_many", too_many);
     failed += proc_case("no_answer", no_answer);
+    failed += proc_case("late_rings", late_rings);
     failed += proc_case("rests", rests);
     return failed ? 1 : 0;
 }

@@ -442,7 +442,7 @@ static void pretended(void)
                 {CLOSES, WEFT_ETIMEDOUT, "in time"},
                 {SILENT, WEFT_ETIMEDOUT, "does not answer"},
                 {GARBAGE, WEFT_EPROTO, "is none"},
-                {OTHER_VERSION, WEFT_EVERSION, "has version 3, this library 2"},
+                {OTHER_VERSION, WEFT_EVERSION, "has version 4, this library 3"},
                 {OTHER_KEY, WEFT_EACCESS, "another key"},
                 {WRONG_TYPE, WEFT_EPROTO, "type 15"}};
     near_begin();
