@@ -290,7 +290,11 @@ __attribute__((noinline)) static void on_odd(const struct weft_am *am, struct wf
     }
     if (in.kind == WF_MSG_ARRIVED)
         wf_msg_answer(am, in.whole_id, sender, sender && !sender->down ? WEFT_OK : WEFT_ENOMEM, 0);
-    else if (!sender || sender->down || in.kind == WF_MSG_QUESTION)
+    else if (in.kind == WF_MSG_QUESTION)
+        ;
+    else if (!sender)
+        wf_sender_lose(am->ep, am->token);
+    else if (sender->down)
         ;
     else if (in.kind == WF_MSG_WHOLE)
         whole(am, &in.head, sender);
