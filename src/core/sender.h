@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/util.h"
+#include "core/offer_table.h"
 #include "transport/addr_table.h"
 
 struct weft_ep;
@@ -37,7 +38,8 @@ struct wf_sender {
     struct wf_list parts; /* requests of the kind PARTS: messages whose parts are arriving */
     /* receives whose payload is on its way, and kept offers (msg_push.c) */
     struct wf_list pushed_to, kept_offers;
-    unsigned offers_due; /* number of kept offers whose payload is on its way */
+    unsigned offers_due;                /* number of kept offers whose payload is on its way */
+    struct wf_offer_table offers_index; /* of kept_offers */
     /* what messages of this sender cost (msg_cost.h); null until the first one is measured */
     struct wf_costs *costs;
     uint64_t kept_bytes;   /* charges of messages that no receive has matched (msg_credit.h) */
