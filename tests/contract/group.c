@@ -267,7 +267,7 @@ void test_group_named(void **state)
     group_close(p, &g);
 }
 
-enum { FLOOD = 3, WORD = 9, FLOOD_LEN = 400 };
+enum { FLOOD = 3, WORD = 9, FLOOD_LEN = 80 };
 
 /* Member 0 sends messages without weft_op until one is refused. */
 static unsigned flood(struct group *g)
