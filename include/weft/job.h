@@ -66,10 +66,13 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_job_open(const struct weft_job_para
  *          when this time is over, the barrier ends with ECLOSED.
  *          After a failure (a collective call failed, or a rank was lost) at most about 3 s in all.
  *          An operation that begins during the call, such as a posted receive that a message
- *          matches, gets 0.1 s. If it has not ended by then, endpoint and context stay open until
- *          the process ends (logged).
- * Returns  OK | EBUSY (an object of the caller is still open, or an operation is still under way
- *          after 0.5 s; nothing changed) | EINVAL | ECONTEXT | EFORKED */
+ *          matches, gets 0.1 s. If it has not ended by then, it ends with ECANCELED. If a request
+ *          that is detached during the call gets no reply in this time, endpoint and context stay
+ *          open until the process ends (logged).
+ * Returns  OK | EBUSY (an object of the caller is still open, a message is claimed, or after 0.5 s
+ *          an operation is still under way, a detached request has no reply, or another thread
+ *          runs a deferred call of the endpoint; nothing changed) | EINVAL | ECONTEXT (also: inside
+ *          a deferred call of the endpoint) | EFORKED */
 WEFT_API enum weft_status weft_job_close(struct weft_job *job);
 
 /* Leave the job because the process ends. The launcher and the other ranks see the same as after

@@ -189,6 +189,13 @@ int wf_deferred_run(struct weft_ep *ep)
     }
 }
 
+bool wf_deferred_is_elsewhere(struct weft_ep *ep)
+{
+    uint64_t by = atomic_load_explicit(&ep->deferrer, memory_order_acquire) & ~SKIPPED;
+    return (by && by != wf_thread_self()) ||
+           atomic_load_explicit(&ep->deferring, memory_order_acquire);
+}
+
 enum weft_status wf_deferred_stop(struct weft_ep *ep)
 {
     const uint64_t self = wf_thread_self();

@@ -29,6 +29,10 @@ void wf_ep_wake(struct weft_ep *ep);
  * running deferred calls of [ep], which then runs these, too. */
 int wf_deferred_run(struct weft_ep *ep);
 
+/* Is another thread running deferred calls of [ep], or inside weft_ep_defer? Such a thread keeps
+ * [ep] from closing. */
+bool wf_deferred_is_elsewhere(struct weft_ep *ep);
+
 /* Called when [ep] closes; the caller holds its lock. From wf_deferred_stop on, no deferred call
  * runs, until wf_deferred_close has ended all of them with ECANCELED. Returns OK, or EBUSY if
  * another thread is running deferred calls, or is inside weft_ep_defer. */

@@ -275,7 +275,7 @@ enum weft_status wf_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *p
     ep->am_failed = params ? params->am_failed : NULL;
     ep->arg = params ? params->arg : NULL;
     wf_reqs_init(ep);
-    wf_list_init(&ep->senders.reply_list);
+    wf_senders_init(ep);
     wf_resolve_ep_init(ep);
     if ((params && params->flags & (WEFT_EP_LOCKED | WEFT_EP_NOWAIT)) || ctx->progress.on ||
         ctx->sharing == WEFT_SHARING_THREADS)

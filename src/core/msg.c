@@ -221,6 +221,7 @@ static enum weft_status recv_checked(struct weft_ep *ep, const struct weft_msg_f
         wf_match_msg_find(*wf_msg_match_at(ep, filter->space), sender, filter->tag, filter->mask);
     if (found) {
         struct weft_msg *m = wf_container_of(found, struct weft_msg, match);
+        m->named = peer;
         status = wf_msg_take(ep, m, true, iov, count, room, op);
     } else if (sender && (sender->down || peer->status != WEFT_OK)) {
         status = sender->down ? sender->down : peer->status;

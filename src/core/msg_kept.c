@@ -198,6 +198,7 @@ enum weft_status weft_msg_find(struct weft_ep *ep, const struct weft_msg_filter 
         if (msg) {
             wf_match_msg_remove(match, found);
             m->claimed = true;
+            m->named = filter->source;
             ep->claimed++;
             *msg = m;
         }

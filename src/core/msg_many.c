@@ -156,10 +156,10 @@ struct weft_op *wf_msg_many_begin(struct wf_recv *r, uint64_t len, struct wf_iov
 
 /* ---- posting ---- */
 
-/* Receive the kept message [m], which is in the matcher. Returns OK, or ENOMEM or ELIMIT, after
- * which nothing has changed. */
+/* Receive the kept message [m], which is in the matcher. [named]: [many] names its sender. Returns
+ * OK, or ENOMEM or ELIMIT, after which nothing has changed. */
 static enum weft_status kept_take(struct weft_ep *ep, struct weft_msg_many *many,
-                                  struct weft_msg *m)
+                                  struct weft_msg *m, bool named)
 {
     size_t n;
     struct part *part = part_new(ep, many, m->len, &n);
@@ -168,6 +168,7 @@ static enum weft_status kept_take(struct weft_ep *ep, struct weft_msg_many *many
     if (!part)
         return WEFT_ENOMEM;
     place = (struct iovec){part->place, n};
+    m->named = named;
     status = wf_msg_take(ep, m, true, &place, 1, n, &part->op);
     if (status == WEFT_ENOMEM || status == WEFT_ELIMIT) {
         many->used_ -= n;
@@ -190,7 +191,7 @@ static enum weft_status kept_take_all(struct weft_ep *ep, struct weft_msg_many *
     struct wf_match_msg *found;
     while (status == WEFT_OK && !is_full(many) &&
            (found = wf_match_msg_find(match, sender, filter->tag, filter->mask)))
-        status = kept_take(ep, many, wf_container_of(found, struct weft_msg, match));
+        status = kept_take(ep, many, wf_container_of(found, struct weft_msg, match), sender);
     return status;
 }
 

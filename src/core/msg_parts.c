@@ -9,7 +9,9 @@
  * is on the list of its sender. The message is matched when its first part arrives:
  *
  *   state       request's op   request's mem             ends
- *   receiving   the receive's  the receive's buffers     with the last part: the receive completes
+ *   receiving   the receive's  the receive's buffers     with the last part: the receive completes;
+ *                                                        or as "dropped", when the program closes
+ *                                                        the peer that the receive names
  *   kept        null           the kept message's bytes  with the last part: the message is whole;
  *                                                        or as "receiving", when a receive or
  *                                                        weft_msg_take takes the message; or as
@@ -171,6 +173,25 @@ void wf_msg_parts_cancel(struct wf_req *req)
     recv_end(req, WEFT_ECANCELED);
 }
 
+void wf_msg_parts_close(struct wf_sender *sender)
+{
+    wf_list_each_safe(it, nx, &sender->parts)
+    {
+        struct wf_req *req = wf_container_of(it, struct wf_req, queued);
+        struct weft_op *op = req->op;
+        if (!op || !req->u.parts.named)
+            continue;
+        wf_msg_op_fill(op, sender, &req->u.parts.head, req->u.parts.full);
+        WF_PROBE3(op_end, op, req->kind, WEFT_ECANCELED);
+        wf_iov_clear(&req->mem);
+        req->op = NULL;
+        req->len = 0; /* no byte has a place */
+        req->u.parts.msg = NULL;
+        req->ep->parts_kept++;
+        wf_op_end(req->ep, op, WEFT_ECANCELED);
+    }
+}
+
 /* No more parts come of the message of [req], which no receive has, because of [why]. */
 static void msg_lost(struct wf_req *req, enum weft_status why)
 {
@@ -217,13 +238,14 @@ static void on_stop(const struct weft_am *am, const struct wf_msg_in *in, struct
         msg_lost(req, WEFT_ECANCELED);
 }
 
-/* A posted receive gets the message: its op, its memory, of [room] bytes. */
-static void first_receive(struct wf_req *req, struct weft_op *op, struct wf_iov *mem, uint64_t room)
+/* A posted receive gets the message. */
+static void first_receive(struct wf_req *req, struct weft_op *op, struct wf_taken *taken)
 {
-    wf_iov_move(&req->mem, mem);
+    wf_iov_move(&req->mem, &taken->mem);
     req->op = op;
     op->entry_ = req;
-    req->len = WF_MIN(room, req->u.parts.full);
+    req->len = WF_MIN(taken->room, req->u.parts.full);
+    req->u.parts.named = taken->named;
 }
 
 /* No receive matches the message. Returns the message, which is not in the matcher yet, or NULL if
@@ -267,8 +289,7 @@ static void on_first(const struct weft_am *am, const struct wf_msg_in *in, struc
 {
     struct weft_ep *ep = am->ep;
     const struct wf_token *token = am->token;
-    struct wf_iov mem = {.v = &mem.one};
-    uint64_t room = 0;
+    struct wf_taken taken = {.mem.v = &taken.mem.one};
     struct weft_op *op;
     struct weft_msg *m;
     struct wf_req *req;
@@ -277,9 +298,9 @@ static void on_first(const struct weft_am *am, const struct wf_msg_in *in, struc
         return;
     }
     req = first_req(am, in, sender);
-    op = wf_msg_posted_take(ep, sender, &in->head, in->len, &mem, &room);
+    op = wf_msg_posted_take(ep, sender, &in->head, in->len, &taken);
     if (req && op) {
-        first_receive(req, op, &mem, room);
+        first_receive(req, op, &taken);
         req->u.parts.first = am->len;
         req->u.parts.began = wf_cost_parts_begin(sender, req->u.parts.full);
         part_store(req, am->data, am->len);
@@ -293,7 +314,7 @@ static void on_first(const struct weft_am *am, const struct wf_msg_in *in, struc
         wf_req_free(req);
     }
     (void)wf_msg_keep(ep, sender, m);
-    wf_iov_clear(&mem);
+    wf_iov_clear(&taken.mem);
     if (op) {
         wf_msg_op_fill(op, sender, &in->head, in->len);
         wf_op_end(ep, op, WEFT_ENOMEM);
@@ -323,6 +344,7 @@ enum weft_status wf_msg_parts_take(struct weft_ep *ep, struct weft_msg *m, const
     wf_ep_count(ep, WF_STAT_COPIED_BYTES, req->copied);
     req->len = WF_MIN(room, req->u.parts.full);
     req->op = op;
+    req->u.parts.named = m->named;
     req->sent = req->copied = 0;
     part_store(req, m->bytes, (size_t)arrived);
     m->parts = NULL;

@@ -30,6 +30,9 @@ enum weft_status wf_msg_parts_take(struct weft_ep *ep, struct weft_msg *m, const
 void wf_msg_parts_drop(struct weft_msg *m);
 /* End the receive of which [req] is the request, with ECANCELED. */
 void wf_msg_parts_cancel(struct wf_req *req);
+/* The program has closed its last peer for [sender]: end the receives that name it, and to which
+ * parts are still to come, with ECANCELED. Their requests take these parts. */
+void wf_msg_parts_close(struct wf_sender *sender);
 /* Unlink [m], which will be freed, from its request. The request takes the parts that are still to
  * come. */
 void wf_msg_parts_ignore(struct weft_msg *m);

@@ -35,6 +35,7 @@
 
 enum { PUSH_ARGS = 2, WITHDRAW_ARGS = 3 };
 
+#define NEAR 8        /* pairs of offers at both ends of a list, to which a search looks first */
 #define PAUSE_MAX 255 /* offers without payload after a payload that came in vain */
 /* Bytes of payload under way to a peer. Later messages to the peer wait behind them. */
 #define PUSHED_MAX ((uint64_t)1 << 20)
@@ -136,6 +137,8 @@ void wf_msg_push_keep(struct weft_msg *m, bool due)
     m->due = due;
     m->sender->offers_due += due;
     wf_list_append(&m->sender->kept_offers, &m->offers);
+    if (m->sender->offers_index.slots)
+        wf_offer_table_add(&m->sender->offers_index, m);
 }
 
 /* No payload comes for the kept offer [m], which was due. */
@@ -150,6 +153,8 @@ void wf_msg_push_forgotten(struct weft_msg *m)
     if (m->due)
         due_end(m);
     wf_list_remove(&m->offers);
+    if (m->sender->offers_index.slots)
+        wf_offer_table_remove(&m->sender->offers_index, m);
 }
 
 void wf_msg_push_down(struct wf_sender *sender, void *const *conn)
@@ -199,15 +204,14 @@ static struct weft_msg *kept_due(const struct wf_token *token, uint64_t id)
     return NULL;
 }
 
-/* Returns the kept offer [id] of [token]'s sender, or NULL. Looks at both ends of the list in turn,
- * since the first or the last messages are cancelled first. The connection may be another one than
- * that of the OFFER. */
-static struct weft_msg *kept(const struct wf_token *token, uint64_t id)
+/* Returns the kept offer [id] of [member], or NULL. Looks at both ends of the list in turn, at most
+ * at [most] pairs of offers. *all: all offers were looked at. */
+static struct weft_msg *kept_near(const struct wf_sender *sender, uint64_t id, unsigned member,
+                                  size_t most, bool *all)
 {
-    const struct wf_sender *sender = *token->conn;
     const struct wf_list *end = &sender->kept_offers, *first = end->next, *last = end->prev;
-    unsigned member = wf_sender_member(sender, token);
-    while (first != end) {
+    *all = true;
+    while (first != end && most--) {
         struct weft_msg *m = offer_at(first), *n = offer_at(last);
         if (m->id == id && m->member == member)
             return m;
@@ -218,7 +222,25 @@ static struct weft_msg *kept(const struct wf_token *token, uint64_t id)
         first = first->next;
         last = last->prev;
     }
+    *all = first == end;
     return NULL;
+}
+
+/* Returns the kept offer [id] of [token]'s sender, or NULL. Often the first or the last messages
+ * are cancelled first; only otherwise an index is made. The connection may be another one than that
+ * of the OFFER. */
+static struct weft_msg *kept(const struct wf_token *token, uint64_t id)
+{
+    struct wf_sender *sender = *token->conn;
+    struct wf_offer_table *index = &sender->offers_index;
+    unsigned member = wf_sender_member(sender, token);
+    bool all = false;
+    struct weft_msg *m = index->slots ? NULL : kept_near(sender, id, member, NEAR, &all);
+    if (m || all)
+        return m;
+    if (index->slots || wf_offer_table_make(index, &sender->kept_offers))
+        return wf_offer_table_find(index, id, member);
+    return kept_near(sender, id, member, SIZE_MAX, &all);
 }
 
 /* Bytes for which the receive's buffers have no room go to a buffer that nobody reads. */

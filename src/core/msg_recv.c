@@ -290,7 +290,11 @@ __attribute__((noinline)) static void on_odd(const struct weft_am *am, struct wf
     }
     if (in.kind == WF_MSG_ARRIVED)
         wf_msg_answer(am, in.whole_id, sender, sender && !sender->down ? WEFT_OK : WEFT_ENOMEM, 0);
-    else if (!sender || sender->down || in.kind == WF_MSG_QUESTION)
+    else if (in.kind == WF_MSG_QUESTION)
+        ;
+    else if (!sender)
+        wf_sender_lose(am->ep, am->token);
+    else if (sender->down)
         ;
     else if (in.kind == WF_MSG_WHOLE)
         whole(am, &in.head, sender);
@@ -393,20 +397,21 @@ static bool can_follow(const struct weft_am *am)
 }
 
 struct weft_op *wf_msg_posted_take(struct weft_ep *ep, const struct wf_sender *sender,
-                                   const struct wf_msg_head *head, uint64_t len, struct wf_iov *mem,
-                                   uint64_t *room)
+                                   const struct wf_msg_head *head, uint64_t len,
+                                   struct wf_taken *out)
 {
     struct weft_op *op = NULL;
     struct wf_recv *r;
     while (!op && (r = wf_msg_posted_for(ep, sender, head))) {
+        out->named = r->match.source;
         if (wf_recv_is_many(r)) { /* without memory it has ended, and the next one is found */
-            op = wf_msg_many_begin(r, len, mem, room);
+            op = wf_msg_many_begin(r, len, &out->mem, &out->room);
             continue;
         }
         op = r->op;
-        *room = r->room;
+        out->room = r->room;
         wf_msg_unpost(r);
-        wf_iov_move(mem, &r->mem);
+        wf_iov_move(&out->mem, &r->mem);
         wf_recv_free(&ep->reqs, r);
     }
     return op;
@@ -420,8 +425,7 @@ void wf_msg_on_offer(const struct weft_am *am)
     struct wf_msg_offer o;
     struct weft_op *op;
     struct wf_req *req;
-    struct wf_iov mem = {.v = &mem.one};
-    uint64_t room = 0;
+    struct wf_taken taken = {.mem.v = &taken.mem.one};
     enum weft_status status;
     if (!wf_offer_parse(am, &o, from) || (o.pushed && !can_follow(am))) {
         wf_ctl_bad(am);
@@ -434,7 +438,7 @@ void wf_msg_on_offer(const struct weft_am *am)
         return;
     }
     o.member = wf_sender_member(sender, am->token);
-    op = wf_msg_posted_take(ep, sender, &o.head, o.len, &mem, &room);
+    op = wf_msg_posted_take(ep, sender, &o.head, o.len, &taken);
     if (!op) {
         struct weft_msg *m = wf_msg_kept_new(sender, &o.head, o.nfrom * sizeof *from);
         if (m) {
@@ -451,10 +455,10 @@ void wf_msg_on_offer(const struct weft_am *am)
         wf_msg_answer(am, o.id, sender, wf_msg_keep(ep, sender, m) ? WEFT_PENDING : WEFT_ENOMEM, 0);
         return;
     }
-    status = wf_msg_copy_begin(ep, &o, &mem, room, op, &req);
+    status = wf_msg_copy_begin(ep, &o, &taken.mem, taken.room, op, &req);
     wf_msg_answer(am, o.id, sender, status, wf_cost_report(sender, o.len));
     if (!req) {
-        wf_iov_clear(&mem);
+        wf_iov_clear(&taken.mem);
         wf_msg_op_fill(op, sender, &o.head, o.len);
         WF_PROBE3(op_end, op, 0, status);
         wf_op_end(ep, op, status);

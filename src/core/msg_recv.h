@@ -26,8 +26,9 @@ struct weft_msg {
     uint8_t member; /* for an offer: of the sender's group (sender.h) */
     uint16_t what;  /* as in struct wf_msg_head */
     bool offer, claimed : 1;
-    bool due : 1; /* for an offer: its payload is on its way */
-    int16_t lost; /* claimed, and its last parts will never come: why not; else OK */
+    bool due : 1;   /* for an offer: its payload is on its way */
+    bool named : 1; /* what receives or has claimed it names its sender */
+    int16_t lost;   /* claimed, and its last parts will never come: why not; else OK */
     /* the message's bytes; for an offer, struct wf_offer_range[nfrom] */
     _Alignas(16) uint8_t bytes[];
 };
@@ -179,13 +180,19 @@ static inline struct wf_recv *wf_msg_posted_for(struct weft_ep *ep, const struct
     return r ? wf_container_of(r, struct wf_recv, match) : NULL;
 }
 
+/* A posted receive that was taken out of the matcher for a message. */
+struct wf_taken {
+    struct wf_iov mem; /* its buffers, of [room] bytes */
+    uint64_t room;
+    bool named; /* it names the sender */
+};
+
 /* Take the posted receive that a message of [len] bytes matches. Returns the op that completes with
- * the message, and moves the buffers, of *room bytes, to [mem]. Returns NULL if there is no
- * receive.
- */
+ * the message, and moves the buffers to [out], whose buffers are none at first. Returns NULL if
+ * there is no receive. */
 struct weft_op *wf_msg_posted_take(struct weft_ep *ep, const struct wf_sender *sender,
-                                   const struct wf_msg_head *head, uint64_t len, struct wf_iov *mem,
-                                   uint64_t *room);
+                                   const struct wf_msg_head *head, uint64_t len,
+                                   struct wf_taken *out);
 
 /* Begin to copy the long message [o] into [mem], which holds [room] bytes. Stores the new request
  * in *out and moves [mem] into the request. If no request could be made, *out is NULL and [mem] is

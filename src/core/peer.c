@@ -6,6 +6,7 @@
 #include "core/ending.h"
 #include "core/msg.h"
 #include "core/msg_credit.h"
+#include "core/msg_parts.h"
 #include "core/resolve.h"
 
 /* Peer handles opened so far, in all contexts. */
@@ -178,8 +179,10 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
         struct wf_sender *sender = peer->sender;
         wf_sender_ref(sender);
         wf_sender_peer_closed(peer);
-        if (!wf_sender_is_open(sender))
+        if (!wf_sender_is_open(sender)) {
             wf_msg_sender_down(sender, WEFT_ECLOSED);
+            wf_msg_parts_close(sender);
+        }
         wf_sender_unref(sender);
     }
     wf_peer_end(peer);

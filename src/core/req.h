@@ -152,6 +152,7 @@ struct wf_req {
             uint32_t id;          /* low half of the id of the sender's request */
             uint32_t first;       /* length of the first part */
             uint64_t began;       /* when it came, if the message is measured; else 0 */
+            bool named;           /* the receive names the sender */
         } parts;
         struct {
             uint64_t id; /* of the sender's request */

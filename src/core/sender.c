@@ -27,6 +27,24 @@ static struct wf_sender *find(const struct wf_senders *t, const struct wf_addres
     return entry ? sender_at(entry) : NULL;
 }
 
+static void lists_init(struct wf_sender *s)
+{
+    wf_list_init(&s->reply_item);
+    wf_list_init(&s->parts);
+    wf_list_init(&s->pushed_to);
+    wf_list_init(&s->kept_offers);
+}
+
+void wf_senders_init(struct weft_ep *ep)
+{
+    struct wf_sender *lost = &ep->senders.lost;
+    wf_list_init(&ep->senders.reply_list);
+    lists_init(lost);
+    lost->ep = ep;
+    lost->refs = 1; /* it is never freed */
+    lost->down = WEFT_ENOMEM;
+}
+
 static struct wf_sender *add(struct weft_ep *ep, const struct wf_address *a,
                              const struct wf_contact *contact)
 {
@@ -36,10 +54,7 @@ static struct wf_sender *add(struct weft_ep *ep, const struct wf_address *a,
     s->ep = ep;
     s->known.address = *a;
     s->contact = *contact;
-    wf_list_init(&s->reply_item);
-    wf_list_init(&s->parts);
-    wf_list_init(&s->pushed_to);
-    wf_list_init(&s->kept_offers);
+    lists_init(s);
     if (wf_addr_table_add(&ep->senders.by_address, &s->known))
         return s;
     free(s);
@@ -117,7 +132,7 @@ struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
     struct wf_sender *s = *token->conn;
     struct wf_address from;
     struct wf_contact contact = {0};
-    if (s)
+    if (s && s != &ep->senders.lost)
         return s;
     token->tep->transport->source(token, &from, &contact);
     from = wf_address_group(&from);
@@ -130,12 +145,24 @@ struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
         if (wf_contact_is_some(&contact))
             s->contact = contact;
         s->transport = token->tep->transport;
+        if (*token->conn) {
+            s->down = WEFT_ENOMEM;
+            ep->senders.lost.refs--;
+        }
         *token->conn = s;
         wf_sender_ref(s);
     } else {
         wf_error("no memory for a sender (process %u): its message is lost", from.process.pid);
     }
     return s;
+}
+
+void wf_sender_lose(struct weft_ep *ep, const struct wf_token *token)
+{
+    if (*token->conn)
+        return;
+    *token->conn = &ep->senders.lost;
+    wf_sender_ref(&ep->senders.lost);
 }
 
 unsigned wf_sender_member(const struct wf_sender *s, const struct wf_token *token)

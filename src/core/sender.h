@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/util.h"
+#include "core/offer_table.h"
 #include "transport/addr_table.h"
 
 struct weft_ep;
@@ -37,7 +38,8 @@ struct wf_sender {
     struct wf_list parts; /* requests of the kind PARTS: messages whose parts are arriving */
     /* receives whose payload is on its way, and kept offers (msg_push.c) */
     struct wf_list pushed_to, kept_offers;
-    unsigned offers_due; /* number of kept offers whose payload is on its way */
+    unsigned offers_due;                /* number of kept offers whose payload is on its way */
+    struct wf_offer_table offers_index; /* of kept_offers */
     /* what messages of this sender cost (msg_cost.h); null until the first one is measured */
     struct wf_costs *costs;
     uint64_t kept_bytes;   /* charges of messages that no receive has matched (msg_credit.h) */
@@ -58,11 +60,19 @@ struct wf_senders {
     struct wf_addr_table by_address;
     struct wf_list reply_list; /* senders with a reply_peer, the least recently used first */
     unsigned nreply_peers;
+    /* Stands for the sender at connections of which messages are lost (wf_sender_lose). */
+    struct wf_sender lost;
 };
+
+void wf_senders_init(struct weft_ep *ep);
 
 /* Returns the sender of the request that is being delivered. [token] is the transport's record of
  * that request. Makes the sender if it is new. Returns NULL if there is no memory (logged). */
 struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token);
+/* A message is lost, because wf_sender_of has returned NULL for its [token]. From here on the
+ * messages of its connection are refused, as those of a sender that is [down], also when there is
+ * memory for the sender again. */
+void wf_sender_lose(struct weft_ep *ep, const struct wf_token *token);
 /* Returns the number in its group of the sender [s] of the request of [token]. */
 unsigned wf_sender_member(const struct wf_sender *s, const struct wf_token *token);
 /* Does [peer], a peer of the application's for [s], lead to [member] of it? */

@@ -12,6 +12,7 @@
 #include "base/params.h"
 #include "config/config.h"
 #include "core/core.h"
+#include "core/deferred.h"
 #include "core/msg.h"
 
 /* Time limits. GASNet promises that after a failure the launcher gets the job's exit code within
@@ -70,11 +71,11 @@ static void depart(struct weft_job *job)
     (void)wf_job_held(job, WEFT_OK);
 }
 
-/* Is an operation under way at the job's endpoint? wf_flow_busy also finds short puts, for which no
- * request exists. */
+/* Is an operation under way at the job's endpoint, or a deferred call of another thread?
+ * wf_flow_busy also finds short puts, for which no request exists. */
 static bool is_busy(const struct weft_job *job)
 {
-    bool busy = wf_msg_busy(job->ep);
+    bool busy = wf_msg_busy(job->ep) || wf_deferred_is_elsewhere(job->ep);
     for (unsigned r = 0; !busy && job->peers && r < job->size; r++)
         busy = job->peers[r] && wf_flow_busy(job->peers[r]);
     return busy;
@@ -99,26 +100,31 @@ static bool settle(struct weft_job *job, uint64_t at_most_ns)
     }
 }
 
+/* Close the job's peers, endpoint and context. Operations under way end with ECANCELED. A detached
+ * request without a reply, or a deferred call of another thread, keeps the endpoint and the context
+ * open. */
 static void close_endpoint(struct weft_job *job)
 {
+    enum weft_status status = WEFT_OK;
     for (unsigned r = 0; job->peers && r < job->size; r++)
         if (job->peers[r])
             (void)weft_peer_close(job->peers[r]);
     if (job->ep)
-        (void)weft_ep_close(job->ep);
-    if (job->ctx)
-        (void)weft_ctx_close(job->ctx);
+        status = weft_ep_close(job->ep);
+    if (status == WEFT_OK && job->ctx)
+        status = weft_ctx_close(job->ctx);
+    if (status != WEFT_OK)
+        wf_error("rank %u: what began while the job was left has not ended (%s): the job's "
+                 "endpoint and context stay open until this process ends",
+                 job->rank, weft_status_name(status));
 }
 
 /* Close all open parts of the job, each part before the parts that it depends on. depart() polls,
  * so operations may have begun since weft_job_close looked: a message may have matched a receive,
- * or a handler may have detached a request. An endpoint cannot be closed while an operation is
- * under way. So wait DRAIN_NS for the operations. If an operation has not ended by then, endpoint
- * and context stay open, since a peer or a device may still use the operation's memory. */
+ * or a handler may have detached a request. They get DRAIN_NS to end. */
 static void close_parts(struct weft_job *job, bool opened)
 {
     uint64_t launcher_ns = opened ? LEAVE_NS : LEAVE_FAILED_NS;
-    bool drained;
     if (job->board.base)
         depart(job);
     if (job->broken || job->lost) {
@@ -131,7 +137,8 @@ static void close_parts(struct weft_job *job, bool opened)
      * removed below. */
     if (job->ep)
         wf_progress_leave(job->ep);
-    drained = !job->ep || settle(job, DRAIN_NS);
+    if (job->ep)
+        (void)settle(job, DRAIN_NS);
     wf_across_close(job);
     set_owned(job, false);
     if (job->board_remote)
@@ -139,12 +146,7 @@ static void close_parts(struct weft_job *job, bool opened)
     if (job->board_mr)
         (void)weft_mr_close(job->board_mr);
     job->board.base = NULL;
-    if (drained)
-        close_endpoint(job);
-    else
-        wf_error("rank %u: an operation that began while the job was left has not ended: the job's "
-                 "endpoint and context stay open until this process ends",
-                 job->rank);
+    close_endpoint(job);
     wf_launch_close(&job->launch, launcher_ns);
     free(job->peers);
     free(job->by_address);
@@ -230,6 +232,8 @@ static bool is_in_use(const struct weft_job *job)
 enum weft_status weft_job_close(struct weft_job *job)
 {
     enum weft_status s = job ? wf_ep_check(job->ep) : WEFT_EINVAL;
+    if (!s && wf_ep_defers_here(job->ep))
+        s = WEFT_ECONTEXT;
     if (!s && (is_in_use(job) || !settle(job, SETTLE_NS)))
         s = WEFT_EBUSY;
     if (s)

@@ -159,6 +159,45 @@ void test_cancel_known(void **state)
     pair_quiet(p);
 }
 
+/* Fails when: one of many messages that the receiver has kept is not forgotten after it was
+ * cancelled, in whatever order; or another one is, is lost, or ends with other bytes. */
+void test_cancel_scattered(void **state)
+{
+    enum { KEPT = 700, LEN = 16 };
+    struct pair *p = *state;
+    static struct weft_op s[KEPT];
+    static unsigned char out[KEPT][LEN];
+    struct weft_msg_info info;
+    memset(s, 0, sizeof s);
+    for (unsigned i = 0; i < KEPT; i++) {
+        const struct iovec one = {out[i], LEN};
+        test_fill(out[i], LEN, i);
+        s[i].flags = WEFT_OP_MATCHED; /* offered */
+        GIVES(WEFT_PENDING, weft_msg_sendv(p->peer[0], i, &one, 1, &s[i]));
+    }
+    UNTIL(p, weft_msg_probe(p->ep[1], NULL, KEPT - 1, FULL, &info) == WEFT_OK);
+    for (unsigned i = 0; i < KEPT; i++) { /* 7 is prime to KEPT - 1 */
+        unsigned k = i * 7 % (KEPT - 1);
+        if (i < KEPT - 1 && k % 3)
+            OK(weft_msg_cancel(p->ep[0], &s[k]));
+        if (i % 50 == 0)
+            pair_poll(p);
+    }
+    pair_quiet(p);
+    for (unsigned i = 0; i < KEPT; i++) {
+        unsigned char in[LEN];
+        struct weft_op r = {0};
+        if (s[i].status == WEFT_ECANCELED) {
+            GIVES(WEFT_AGAIN, weft_msg_probe(p->ep[1], NULL, i, FULL, &info));
+            continue;
+        }
+        GIVES(WEFT_OK, op_end(p, &r, weft_msg_recv(p->ep[1], NULL, i, FULL, in, LEN, &r)));
+        assert_true(test_same(in, LEN, i));
+        GIVES(WEFT_OK, op_end(p, &s[i], WEFT_PENDING));
+    }
+    assert_int_equal(pair_stat(p, "BAD_MESSAGES"), 0);
+}
+
 #define OTHERS 66 /* peers, more than an endpoint has rings by default */
 
 /* Fails when: a kept message is not forgotten after it was cancelled, because its sender's

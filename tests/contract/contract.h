@@ -235,6 +235,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(cancel_first)                                                                                \
     X(cancel_known)                                                                                \
     X(cancel_rings)                                                                                \
+    X(cancel_scattered)                                                                            \
     X(close_sends)                                                                                 \
     X(close_receives)                                                                              \
     X(close_rma)                                                                                   \
@@ -286,6 +287,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(msg_sender_forget)                                                                           \
     X(parts_late)                                                                                  \
     X(parts_cut)                                                                                   \
+    X(parts_closed)                                                                                \
     X(pushed)                                                                                      \
     X(pushed_cut)                                                                                  \
     X(flood_kept)                                                                                  \
@@ -384,6 +386,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(group_later)                                                                                 \
     X(group_closed)                                                                                \
     X(group_named)                                                                                 \
+    X(group_flood)                                                                                 \
     X(group_misuse)
 
 #define CONTRACT_DECLARE(name) void test_##name(void **state);

@@ -267,6 +267,77 @@ void test_group_named(void **state)
     group_close(p, &g);
 }
 
+enum { FLOOD = 3, WORD = 9, FLOOD_LEN = 80 };
+
+/* Member 0 sends messages without weft_op until one is refused. */
+static unsigned flood(struct group *g)
+{
+    static const unsigned char out[FLOOD_LEN];
+    unsigned n = 0;
+    enum weft_status status;
+    while ((status = weft_msg_send(g->back[0], FLOOD, out, FLOOD_LEN, NULL)) == WEFT_OK)
+        n++;
+    GIVES(WEFT_AGAIN, status);
+    return n;
+}
+
+/* Fails when: what a member has sent in vain keeps another member's message with a weft_op from a
+ * receive that waits for it. */
+static void flood_unreceived(struct pair *p, struct group *g)
+{
+    uint64_t out = 5, in = 0, end = test_now_ns() + TEST_LIMIT_NS;
+    struct weft_op s = {0}, r = {0};
+    enum weft_status sent;
+    for (unsigned vain = 0; vain < 200; vain++) { /* no credit has come for some time */
+        if (flood(g))
+            vain = 0;
+        pair_poll(p);
+        assert_true(group_poll(g));
+        assert_true(test_now_ns() < end);
+    }
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], NULL, WORD, FULL, &in, sizeof in, &r));
+    sent = weft_msg_send(g->back[1], WORD, &out, sizeof out, &s);
+    OK(both_end(p, g, &s, sent));
+    OK(both_end(p, g, &r, WEFT_PENDING));
+    assert_int_equal(in, out);
+}
+
+/* Fails when: a member that sends as much as it may, all the time, keeps the messages without
+ * weft_op of another member from being sent for ever. */
+static void flood_beside(struct pair *p, struct group *g)
+{
+    enum { WORDS = 10 };
+    static unsigned char in[FLOOD_LEN];
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS, words = 0, got = 0;
+    while (got < WORDS) {
+        struct weft_op r = {0};
+        struct weft_msg_info info;
+        (void)flood(g);
+        if (words < WORDS && weft_msg_send(g->back[1], WORD, &words, sizeof words, NULL) == WEFT_OK)
+            words++;
+        pair_poll(p);
+        assert_true(group_poll(g));
+        assert_true(test_now_ns() < end);
+        if (weft_msg_probe(p->ep[0], NULL, 0, 0, &info) != WEFT_OK)
+            continue;
+        OK(both_end(p, g, &r, weft_msg_recv(p->ep[0], NULL, 0, 0, in, sizeof in, &r)));
+        if (r.tag != WORD)
+            continue;
+        assert_memory_equal(in, &got, sizeof got);
+        got++;
+    }
+}
+
+void test_group_flood(void **state)
+{
+    struct pair *p = *state;
+    struct group g;
+    group_open(p, &g, true);
+    flood_unreceived(p, &g);
+    flood_beside(p, &g);
+    group_close(p, &g);
+}
+
 /* Fails when: a group of no or too many endpoints is opened, one of the most is not, numbers are
  * given twice, or a failure leaves endpoints open. */
 void test_group_misuse(void **state)

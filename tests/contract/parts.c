@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Tagged messages that are sent in parts, and the limit of messages that no receive awaits. */
+#include <stdbool.h>
 #include <sys/socket.h>
 
 #include "connections.h"
@@ -185,6 +186,67 @@ void test_pushed_cut(void **state)
 {
     struct pair *p = *state;
     cut(p, pushed_len(p));
+}
+
+/* Close the only peer for the sender of [a], whose messages are being received with [named]. */
+static unsigned parts_close(struct pair *p, struct ahead *a, bool named)
+{
+    unsigned ended = 0;
+    OK(weft_peer_close(p->peer[1]));
+    for (size_t i = 0; i < AHEAD; i++) {
+        if (a->got[i] != WEFT_PENDING || (!named && a->r[i].status == WEFT_PENDING))
+            continue;
+        assert_true(a->r[i].status == WEFT_ECLOSED || a->r[i].status == WEFT_ECANCELED);
+        ended += a->r[i].status == WEFT_ECANCELED;
+        memset(a->in + i * a->len, 0xee, a->len);
+    }
+    p->peer[1] = peer_to(p->ep[1], p->ep[0]);
+    return ended;
+}
+
+/* Fails when: the receive of a message that comes in parts stays under way when the peer that it
+ * names is closed, its buffer is written to afterwards, the other parts are taken for a breach of
+ * the protocol or go to another receive; or a receive that names no peer ends. */
+void test_parts_closed(void **state)
+{
+    struct pair *p = *state;
+    if (p->setup->eps == 1)
+        return;
+    for (int named = 1; named >= 0; named--) { /* later on messages may be copied once instead */
+        uint64_t offered = pair_stat(p, "MSG_RNDV");
+        unsigned pending = 0, ended;
+        struct ahead a;
+        ahead_open(p, &a, parts_len(p));
+        receiver_alone(p);
+        for (size_t i = 0; i < AHEAD && a.len; i++) {
+            a.got[i] = weft_msg_recv(p->ep[1], named ? p->peer[1] : NULL, i, FULL, a.in + i * a.len,
+                                     a.len, &a.r[i]);
+            pending += a.got[i] == WEFT_PENDING;
+        }
+        ended = a.len ? parts_close(p, &a, named) : 0;
+        offered = pair_stat(p, "MSG_RNDV") - offered; /* their receives end with their peer, too */
+        assert_true(named || offered || !ended);
+        /* as in test_parts_late; else this test shows nothing */
+        assert_true(!named || ended == 1 || offered || !pending ||
+                    a.len < 6 * weft_am_max(p->ep[0]) || config_value("WEFT_SHM_PAYLOAD") < 65536);
+        /* some of these may be offered, so their sends wait for receives */
+        for (size_t i = 0; i < AHEAD && a.len; i++)
+            if (a.got[i] == WEFT_PENDING && a.r[i].status == WEFT_ECLOSED)
+                a.got[i] = weft_msg_recv(p->ep[1], NULL, i, FULL, a.in + i * a.len, a.len, &a.r[i]);
+        for (size_t i = 0; i < AHEAD && a.len; i++) {
+            const unsigned char *in = a.in + i * a.len;
+            enum weft_status sent = op_end(p, &a.s[i], a.started[i]);
+            bool lost = a.got[i] == WEFT_PENDING && a.r[i].status == WEFT_ECANCELED;
+            assert_true(sent == WEFT_OK || (sent == WEFT_ECANCELED && offered && lost));
+            for (size_t k = 0; lost && k < a.len; k++)
+                assert_int_equal(in[k], 0xee);
+            GIVES(lost ? WEFT_ECANCELED : WEFT_OK, op_end(p, &a.r[i], a.got[i]));
+            assert_true(lost || test_same(in, a.len, i));
+        }
+        pair_quiet(p);
+        assert_int_equal(pair_stat(p, "BAD_MESSAGES"), 0);
+        ahead_close(&a);
+    }
 }
 
 /* Receive the messages of [a], some after a claim. */

@@ -10,6 +10,7 @@
  *   close-in-flight           close while a message is under way: EBUSY, then works
  *   post-receive post-send    of one long message, rank 0 to rank 1
  *   sent received             it was
+ *   cancelled                 the close has ended the receive
  *   share                     memory of two ranks, for the next three
  *   unflushed                 rank 0 puts to rank 1, which need not poll
  *   close-unflushed           close while that put is under way: EBUSY
@@ -17,6 +18,8 @@
  *   beside                    20 barriers: a rank enters only after a message that
  *                             another rank, which waits inside, sends by a thread
  *   close-owned               closing what the job owns is refused
+ *   close-inside              close inside a deferred call: ECONTEXT
+ *   close-deferring           close while the progress thread runs a deferred call: EBUSY
  *   gather                    allgathers of many sizes, contents checked
  *   gather-of=N               an allgather of N bytes; prints its status
  *   meet-memory               weft_job_mem_alloc; prints its status
@@ -244,6 +247,11 @@ static void do_received(void)
     check(long_op.status == WEFT_OK && long_message[IN_FLIGHT - 1] == 'x', "receive");
 }
 
+static void do_cancelled(void)
+{
+    check(long_op.status == WEFT_ECANCELED, "the receive has ended");
+}
+
 static struct weft_mr *put_mr;
 
 static struct weft_remote *put_remotes[2];
@@ -297,6 +305,49 @@ static void on_beside(const struct weft_am *am)
 {
     (void)am;
     atomic_fetch_add(&beside_told, 1);
+}
+
+/* ---- deferred calls ---- */
+
+static enum weft_status closed_inside = WEFT_OK;
+
+static void close_inside(struct weft_deferred *call)
+{
+    (void)call;
+    closed_inside = weft_job_close(job);
+}
+
+static void do_close_inside(void)
+{
+    struct weft_deferred call = {.fn = close_inside};
+    check(weft_ep_defer(weft_job_ep(job), &call) == WEFT_OK, "defer");
+    check(weft_ep_poll(weft_job_ep(job)) >= 0, "poll, which runs it");
+    check(closed_inside == WEFT_ECONTEXT, "close is refused inside a deferred call");
+    check(weft_job_barrier(job) == WEFT_OK, "nothing changed");
+}
+
+static atomic_bool call_runs, call_ends;
+
+static void run_until_told(struct weft_deferred *call)
+{
+    (void)call;
+    atomic_store(&call_runs, true);
+    while (!atomic_load(&call_ends))
+        sched_yield();
+}
+
+/* The progress thread runs the call, as this one does not poll. */
+static void do_close_deferring(void)
+{
+    static struct weft_deferred call = {.fn = run_until_told};
+    time_t end = time(NULL) + 10;
+    check(weft_ep_defer(weft_job_ep(job), &call) == WEFT_OK, "defer");
+    while (!atomic_load(&call_runs) && time(NULL) < end)
+        sched_yield();
+    check(atomic_load(&call_runs), "the call runs");
+    check(weft_job_close(job) == WEFT_EBUSY, "close is refused while a deferred call runs");
+    atomic_store(&call_ends, true);
+    check(weft_job_barrier(job) == WEFT_OK, "nothing changed");
 }
 
 static void *send_beside(void *arg)
@@ -838,6 +889,9 @@ static void do_word(const char *word)
         {"beside", do_beside},
         {"close-busy", do_close_busy},
         {"close-owned", do_close_owned},
+        {"close-inside", do_close_inside},
+        {"close-deferring", do_close_deferring},
+        {"cancelled", do_cancelled},
         {"gather", do_gather},
         {"memory", do_memory},
         {"meet-memory", do_meet_memory},

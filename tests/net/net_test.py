@@ -322,7 +322,7 @@ def test_reborn():
         others.finish()
 
 
-def test_names(late=2, rounds=3):
+def test_names(late=5, rounds=3):
     """A client that knows a server's address and port alone, and begins before it; servers that are
     killed. A client on the server's host reaches it by shared memory."""
     with netlib.Net(hosts=2) as net:

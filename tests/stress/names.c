@@ -322,11 +322,11 @@ static void restarts(unsigned count)
     }
     CHECK(open_files() <= before + MORE);
     CHECK(c.good && c.bad);
-    printf(
-        "%u restarts: %llu messages came, %llu operations ended well, %llu were lost and told; a "
-        "loss took at most %llu ms\n",
-        count, (unsigned long long)board->got, (unsigned long long)c.good,
-        (unsigned long long)c.bad, (unsigned long long)(slowest / 1000000));
+    printf("measured %u restarts: %llu messages came, %llu operations ended well, %llu were lost "
+           "and told; a "
+           "loss took at most %llu ms\n",
+           count, (unsigned long long)board->got, (unsigned long long)c.good,
+           (unsigned long long)c.bad, (unsigned long long)(slowest / 1000000));
     MUST(weft_remote_close(c.remote));
     MUST(weft_peer_close(c.peer));
     MUST(weft_ep_close(c.ep));

@@ -154,11 +154,11 @@ static void reader(struct shared *s, uint64_t count, uint64_t seed)
         poll_or_end(ep, until);
     (void)weft_ep_poll(ep);
     weft_stat_rows(ctx, row, NULL);
-    printf(
-        "%llu regions, %llu reads: %llu between two regions, %llu without the owner, learnt %llu "
-        "times\n",
-        (unsigned long long)count, (unsigned long long)reads, (unsigned long long)refused,
-        (unsigned long long)pulled, (unsigned long long)learnt);
+    printf("measured %llu regions, %llu reads: %llu between two regions, %llu without the owner, "
+           "learnt %llu "
+           "times\n",
+           (unsigned long long)count, (unsigned long long)reads, (unsigned long long)refused,
+           (unsigned long long)pulled, (unsigned long long)learnt);
     MUST(weft_remote_close(r));
     MUST(weft_peer_close(peer));
     MUST(weft_ep_close(ep));

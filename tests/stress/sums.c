@@ -208,7 +208,7 @@ static int owner(struct shared *s, uint64_t count)
     MUST(weft_mr_close(mr));
     MUST(weft_ep_close(ep));
     MUST(weft_ctx_close(ctx));
-    printf("%zu kinds, %llu additions by each of %d processes and a thread\n", ROWS,
+    printf("measured %zu kinds, %llu additions by each of %d processes and a thread\n", ROWS,
            (unsigned long long)count, PEERS + 1);
     return !good;
 }

@@ -43,7 +43,7 @@ static UNDER_LOCK void answer(const struct caller *c)
         wf_debug("names: an answer was not sent: %m");
 }
 
-void wf_names_caller_event(struct wf_names *names, struct wf_names_watch *w)
+static UNDER_LOCK void caller_event(struct wf_names *names, struct wf_names_watch *w)
 {
     struct caller *c = wf_container_of(w, struct caller, watch);
     bool open = wf_names_recv(w->fd, &c->in, &c->have, sizeof c->in);
@@ -68,27 +68,33 @@ static UNDER_LOCK void caller_open(struct wf_names *names, const struct wf_names
         wf_names_caller_end(names,
                             wf_container_of(names->callers.next, struct wf_names_watch, item));
     c->watch.fd = fd;
+    c->watch.event = caller_event;
     c->watch.due_ns = wf_now_ns() + CALLER_MS * NAMES_MS;
     c->listener = l;
     wf_list_append(&names->callers, &c->watch.item);
     names->ncallers++;
     if (wf_names_watch(names, &c->watch, EPOLLIN))
-        wf_names_caller_event(names, &c->watch);
+        caller_event(names, &c->watch);
     else
         wf_names_caller_end(names, &c->watch);
 }
 
 /* ---- listeners ---- */
 
-static UNDER_LOCK void pause_for(struct wf_names *names, struct wf_names_watch *w, unsigned ms)
+/* Accept nothing for [ms]. [list]: that of the listeners that pause so long. */
+static UNDER_LOCK void pause_for(struct wf_names *names, struct wf_names_watch *w,
+                                 struct wf_list *list, unsigned ms)
 {
     wf_names_watch_events(names, w, 0);
     w->due_ns = wf_now_ns() + ms * NAMES_MS;
+    wf_list_remove(&w->item);
+    wf_list_append(list, &w->item);
 }
 
 void wf_names_listener_due(struct wf_names *names, struct wf_names_watch *w)
 {
-    w->due_ns = UINT64_MAX;
+    wf_list_remove(&w->item);
+    wf_list_append(&names->listeners, &w->item);
     wf_names_watch_events(names, w, EPOLLIN);
 }
 
@@ -104,10 +110,10 @@ static UNDER_LOCK void accept_failed(struct wf_names *names, struct wf_names_wat
                  err == EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
         names->logged_ns = now + LOG_NS;
     }
-    pause_for(names, w, SHORTAGE_MS);
+    pause_for(names, w, &names->shortages, SHORTAGE_MS);
 }
 
-void wf_names_listener_event(struct wf_names *names, struct wf_names_watch *w)
+static UNDER_LOCK void listener_event(struct wf_names *names, struct wf_names_watch *w)
 {
     const struct wf_names_listener *l = wf_container_of(w, struct wf_names_listener, watch);
     uint8_t ip[WF_NET_IP];
@@ -121,7 +127,7 @@ void wf_names_listener_event(struct wf_names *names, struct wf_names_watch *w)
             return;
         }
     }
-    pause_for(names, w, PAUSE_MS);
+    pause_for(names, w, &names->batches, PAUSE_MS);
 }
 
 static void listen_log(const struct wf_name *name, int err)
@@ -144,7 +150,7 @@ enum weft_status wf_names_listen(struct wf_names *names, struct wf_names_listene
     names_lock(names);
     status = wf_names_start(names);
     if (status == WEFT_OK) {
-        w->due_ns = UINT64_MAX;
+        w->event = listener_event;
         w->fd = wf_stream_listen(listener->name.ip, listener->name.port, WF_STREAM_REUSE);
         if (w->fd < 0 || !wf_names_watch(names, w, EPOLLIN)) {
             int err = errno;

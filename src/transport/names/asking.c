@@ -13,8 +13,9 @@
 
 #define CONNECT_MS 1000
 #define ANSWER_MS 5000
-#define PAUSE_MIN_MS 5
-#define PAUSE_MAX_MS 200 /* the longest pause between two attempts */
+
+/* The pauses after the first failed attempts; all later ones are as long as the last. */
+static const unsigned pauses_ms[WF_NAMES_PAUSES] = {5, 10, 20, 40, 80, 160, 200};
 
 static struct wf_lookup *lookup_of(struct wf_names_watch *w)
 {
@@ -35,15 +36,25 @@ static UNDER_LOCK void leave(struct wf_names *names, struct wf_lookup *l, enum w
     l->state = next;
 }
 
-/* The attempt has failed. The last pause ends when the look-up's time does. Look-ups that wait for
- * a place take it first. */
-static UNDER_LOCK void attempt_end(struct wf_names *names, struct wf_lookup *l)
+static void move(struct wf_lookup *l, struct wf_list *list)
 {
-    leave(names, l, WF_LOOKUP_WAIT);
-    l->watch.due_ns = wf_now_ns() + l->pause_ms * NAMES_MS;
-    l->pause_ms = WF_MIN(2 * l->pause_ms, PAUSE_MAX_MS);
     wf_list_remove(&l->watch.item);
-    wf_list_append(&names->lookups, &l->watch.item);
+    wf_list_append(list, &l->watch.item);
+}
+
+/* The attempt has failed. */
+static UNDER_LOCK void attempt_end(struct wf_names *names, struct wf_names_watch *w)
+{
+    struct wf_lookup *l = lookup_of(w);
+    unsigned pause = WF_MIN(l->failures++, WF_NAMES_PAUSES - 1);
+    leave(names, l, WF_LOOKUP_WAIT);
+    w->due_ns = wf_now_ns() + pauses_ms[pause] * NAMES_MS;
+    move(l, &names->waits[pause]);
+}
+
+static UNDER_LOCK void pause_end(struct wf_names *names, struct wf_names_watch *w)
+{
+    move(lookup_of(w), &names->ready);
 }
 
 static UNDER_LOCK void finish(struct wf_names *names, struct wf_lookup *l, enum weft_status status)
@@ -51,8 +62,8 @@ static UNDER_LOCK void finish(struct wf_names *names, struct wf_lookup *l, enum 
     uint64_t one = 1;
     leave(names, l, WF_LOOKUP_DONE);
     l->status = status;
-    wf_list_remove(&l->watch.item);
-    wf_list_append(&l->to->done, &l->watch.item);
+    wf_list_remove(&l->all);
+    move(l, &l->to->done);
     /* The owner that sleeps has emptied the descriptor before it looked at [due]. */
     atomic_fetch_or_explicit(l->to->due, l->to->bit, memory_order_release);
     if (write(l->to->event_fd, &one, sizeof one) < 0 && errno != EAGAIN)
@@ -73,6 +84,8 @@ static UNDER_LOCK void expired(struct wf_names *names, struct wf_lookup *l)
     finish(names, l, WEFT_EUNREACH);
 }
 
+static UNDER_LOCK void lookup_event(struct wf_names *names, struct wf_names_watch *w);
+
 static UNDER_LOCK void attempt_begin(struct wf_names *names, struct wf_lookup *l, uint64_t now)
 {
     l->state = WF_LOOKUP_CONNECT;
@@ -80,10 +93,12 @@ static UNDER_LOCK void attempt_begin(struct wf_names *names, struct wf_lookup *l
     l->have = 0;
     names->nasking++;
     l->watch.due_ns = now + CONNECT_MS * NAMES_MS;
+    move(l, &names->connecting);
+    l->watch.event = lookup_event;
     l->watch.fd = wf_stream_connect(l->name.ip, l->name.port, WF_STREAM_REUSE);
     if (l->watch.fd < 0 || !wf_names_watch(names, &l->watch, EPOLLOUT)) {
         wf_debug("asking for a name: %m");
-        attempt_end(names, l);
+        attempt_end(names, &l->watch);
     }
 }
 
@@ -93,11 +108,12 @@ static UNDER_LOCK void connected(struct wf_names *names, struct wf_lookup *l)
     int err = wf_stream_connect_error(l->watch.fd);
     wf_names_question_make(&q);
     if (err || send(l->watch.fd, &q, sizeof q, MSG_NOSIGNAL) != (ssize_t)sizeof q) {
-        attempt_end(names, l);
+        attempt_end(names, &l->watch);
         return;
     }
     l->state = WF_LOOKUP_ANSWER;
     l->watch.due_ns = wf_now_ns() + ANSWER_MS * NAMES_MS;
+    move(l, &names->answering);
     wf_names_watch_events(names, &l->watch, EPOLLIN);
 }
 
@@ -112,11 +128,11 @@ static UNDER_LOCK void answered(struct wf_names *names, struct wf_lookup *l)
         finish(names, l, WEFT_EVERSION);
     } else if (status == WEFT_EPROTO || !open) {
         l->strange |= status == WEFT_EPROTO;
-        attempt_end(names, l);
+        attempt_end(names, &l->watch);
     }
 }
 
-void wf_names_lookup_event(struct wf_names *names, struct wf_names_watch *w)
+static UNDER_LOCK void lookup_event(struct wf_names *names, struct wf_names_watch *w)
 {
     struct wf_lookup *l = lookup_of(w);
     if (l->state == WF_LOOKUP_CONNECT)
@@ -125,28 +141,43 @@ void wf_names_lookup_event(struct wf_names *names, struct wf_names_watch *w)
         answered(names, l);
 }
 
-/* Connections that have timed out make room for look-ups that wait, so they come first. */
+static uint64_t first_due(const struct wf_list *list)
+{
+    return wf_list_empty(list) ? UINT64_MAX
+                               : wf_container_of(list->next, struct wf_names_watch, item)->due_ns;
+}
+
+/* End the look-ups whose time has passed at [now]. Returns the time of the next one. */
+static UNDER_LOCK uint64_t expire(struct wf_names *names, uint64_t now)
+{
+    while (!wf_list_empty(&names->lookups)) {
+        struct wf_lookup *l = wf_container_of(names->lookups.next, struct wf_lookup, all);
+        names->steps++;
+        if (l->until_ns > now)
+            return l->until_ns;
+        expired(names, l);
+    }
+    return UINT64_MAX;
+}
+
+/* Connections that have timed out make room for look-ups that wait, so they come first. A look-up
+ * that waits for a place has no time of its own: the end of another attempt is the event. */
 uint64_t wf_names_lookups_due(struct wf_names *names, uint64_t now)
 {
-    uint64_t next = UINT64_MAX;
-    wf_list_each_safe(it, nx, &names->lookups)
-    {
-        struct wf_lookup *l = wf_container_of(it, struct wf_lookup, watch.item);
-        if (l->until_ns <= now)
-            expired(names, l);
-        else if (is_asking(l) && l->watch.due_ns <= now)
-            attempt_end(names, l);
-    }
-    wf_list_each_safe(it, nx, &names->lookups)
-    {
-        struct wf_lookup *l = wf_container_of(it, struct wf_lookup, watch.item);
-        if (l->state == WF_LOOKUP_WAIT && l->watch.due_ns <= now &&
-            names->nasking < WF_NAMES_ASKING)
-            attempt_begin(names, l, now);
-        next = WF_MIN(next, l->until_ns);
-        /* without a place, the end of another attempt is the event */
-        if (is_asking(l) || names->nasking < WF_NAMES_ASKING)
-            next = WF_MIN(next, l->watch.due_ns);
+    uint64_t next = expire(names, now), at;
+    (void)wf_names_list_due(names, &names->connecting, now, attempt_end);
+    (void)wf_names_list_due(names, &names->answering, now, attempt_end);
+    for (unsigned i = 0; i < WF_NAMES_PAUSES; i++)
+        (void)wf_names_list_due(names, &names->waits[i], now, pause_end);
+    while (names->nasking < WF_NAMES_ASKING && !wf_list_empty(&names->ready))
+        attempt_begin(names, wf_container_of(names->ready.next, struct wf_lookup, watch.item), now);
+    at = first_due(&names->connecting);
+    next = WF_MIN(next, at);
+    at = first_due(&names->answering);
+    next = WF_MIN(next, at);
+    for (unsigned i = 0; i < WF_NAMES_PAUSES; i++) {
+        at = first_due(&names->waits[i]);
+        next = WF_MIN(next, at);
     }
     return next;
 }
@@ -155,18 +186,17 @@ uint64_t wf_names_lookups_due(struct wf_names *names, uint64_t now)
 
 enum weft_status wf_lookup_begin(struct wf_names *names, struct wf_lookup *l)
 {
-    uint64_t now = wf_now_ns();
     enum weft_status status;
     names_lock(names);
     status = wf_names_start(names);
     if (status == WEFT_OK) {
         l->watch.fd = -1;
-        l->watch.due_ns = now;
-        l->until_ns = now + wf_config()->connect_timeout_ms * NAMES_MS;
-        l->pause_ms = PAUSE_MIN_MS;
+        l->until_ns = wf_now_ns() + wf_config()->connect_timeout_ms * NAMES_MS;
+        l->failures = 0;
         l->strange = l->tried = false;
         l->state = WF_LOOKUP_WAIT;
-        wf_list_append(&names->lookups, &l->watch.item);
+        wf_list_append(&names->lookups, &l->all);
+        wf_list_append(&names->ready, &l->watch.item);
         wf_names_kick(names);
     }
     names_unlock(names);
@@ -177,6 +207,10 @@ void wf_lookup_cancel(struct wf_names *names, struct wf_lookup *l)
 {
     names_lock(names);
     if (l->state != WF_LOOKUP_IDLE) {
+        if (l->state != WF_LOOKUP_DONE)
+            wf_list_remove(&l->all);
+        if (is_asking(l) && !wf_list_empty(&names->ready))
+            wf_names_kick(names); /* there is a place for another look-up */
         leave(names, l, WF_LOOKUP_IDLE);
         wf_list_remove(&l->watch.item);
     }

@@ -20,10 +20,16 @@
 
 /* ---- watches ---- */
 
+static struct wf_list *bucket(struct wf_names *names, uint64_t id)
+{
+    return &names->by_id[id % WF_NAMES_BUCKETS];
+}
+
 bool wf_names_watch(struct wf_names *names, struct wf_names_watch *w, uint32_t events)
 {
     struct epoll_event ev = {.events = events};
     ev.data.u64 = w->id = ++names->last_id;
+    wf_list_append(bucket(names, w->id), &w->by_id);
     return !epoll_ctl(names->epoll_fd, EPOLL_CTL_ADD, w->fd, &ev);
 }
 
@@ -43,6 +49,7 @@ void wf_names_watch_close(struct wf_names *names, struct wf_names_watch *w)
     (void)shutdown(w->fd, SHUT_RDWR);
     (void)epoll_ctl(names->epoll_fd, EPOLL_CTL_DEL, w->fd, NULL);
     close(w->fd);
+    wf_list_remove(&w->by_id);
     w->fd = -1;
 }
 
@@ -76,12 +83,13 @@ static void kick_read(const struct wf_names *names)
         wf_error("the thread of names: %m");
 }
 
-static struct wf_names_watch *find(const struct wf_list *list, uint64_t id)
+static UNDER_LOCK struct wf_names_watch *find(struct wf_names *names, uint64_t id)
 {
-    wf_list_each(it, list)
+    wf_list_each(it, bucket(names, id))
     {
-        struct wf_names_watch *w = wf_container_of(it, struct wf_names_watch, item);
-        if (w->id == id && w->fd >= 0)
+        struct wf_names_watch *w = wf_container_of(it, struct wf_names_watch, by_id);
+        names->steps++;
+        if (w->id == id)
             return w;
     }
     return NULL;
@@ -89,31 +97,24 @@ static struct wf_names_watch *find(const struct wf_list *list, uint64_t id)
 
 static UNDER_LOCK void event_handle(struct wf_names *names, uint64_t id)
 {
-    struct wf_names_watch *w;
+    struct wf_names_watch *w = id == KICK_ID ? NULL : find(names, id);
     if (id == KICK_ID)
         kick_read(names);
-    else if ((w = find(&names->callers, id)))
-        wf_names_caller_event(names, w);
-    else if ((w = find(&names->lookups, id)))
-        wf_names_lookup_event(names, w);
-    else if ((w = find(&names->listeners, id)))
-        wf_names_listener_event(names, w);
+    else if (w)
+        w->event(names, w);
 }
 
-/* Call [act] for each watch of [list] that is due. Returns when the next one is. */
-static UNDER_LOCK uint64_t list_due(struct wf_names *names, struct wf_list *list, uint64_t now,
-                                    void (*act)(struct wf_names *, struct wf_names_watch *))
+uint64_t wf_names_list_due(struct wf_names *names, struct wf_list *list, uint64_t now,
+                           void (*act)(struct wf_names *, struct wf_names_watch *))
 {
-    uint64_t next = UINT64_MAX;
-    wf_list_each_safe(it, nx, list)
-    {
-        struct wf_names_watch *w = wf_container_of(it, struct wf_names_watch, item);
-        if (w->due_ns <= now)
-            act(names, w);
-        else
-            next = WF_MIN(next, w->due_ns);
+    while (!wf_list_empty(list)) {
+        struct wf_names_watch *w = wf_container_of(list->next, struct wf_names_watch, item);
+        names->steps++;
+        if (w->due_ns > now)
+            return w->due_ns;
+        act(names, w);
     }
-    return next;
+    return UINT64_MAX;
 }
 
 /* Handle the deadlines that have passed. Returns how long to wait for events, in milliseconds, or
@@ -121,8 +122,10 @@ static UNDER_LOCK uint64_t list_due(struct wf_names *names, struct wf_list *list
 static UNDER_LOCK int due(struct wf_names *names)
 {
     uint64_t now = wf_now_ns(), next, at;
-    next = list_due(names, &names->callers, now, wf_names_caller_end);
-    at = list_due(names, &names->listeners, now, wf_names_listener_due);
+    next = wf_names_list_due(names, &names->callers, now, wf_names_caller_end);
+    at = wf_names_list_due(names, &names->batches, now, wf_names_listener_due);
+    next = WF_MIN(next, at);
+    at = wf_names_list_due(names, &names->shortages, now, wf_names_listener_due);
     next = WF_MIN(next, at);
     at = wf_names_lookups_due(names, now);
     next = WF_MIN(next, at);
@@ -195,13 +198,12 @@ static WF_UNCHECKED void names_fork_parent(struct wf_fork_item *item)
 }
 
 /* Close the child's copies with close(2) only: shutdown and epoll_ctl would affect the parent. */
-static void list_fds_close(struct wf_list *list)
+static void list_fds_close(struct wf_list *bucket)
 {
-    wf_list_each(it, list)
+    wf_list_each(it, bucket)
     {
-        struct wf_names_watch *w = wf_container_of(it, struct wf_names_watch, item);
-        if (w->fd >= 0)
-            close(w->fd);
+        struct wf_names_watch *w = wf_container_of(it, struct wf_names_watch, by_id);
+        close(w->fd);
         w->fd = -1;
     }
 }
@@ -209,9 +211,8 @@ static void list_fds_close(struct wf_list *list)
 static WF_UNCHECKED void names_fork_child(struct wf_fork_item *item)
 {
     struct wf_names *names = wf_container_of(item, struct wf_names, fork_item);
-    list_fds_close(&names->listeners);
-    list_fds_close(&names->callers);
-    list_fds_close(&names->lookups);
+    for (unsigned i = 0; i < WF_NAMES_BUCKETS; i++)
+        list_fds_close(&names->by_id[i]);
     fds_close(names);
     names_unlock(names);
 }
@@ -225,9 +226,18 @@ WF_UNCHECKED void wf_names_init(struct wf_names *names)
 {
     *names = (struct wf_names){.epoll_fd = -1, .kick_fd = -1};
     pthread_mutex_init(&names->lock, NULL);
+    for (unsigned i = 0; i < WF_NAMES_BUCKETS; i++)
+        wf_list_init(&names->by_id[i]);
+    for (unsigned i = 0; i < WF_NAMES_PAUSES; i++)
+        wf_list_init(&names->waits[i]);
     wf_list_init(&names->listeners);
+    wf_list_init(&names->batches);
+    wf_list_init(&names->shortages);
     wf_list_init(&names->callers);
     wf_list_init(&names->lookups);
+    wf_list_init(&names->connecting);
+    wf_list_init(&names->answering);
+    wf_list_init(&names->ready);
     wf_fork_join(&names->fork_item, &fork_ops);
 }
 

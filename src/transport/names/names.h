@@ -14,7 +14,7 @@
  *   asking.c     look-ups
  *   question.c   makes and parses the two messages
  *
- * A caller costs a descriptor and 64 bytes or so, and there are at most WF_NAMES_CALLERS:
+ * A caller costs a descriptor and about 100 bytes, and there are at most WF_NAMES_CALLERS:
  *
  *   state     event                                          then
  *   accepted  the whole question is there                    answered, and closed
@@ -49,6 +49,20 @@
  *
  * A forked child closes its copies of the sockets, so that the name is free when the parent ends.
  *
+ * The time of an event does not depend on how many look-ups there are. Watches with a descriptor
+ * are in a hash table. All times of one kind are of one length, so a list to whose end watches are
+ * added is in the order of their times, and the thread looks at the first one only:
+ *
+ *   list             watches                                       time
+ *   callers          callers                                       2 s
+ *   batches          listeners that pause after a whole batch      2 ms
+ *   shortages        listeners without descriptors or memory       100 ms
+ *   lookups          look-ups in WAIT, CONNECT and ANSWER          WEFT_CONNECT_TIMEOUT
+ *   connecting       look-ups in CONNECT                           1 s
+ *   answering        look-ups in ANSWER                            5 s
+ *   waits[i]         look-ups in WAIT, after i + 1 failures        a pause of asking.c
+ *   ready            look-ups in WAIT whose time has come          none: they wait for a place
+ *
  * Lock: wf_names.lock, taken after an endpoint's lock, and before weft_ctx.lock (for the address to
  * answer with). */
 #ifndef WF_TRANSPORT_NAMES_NAMES_H
@@ -66,15 +80,21 @@
 
 #define WF_NAMES_CALLERS 64u
 #define WF_NAMES_ASKING 64u
+#define WF_NAMES_BUCKETS 64u
+#define WF_NAMES_PAUSES 7u /* lengths of the pauses between two attempts of a look-up */
 
 WF_LOCK_CLASS(wf_names_lock_class); /* struct wf_names.lock */
 
+struct wf_names;
+
 /* A descriptor that the thread watches, or a time at which it has something to do. */
 struct wf_names_watch {
-    struct wf_list item;
-    int fd;          /* -1: none */
+    struct wf_list item;  /* in a list of struct wf_names */
+    struct wf_list by_id; /* in a bucket of wf_names.by_id, while there is a descriptor */
+    void (*event)(struct wf_names *names, struct wf_names_watch *w); /* of the descriptor */
+    int fd;                                                          /* -1: none */
     uint64_t id;     /* of the descriptor; never used twice */
-    uint64_t due_ns; /* UINT64_MAX: never */
+    uint64_t due_ns; /* in a list by time */
 };
 
 /* Part of a context. */
@@ -85,12 +105,19 @@ struct wf_names {
     int epoll_fd, kick_fd;
     bool started WF_UNDER(wf_names_lock_class), stop WF_UNDER(wf_names_lock_class);
     uint64_t last_id WF_UNDER(wf_names_lock_class);
-    struct wf_list listeners WF_UNDER(wf_names_lock_class);
+    struct wf_list by_id[WF_NAMES_BUCKETS] WF_UNDER(wf_names_lock_class);
+    struct wf_list listeners WF_UNDER(wf_names_lock_class); /* those that accept */
+    struct wf_list batches WF_UNDER(wf_names_lock_class), shortages WF_UNDER(wf_names_lock_class);
     struct wf_list callers WF_UNDER(wf_names_lock_class); /* the oldest first */
-    struct wf_list lookups WF_UNDER(wf_names_lock_class); /* in WAIT, CONNECT and ANSWER */
+    struct wf_list lookups WF_UNDER(wf_names_lock_class); /* struct wf_lookup.all */
+    struct wf_list connecting WF_UNDER(wf_names_lock_class),
+        answering WF_UNDER(wf_names_lock_class), ready WF_UNDER(wf_names_lock_class);
+    struct wf_list waits[WF_NAMES_PAUSES] WF_UNDER(wf_names_lock_class);
     unsigned ncallers WF_UNDER(wf_names_lock_class);
     unsigned nasking WF_UNDER(wf_names_lock_class); /* look-ups with a connection */
     uint64_t logged_ns WF_UNDER(wf_names_lock_class);
+    /* How many watches the thread has looked at so far, as a measure of its time. */
+    uint64_t steps WF_UNDER(wf_names_lock_class);
 };
 
 void wf_names_init(struct wf_names *names);
@@ -135,14 +162,15 @@ enum wf_lookup_state {
 };
 
 struct wf_lookup {
-    struct wf_names_watch watch; /* in wf_names.lookups or wf_lookups.done */
-    struct wf_name name;         /* constant, as [to] */
+    struct wf_names_watch watch; /* in the list of its state, or in wf_lookups.done */
+    struct wf_list all WF_UNDER(wf_names_lock_class); /* in wf_names.lookups */
+    struct wf_name name;                              /* constant, as [to] */
     struct wf_lookups *to;
     enum wf_lookup_state state WF_UNDER(wf_names_lock_class);
     bool strange WF_UNDER(wf_names_lock_class); /* something answered, but no process of Weft */
     bool tried WF_UNDER(wf_names_lock_class);   /* it had a connection, or a try to make one */
     uint64_t until_ns WF_UNDER(wf_names_lock_class);
-    unsigned pause_ms WF_UNDER(wf_names_lock_class);
+    unsigned failures WF_UNDER(wf_names_lock_class); /* attempts that have failed */
     size_t have WF_UNDER(wf_names_lock_class);
     struct wf_names_answer in WF_UNDER(wf_names_lock_class);
     /* The result, if the state is DONE. Only the thread writes it, before. */

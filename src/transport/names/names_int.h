@@ -25,7 +25,8 @@ static inline WF_RELEASES(wf_names_lock_class) void names_unlock(struct wf_names
 /* Start the thread, unless it runs. Returns OK | ESYSTEM (logged) */
 UNDER_LOCK enum weft_status wf_names_start(struct wf_names *names);
 void wf_names_kick(struct wf_names *names);
-/* Let the thread watch w->fd for [events]. Returns false with errno on failure. */
+/* Let the thread watch w->fd for [events], and call w->event. Returns false with errno on failure;
+ * the caller closes the watch in either case. */
 UNDER_LOCK bool wf_names_watch(struct wf_names *names, struct wf_names_watch *w, uint32_t events);
 UNDER_LOCK void wf_names_watch_events(struct wf_names *names, struct wf_names_watch *w,
                                       uint32_t events);
@@ -35,13 +36,15 @@ UNDER_LOCK void wf_names_watch_close(struct wf_names *names, struct wf_names_wat
  * Returns false if the connection has ended or failed. */
 bool wf_names_recv(int fd, void *buf, size_t *have, size_t want);
 
+/* Call [act], which takes its watch out of the list, for each watch of [list] that is due at [now].
+ * The watches are in the order of their times. Returns when the next one is due, or UINT64_MAX. */
+UNDER_LOCK uint64_t wf_names_list_due(struct wf_names *names, struct wf_list *list, uint64_t now,
+                                      void (*act)(struct wf_names *, struct wf_names_watch *));
+
 /* ---- answering.c, asking.c ---- */
 
-UNDER_LOCK void wf_names_listener_event(struct wf_names *names, struct wf_names_watch *w);
 UNDER_LOCK void wf_names_listener_due(struct wf_names *names, struct wf_names_watch *w);
-UNDER_LOCK void wf_names_caller_event(struct wf_names *names, struct wf_names_watch *w);
 UNDER_LOCK void wf_names_caller_end(struct wf_names *names, struct wf_names_watch *w);
-UNDER_LOCK void wf_names_lookup_event(struct wf_names *names, struct wf_names_watch *w);
 /* Begin and end attempts whose time has come at [now]. Returns the latest time of the next call. */
 UNDER_LOCK uint64_t wf_names_lookups_due(struct wf_names *names, uint64_t now);
 
