@@ -267,7 +267,8 @@ void wfi_eq_unref(struct wfi_eq *eq);
 /* Append a struct fi_eq_entry, or an error. Return 0 or -FI_ENOMEM (logged). */
 int wfi_eq_event(struct wfi_eq *eq, uint32_t event, struct fid *fid, void *context, uint64_t data);
 int wfi_eq_error(struct wfi_eq *eq, struct fid *fid, void *context, uint64_t data, int err);
-bool wfi_eq_is_empty(struct wfi_eq *eq);
+/* As wfi_cq_trywait. */
+int wfi_eq_trywait(struct wfi_eq *eq);
 
 /* ---- completion queue ---- */
 
@@ -334,7 +335,8 @@ int wfi_cq_wait_open(struct wfi_cq *cq);
 int wfi_cq_wait_add(struct wfi_cq *cq, struct wfi_ep *ep);
 void wfi_cq_wait_remove(struct wfi_cq *cq, struct wfi_ep *ep);
 void wfi_cq_wait_close(struct wfi_cq *cq);
-/* Returns 0 if the program may sleep on the descriptor, -FI_EAGAIN if it must read first. */
+/* Returns 0 if the program may sleep on the descriptor, -FI_EAGAIN if it must read first,
+ * -FI_EINVAL if there is no descriptor, another errno if nothing would ever wake the program. */
 int wfi_cq_trywait(struct wfi_cq *cq);
 ssize_t wfi_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source,
                          const void *cond, int timeout);
