@@ -318,7 +318,8 @@ static inline struct wfi_cq *wfi_cq_of(struct fid *fid)
 {
     return container_of(fid, struct wfi_cq, fid.fid);
 }
-/* Double the ring. Called under the lock. Returns false if there is no memory. */
+/* Make room for an entry in the ring, which is full. Called under the lock, which it releases
+ * meanwhile. Returns false if there is no memory. */
 bool wfi_cq_grow(struct wfi_cq *cq);
 /* An event for threads that sleep in fi_cq_sread or on the descriptor. */
 void wfi_cq_wake(struct wfi_cq *cq);

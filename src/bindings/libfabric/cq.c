@@ -43,22 +43,39 @@ static struct wfi_entry *ring_new(size_t room)
     return aligned_alloc(_Alignof(struct wfi_entry), room * sizeof(struct wfi_entry));
 }
 
-bool wfi_cq_grow(struct wfi_cq *cq)
+/* Replace the ring, which has [room] entries, by [ring], which has twice as many. Returns the old
+ * one. Under the lock. */
+static struct wfi_entry *ring_replace(struct wfi_cq *cq, struct wfi_entry *ring, size_t room)
 {
-    size_t room = cq->mask + 1, first = cq->head & cq->mask;
-    struct wfi_entry *ring = ring_new(2 * room);
-    if (!ring) {
-        WFI_WARN(CQ, "no memory for a completion, which is lost: read the completion queue more "
-                     "often\n");
-        return false;
-    }
-    memcpy(ring, cq->ring + first, (room - first) * sizeof *ring);
-    memcpy(ring + room - first, cq->ring, first * sizeof *ring);
-    free(cq->ring);
+    struct wfi_entry *old = cq->ring;
+    size_t first = cq->head & cq->mask;
+    memcpy(ring, old + first, (room - first) * sizeof *ring);
+    memcpy(ring + room - first, old, first * sizeof *ring);
     cq->ring = ring;
     cq->mask = 2 * room - 1;
     __atomic_store_n(&cq->tail, cq->tail - cq->head, __ATOMIC_RELAXED);
     __atomic_store_n(&cq->head, 0, __ATOMIC_RELAXED);
+    return old;
+}
+
+/* Other threads do not spin while this one allocates. They may read, append or grow meanwhile. */
+bool wfi_cq_grow(struct wfi_cq *cq)
+{
+    while (cq->tail - cq->head > cq->mask) {
+        size_t room = cq->mask + 1;
+        struct wfi_entry *ring;
+        wfi_unlock(&cq->lock);
+        ring = ring_new(2 * room);
+        wfi_lock(&cq->lock);
+        if (!ring && cq->tail - cq->head > cq->mask) {
+            WFI_WARN(CQ, "no memory for a completion, which is lost: read the completion queue "
+                         "more often\n");
+            return false;
+        }
+        if (ring && room == cq->mask + 1)
+            ring = ring_replace(cq, ring, room);
+        free(ring);
+    }
     return true;
 }
 

@@ -97,6 +97,8 @@ static inline void wfi_window_close(struct wfi_ep *ep)
 
 /* ---- free operations ---- */
 
+/* Allocate operations, and take one; NULL if there is no memory. Called under free_lock, which it
+ * releases meanwhile. */
 struct wfi_op *wfi_op_more(struct wfi_ep *ep);
 
 /* Take a free operation; NULL if there is no memory. */
