@@ -254,8 +254,11 @@ static inline bool wfi_av_has_names(const struct wfi_av *av)
     return __atomic_load_n(&av->has_names, __ATOMIC_RELAXED);
 }
 /* Returns the entry by which [peer] was opened, if it is still there, or FI_ADDR_NOTAVAIL. Of
- * names: their endpoints' addresses are not in the vector. */
+ * names: their endpoints' addresses are not in the vector. Called in a handler, during which the
+ * peer is not closed. */
 fi_addr_t wfi_av_of_peer(struct wfi_av *av, const struct weft_peer *peer);
+/* The same of a peer for [sender], which another thread may close meanwhile. */
+fi_addr_t wfi_av_of_sender(struct wfi_av *av, const struct weft_sender *sender);
 
 /* ---- event queue ---- */
 
@@ -459,9 +462,10 @@ struct wfi_ep {
     struct wfi_claim *claims;    /* claimed messages; under free_lock */
     struct wfi_remotes *remotes; /* remote.c */
     /* senders.c, under free_lock: the records of senders, how many there are, and how many there
-     * may be before some are forgotten; receive calls that use a sender now */
+     * may be before some are forgotten; addresses that were removed since senders were last
+     * forgotten; receive calls that use a sender now */
     struct wfi_sender *senders;
-    size_t nsenders, senders_most;
+    size_t nsenders, senders_most, nremovals;
     unsigned windows;
     bool forgetting;
     struct weft_deferred forget;

@@ -65,14 +65,19 @@ static inline fi_addr_t wfi_source_of(struct wfi_ep *ep, struct weft_sender *sen
         return wfi_sender_source(ep, sender, &version);
     if (sender != ep->last_sender || (ep->source && ep->last_version != wfi_av_version(ep->av))) {
         ep->last_source = wfi_sender_source(ep, sender, &ep->last_version);
-        ep->last_sender = sender;
+        /* Without a record (no memory) the next message tries again. */
+        ep->last_sender = weft_sender_arg(sender) ? sender : NULL;
     }
     return ep->last_source;
 }
 
-/* Forget the senders that nothing refers to. Not called in a handler. Returns false, and has done
- * nothing, if a window is open or another thread does it. */
-bool wfi_senders_forget(struct wfi_ep *ep);
+/* Know [sender], of which a message has failed: it has to be forgotten like others. Called as
+ * wfi_sender_source. */
+void wfi_sender_note(struct wfi_ep *ep, struct weft_sender *sender);
+
+/* [count] addresses were removed, so that senders may be gone: forget those to which nothing
+ * refers, if enough addresses were removed since the last time. Not called in a handler. */
+void wfi_senders_removed(struct wfi_ep *ep, size_t count);
 void wfi_senders_free(struct wfi_ep *ep);
 
 /* Wait until senders are not being forgotten. Under free_lock, which it may release meanwhile. */

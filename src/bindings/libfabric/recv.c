@@ -25,6 +25,8 @@ __attribute__((noinline)) static void recv_fail(struct wfi_ep *ep, struct fi_cq_
                                                 size_t room, const struct weft_op *message,
                                                 struct wfi_cntr *cntr)
 {
+    if (message->sender)
+        wfi_sender_note(ep, message->sender);
     e->err = wfi_errno((enum weft_status)message->status);
     e->prov_errno = message->status;
     if (message->status == WEFT_ETRUNC) {
