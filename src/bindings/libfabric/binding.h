@@ -348,7 +348,17 @@ ssize_t wfi_cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *co
 int wfi_cq_signal(struct fid_cq *fid);
 ssize_t wfi_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source);
 
-/* Append an entry, under the lock. There is room. */
+/* Append an entry to a queue of FI_CQ_FORMAT_CONTEXT, under the lock. There is room. */
+static inline void wfi_cq_put_context(struct wfi_cq *cq, void *context, fi_addr_t source)
+{
+    size_t tail = cq->tail;
+    struct wfi_entry *to = &cq->ring[tail & cq->mask];
+    to->e.op_context = context;
+    to->source = source;
+    __atomic_store_n(&cq->tail, tail + 1, __ATOMIC_RELAXED);
+}
+
+/* The same of all formats. */
 static inline void wfi_cq_put_there(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
                                     void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
 {
@@ -401,6 +411,8 @@ int wfi_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct f
 
 /* ---- endpoint ---- */
 
+typedef void (*wfi_done)(struct weft_op *op);
+
 struct wfi_op;
 struct wfi_slab;
 struct wfi_remotes;
@@ -441,7 +453,7 @@ struct wfi_ep {
     atomic_bool receiving; /* enabled, or, of a scalable endpoint, its receive context is */
     atomic_bool closing;   /* what ends now is not reported: fi_endpoint(3), "fi_close"; no peer and
                             * no region opens any more */
-    void (*plain_done)(struct weft_op *op); /* of plain receives */
+    wfi_done plain_done;   /* of plain receives */
     /* The sender of the last message, and its address vector's version and entry then; NULL: look
      * it up (senders.c). Not used if [free_lock] is on. */
     struct weft_sender *last_sender;

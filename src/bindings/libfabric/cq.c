@@ -11,12 +11,24 @@
 
 /* ---- formats ---- */
 
+typedef uint64_t word __attribute__((may_alias));
+
+/* Copy the first [size] bytes of an entry, a multiple of 8, word by word as they were written: a
+ * longer load of what was just written waits until the stores have left the store buffer. */
+static inline void entry_copy(void *out, const struct wfi_entry *from, size_t size)
+{
+    const word *words = (const word *)(const void *)&from->e;
+    word *to = out;
+    for (size_t i = 0; i < size / sizeof *to; i++)
+        to[i] = __atomic_load_n(&words[i], __ATOMIC_RELAXED);
+}
+
 #define COPY(name, type)                                                                           \
     static void name(void *out, const struct wfi_entry *from, size_t count)                        \
     {                                                                                              \
         type *to = out;                                                                            \
         for (size_t i = 0; i < count; i++)                                                         \
-            memcpy(&to[i], &from[i].e, sizeof *to);                                                \
+            entry_copy(&to[i], &from[i], sizeof *to);                                              \
     }
 
 /* Each form is the beginning of the next longer one. */
@@ -190,9 +202,9 @@ static inline ssize_t read_short(struct fid_cq *fid, char *buf, size_t count, si
     n = n < count ? n : count;
     if (WEFT_UNLIKELY(!n))
         return cq_read(fid, buf, count);
-    memcpy(buf, &cq->ring[cq->head & cq->mask].e, size);
+    entry_copy(buf, &cq->ring[cq->head & cq->mask], size);
     for (size_t i = 1; WEFT_UNLIKELY(i < n); i++)
-        memcpy(buf + i * size, &cq->ring[(cq->head + i) & cq->mask].e, size);
+        entry_copy(buf + i * size, &cq->ring[(cq->head + i) & cq->mask], size);
     cq->head += n;
     if (n == all) /* as taken */
         cq->head = cq->tail = 0;

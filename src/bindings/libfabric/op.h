@@ -304,10 +304,11 @@ ssize_t wfi_recv_peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t f
 int wfi_filter(struct wfi_ep *ep, const struct wfi_message *m, struct weft_msg_filter *filter);
 /* The done of receives. */
 void wfi_recv_done(struct weft_op *op);
-/* The done of plain receives (wfi_ep.plain_recv), whose operations are prepared by
- * wfi_recv_plain_take; wfi_recv_source_done, if the source is reported. */
-void wfi_recv_plain_done(struct weft_op *op);
-void wfi_recv_source_done(struct weft_op *op);
+/* Returns the done of plain receives (wfi_ep.plain_recv), whose operations are prepared by
+ * wfi_recv_plain_take.
+ *   source   the source is reported
+ *   context  to a queue whose entries are contexts alone */
+wfi_done wfi_recv_plain_done(bool source, bool context);
 /* Let the plain receive [o] be one with wfi_recv_done. */
 void wfi_recv_unplain(struct wfi_op *o);
 /* The same of all of [ep]. Its thread calls this. */
