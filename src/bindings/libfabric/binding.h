@@ -284,6 +284,7 @@ struct wfi_entry {
 struct wfi_error {
     struct fi_cq_err_entry e;
     struct wfi_error *next;
+    size_t before; /* entries to be read before it, and after the error before it */
     uint8_t data[WFI_ADDR_SIZE];
 };
 
@@ -297,6 +298,7 @@ struct wfi_cq {
     struct wfi_error *errors; /* oldest first */
     struct weft_ep *only; /* the one endpoint that reports here, if nothing is locked; or NULL */
     struct wfi_error *errors_last;
+    size_t nbefore; /* entries to be read before the last error */
     struct wfi_domain *domain;
     struct wfi_brief lock;
     size_t entry_size;

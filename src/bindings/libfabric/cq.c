@@ -109,6 +109,8 @@ void wfi_cq_fail(struct wfi_cq *cq, const struct fi_cq_err_entry *e, const void 
     else
         __atomic_store_n(&cq->errors, error, __ATOMIC_RELAXED);
     cq->errors_last = error;
+    error->before = cq->tail - cq->head - cq->nbefore;
+    cq->nbefore += error->before;
     wfi_unlock(&cq->lock);
     if (cq->wakes)
         wfi_cq_wake(cq);
@@ -132,18 +134,24 @@ static inline void taken(struct wfi_cq *cq, size_t head)
     __atomic_store_n(&cq->head, head, __ATOMIC_RELAXED);
 }
 
-/* Take up to [count] entries. Returns their number, 0 if there are none, or -FI_EAVAIL. */
+/* Take up to [count] entries. Returns their number, 0 if there are none, or -FI_EAVAIL. An error
+ * comes in its order: the entries before it may name a buffer that it returns to the program. */
 static inline ssize_t take(struct wfi_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
     size_t n, at, first;
     wfi_lock(&cq->lock);
-    if (WEFT_UNLIKELY(cq->errors != NULL)) {
+    if (WEFT_UNLIKELY(cq->errors && !cq->errors->before)) {
         wfi_unlock(&cq->lock);
         return -FI_EAVAIL;
     }
     n = cq->tail - cq->head;
     if (n > count)
         n = count;
+    if (WEFT_UNLIKELY(cq->errors != NULL)) {
+        n = n < cq->errors->before ? n : cq->errors->before;
+        cq->errors->before -= n;
+        cq->nbefore -= n;
+    }
     at = cq->head & cq->mask;
     first = cq->mask + 1 - at < n ? cq->mask + 1 - at : n;
     cq->copy(buf, cq->ring + at, first);
@@ -195,7 +203,7 @@ static inline ssize_t read_short(struct fid_cq *fid, char *buf, size_t count, si
         n = cq->tail - cq->head;
     }
     if (WEFT_UNLIKELY(cq->errors != NULL))
-        return -FI_EAVAIL;
+        return cq_read(fid, buf, count);
     if (!n)
         return -FI_EAGAIN;
     all = n;
@@ -246,6 +254,10 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint6
         return -FI_EAGAIN;
     }
     __atomic_store_n(&cq->errors, error->next, __ATOMIC_RELAXED);
+    if (error->next) /* the program may ask for it before its turn */
+        error->next->before += error->before;
+    else
+        cq->nbefore = 0;
     *buf = error->e;
     buf->err_data = data;
     if (error->e.err_data_size && !(room && data)) {
