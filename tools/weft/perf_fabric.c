@@ -100,19 +100,24 @@ static void progress(struct pair *p, uint64_t *since_ns)
     }
 }
 
+static void post_many(struct pair *p, unsigned i)
+{
+    struct iovec iov = {p->in + i * MANY_BYTES, MANY_BYTES};
+    struct fi_msg m = {
+        .msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &in_context[i]};
+    uint64_t since_ns = 0;
+    ssize_t r;
+    while ((r = fi_recvmsg(p->ep, &m, FI_MULTI_RECV)) == -FI_EAGAIN)
+        progress(p, &since_ns);
+    need("posting a buffer of many", r);
+    p->many_posted[i] = true;
+}
+
 static void refill_many(struct pair *p)
 {
-    for (unsigned i = 0; i < MANYS; i++) {
-        struct iovec iov = {p->in + i * MANY_BYTES, MANY_BYTES};
-        struct fi_msg m = {
-            .msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &in_context[i]};
-        uint64_t since_ns = 0;
-        ssize_t r = 0;
-        while (!p->many_posted[i] && (r = fi_recvmsg(p->ep, &m, FI_MULTI_RECV)) == -FI_EAGAIN)
-            progress(p, &since_ns);
-        need("posting a buffer of many", r);
-        p->many_posted[i] = true;
-    }
+    for (unsigned i = 0; i < MANYS; i++)
+        if (!p->many_posted[i])
+            post_many(p, i);
 }
 
 /* Post receives until the window is full. */
