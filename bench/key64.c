@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* key64 [COUNT]: latency of puts and gets of 8 bytes by a raw key and by a key of 64 bits, to the
- * same region of another process, which polls. In turns, each of COUNT operations (default 20,000)
- * one after the other; the medians of 15 turns. Over shared memory, or what WEFT_TRANSPORTS says.
+/* key64 [COUNT]: latency of puts, gets and fetching adds of 8 bytes by a raw key and by a key of 64
+ * bits, to the same region of another process, which polls. In turns, each of COUNT operations
+ * (default 20,000) one after the other; the medians of 15 turns. Over shared memory, or what
+ * WEFT_TRANSPORTS says.
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -62,15 +63,27 @@ static void owner(struct shared *s, int ready)
     _exit(0);
 }
 
+enum access { PUT, GET, ADD, ACCESSES };
+static const char *const names[ACCESSES] = {"put_lat", "get_lat", "add_lat"};
+
+static enum weft_status start(struct weft_remote *r, enum access a, uint64_t *word,
+                              struct weft_op *op)
+{
+    switch (a) {
+    case PUT: return weft_put(r, 0, word, sizeof *word, op);
+    case GET: return weft_get(r, 0, word, sizeof *word, op);
+    default: return weft_atomic(r, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, word, op);
+    }
+}
+
 /* Nanoseconds an operation. */
-static double turn(struct weft_ep *ep, struct weft_remote *r, int put, long count)
+static double turn(struct weft_ep *ep, struct weft_remote *r, enum access a, long count)
 {
     uint64_t begin = now_ns();
     uint64_t word = 0;
     for (long i = 0; i < count; i++) {
         struct weft_op op = {0};
-        enum weft_status s =
-            put ? weft_put(r, 0, &word, sizeof word, &op) : weft_get(r, 0, &word, sizeof word, &op);
+        enum weft_status s = start(r, a, &word, &op);
         for (; s == WEFT_PENDING; s = (enum weft_status)op.status)
             (void)weft_ep_poll(ep);
         MUST(s);
@@ -78,18 +91,18 @@ static double turn(struct weft_ep *ep, struct weft_remote *r, int put, long coun
     return (double)(now_ns() - begin) / (double)count;
 }
 
-static void measure(struct weft_ep *ep, struct weft_remote *const rs[2], int put, long count)
+static void measure(struct weft_ep *ep, struct weft_remote *const rs[2], enum access a, long count)
 {
     double ns[2][TURNS];
     for (int i = 0; i < 2; i++)
-        (void)turn(ep, rs[i], put, count);
+        (void)turn(ep, rs[i], a, count);
     for (int t = 0; t < TURNS; t++)
         for (int i = 0; i < 2; i++)
-            ns[i][t] = turn(ep, rs[i], put, count);
+            ns[i][t] = turn(ep, rs[i], a, count);
     for (int i = 0; i < 2; i++)
         qsort(ns[i], TURNS, sizeof ns[i][0], ascending);
-    printf("%s: raw key %.0f ns, 64-bit key %.0f ns, ratio %.3f\n", put ? "put_lat" : "get_lat",
-           ns[0][TURNS / 2], ns[1][TURNS / 2], ns[1][TURNS / 2] / ns[0][TURNS / 2]);
+    printf("%s: raw key %.1f ns, 64-bit key %.1f ns, ratio %.3f\n", names[a], ns[0][TURNS / 2],
+           ns[1][TURNS / 2], ns[1][TURNS / 2] / ns[0][TURNS / 2]);
 }
 
 int main(int argc, char **argv)
@@ -113,8 +126,8 @@ int main(int argc, char **argv)
     MUST(weft_peer_open(ep, s->addr, s->addr_len, &peer));
     MUST(weft_remote_open(peer, s->key, s->key_len, &rs[0]));
     MUST(weft_remote_open_key(peer, KEY, &rs[1]));
-    measure(ep, rs, 1, count);
-    measure(ep, rs, 0, count);
+    for (enum access a = PUT; a < ACCESSES; a++)
+        measure(ep, rs, a, count);
     atomic_store(&s->over, 1);
     return 0;
 }

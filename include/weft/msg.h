@@ -27,7 +27,7 @@
  *
  * Every call of this header is for the endpoint's owner. Inside a handler a call returns
  * WEFT_ECONTEXT, but handlers and done may call weft_msg_inject_max, weft_sender_address,
- * weft_sender_peer, weft_sender_arg and weft_sender_set_arg. */
+ * weft_sender_peer, weft_sender_peer_arg, weft_sender_arg and weft_sender_set_arg. */
 #ifndef WEFT_MSG_H
 #define WEFT_MSG_H
 
@@ -258,6 +258,11 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_sender_address(const struct weft_se
 /* Returns a peer that the program has opened for [sender], one that is not lost if there is one.
  * Returns NULL if the program has no peer open for [sender]. */
 WEFT_API struct weft_peer *weft_sender_peer(const struct weft_sender *sender);
+
+/* Returns the pointer that weft_peer_set_arg has stored in the peer which weft_sender_peer returns,
+ * or NULL if there is no such peer. Another thread may close the peer meanwhile, if the endpoint
+ * has a lock (WEFT_EP_LOCKED); the peer itself could not be used then. */
+WEFT_API void *weft_sender_peer_arg(const struct weft_sender *sender);
 
 /* A pointer for the program's own use; NULL at first. */
 WEFT_API void weft_sender_set_arg(struct weft_sender *sender, void *arg);

@@ -929,10 +929,11 @@ struct weft_op {
      * which thread), or inside the call that ends the operation. It may do what a handler may do.
      */
     void (*done)(struct weft_op *op);
-    uint64_t len;               /* length of a received message (weft/msg.h) */
-    uint64_t tag;               /* tag of a received message */
-    struct weft_sender *sender; /* of a received message; then not NULL (weft/msg.h) */
-    void *entry_;               /* used by Weft while PENDING */
+    uint64_t len; /* length of a received message (weft/msg.h) */
+    uint64_t tag; /* tag of a received message */
+    /* of a received message; NULL if a receive has ended without a message (weft/msg.h) */
+    struct weft_sender *sender;
+    void *entry_; /* used by Weft while PENDING */
     /* The next two fields are used only if the context has WEFT_MR_LOCAL (weft/mr.h). The call that
      * gets the op reads them. */
     struct weft_mr *local;         /* the region of the local buffers */

@@ -325,6 +325,7 @@ static enum weft_status posted_cancel(struct wf_recv *r, enum weft_status why)
 {
     if (wf_recv_is_many(r))
         return wf_msg_many_stop(r, why);
+    r->op->sender = NULL; /* the op may have that of an earlier message, which may be forgotten */
     wf_msg_unpost(r);
     wf_msg_recv_end(r, why);
     return WEFT_OK;

@@ -351,18 +351,37 @@ enum weft_status weft_sender_address(const struct weft_sender *sender, void *buf
     return wf_copy_out(buf, len, bytes, n);
 }
 
+/* Returns a peer of [s] that is not lost, or any peer of [s]. Under the lock of the endpoint. */
+static struct weft_peer *peer_of(const struct wf_sender *s)
+{
+    struct weft_peer *p = s->peer;
+    while (p && p->status != WEFT_OK)
+        p = p->next_handle;
+    return p ? p : s->peer;
+}
+
 struct weft_peer *weft_sender_peer(const struct weft_sender *sender)
 {
     const struct wf_sender *s = sender_of(sender);
-    struct weft_peer *first, *p;
+    struct weft_peer *p;
     if (!s || !wf_fork_gen_is(s->ep->fork_gen))
         return NULL;
     sender_lock(s);
-    first = p = s->peer;
-    while (p && p->status != WEFT_OK)
-        p = p->next_handle;
+    p = peer_of(s);
     sender_unlock(s);
-    return p ? p : first;
+    return p;
+}
+
+void *weft_sender_peer_arg(const struct weft_sender *sender)
+{
+    const struct wf_sender *s = sender_of(sender);
+    void *arg;
+    if (!s || !wf_fork_gen_is(s->ep->fork_gen))
+        return NULL;
+    sender_lock(s);
+    arg = weft_peer_arg(peer_of(s));
+    sender_unlock(s);
+    return arg;
 }
 
 void weft_sender_set_arg(struct weft_sender *sender, void *arg)

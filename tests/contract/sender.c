@@ -51,9 +51,15 @@ void test_msg_sender(void **state)
     }
     assert_ptr_equal(weft_sender_arg(sender), p);
     assert_ptr_equal(weft_sender_peer(sender), p->peer[1]);
+    assert_null(weft_sender_peer_arg(sender));
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], NULL, 9, FULL, in, 8, &r[0]));
+    OK(weft_msg_cancel(p->ep[1], &r[0]));
+    assert_null(r[0].sender);
     if (p->setup->eps == 2) {
         back = sender_open(p, 1, sender);
         assert_ptr_equal(weft_sender_peer(sender), back);
+        weft_peer_set_arg(back, in);
+        assert_ptr_equal(weft_sender_peer_arg(sender), in);
         GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], NULL, 9, FULL, in, 8, &r[4]));
         OK(weft_msg_send(back, 9, out, 8, NULL));
         OK(op_end(p, &r[4], WEFT_PENDING));
@@ -61,6 +67,7 @@ void test_msg_sender(void **state)
         pair_quiet(p);
         OK(weft_peer_close(back));
         assert_null(weft_sender_peer(sender));
+        assert_null(weft_sender_peer_arg(sender));
     }
     free(out);
     free(in);
@@ -78,6 +85,7 @@ void test_msg_sender_forget(void **state)
     GIVES(WEFT_EINVAL, weft_sender_forget(NULL));
     GIVES(WEFT_EINVAL, weft_sender_address(NULL, address, &len));
     assert_null(weft_sender_peer(NULL));
+    assert_null(weft_sender_peer_arg(NULL));
     assert_null(weft_sender_arg(NULL));
     weft_sender_set_arg(NULL, p);
     GIVES(WEFT_PENDING, weft_msg_recv(p->ep[1], NULL, 1, FULL, &in, 8, &r));

@@ -125,6 +125,64 @@ static void overrun_test(void **state)
     end();
 }
 
+/* ---- errors ---- */
+
+/* Let b get an entry with the context [c]. It has it when the send is complete. */
+static void entry_make(void *c)
+{
+    struct iovec iov = {"x", 1};
+    struct fi_msg_tagged m = {
+        .msg_iov = &iov, .iov_count = 1, .addr = a.other, .tag = 1, .context = c};
+    RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, c));
+    RETRY(fi_tsendmsg(a.ep, &m, FI_MATCH_COMPLETE | FI_COMPLETION));
+    (void)take(&a);
+}
+
+static void error_make(void *c)
+{
+    RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 2, 0, c));
+    assert_int_equal(fi_cancel(&b.ep->fid, c), 0);
+}
+
+/* An error comes after the entries that were there before it, and before those that were not. A
+ * program that asks for the error gets it before. */
+static void error_order_test(void **state)
+{
+    static char c[8];
+    struct fi_cq_tagged_entry e[8];
+    struct fi_cq_err_entry err = {0};
+    (void)state;
+    for (int early = 0; early < 2; early++) {
+        begin(&plain);
+        entry_make(&c[0]);
+        entry_make(&c[1]);
+        error_make(&c[2]);
+        error_make(&c[3]);
+        entry_make(&c[4]);
+        error_make(&c[5]);
+        if (early) {
+            assert_int_equal(fi_cq_readerr(b.cq, &err, 0), 1);
+            assert_ptr_equal(err.op_context, &c[2]);
+        }
+        assert_int_equal(fi_cq_read(b.cq, e, 1), 1);
+        assert_ptr_equal(e[0].op_context, &c[0]);
+        assert_int_equal(fi_cq_read(b.cq, e, 8), 1);
+        assert_ptr_equal(e[0].op_context, &c[1]);
+        for (int i = early ? 3 : 2; i < 4; i++) {
+            assert_int_equal(fi_cq_read(b.cq, e, 8), -FI_EAVAIL);
+            assert_int_equal(fi_cq_readerr(b.cq, &err, 0), 1);
+            assert_ptr_equal(err.op_context, &c[i]);
+        }
+        assert_int_equal(fi_cq_read(b.cq, e, 8), 1);
+        assert_ptr_equal(e[0].op_context, &c[4]);
+        assert_int_equal(fi_cq_read(b.cq, e, 8), -FI_EAVAIL);
+        assert_int_equal(fi_cq_readerr(b.cq, &err, 0), 1);
+        assert_ptr_equal(err.op_context, &c[5]);
+        nothing(&b);
+        end();
+    }
+}
+
 /* ---- sources ---- */
 
 static void strangers_test(void **state)
@@ -174,7 +232,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(selective_test), cmocka_unit_test(default_flags_test),
         cmocka_unit_test(formats_test),   cmocka_unit_test(overrun_test),
-        cmocka_unit_test(strangers_test),
+        cmocka_unit_test(strangers_test), cmocka_unit_test(error_order_test),
     };
     model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,80 +13,33 @@
  *     tagged_lat   lat, with tagged messages
  *     tagged_rate  rate, with tagged messages
  *     data_lat     tagged_lat, with remote CQ data
+ *     many_rate    rate, received into a few buffers of many messages each (FI_MULTI_RECV)
  *     put_lat      half a ping-pong of writes, each seen in memory
  *     put, get     writes, reads in one direction
+ *     write_lat    writes, one after the other
  *     get_lat      reads, one after the other
+ *     add_lat      fetching adds of 8 bytes, one after the other
  *
  * All use one place at each side again and again, as fi_pingpong does. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <rdma/fabric.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_errno.h>
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
-#define WINDOW 256                     /* operations in flight; 64 to 512 make no difference */
+#include "perf_fabric.h"
+
 #define WINDOW_BYTES ((size_t)4 << 20) /* fewer of large ones, but ... */
 #define WINDOW_LEAST 4                 /* ... at least so many */
-#define PAGE ((size_t)4096)            /* all programs that are compared have whole pages */
 #define RUNS 5
-#define NAME_MAX_BYTES 256
 #define PATIENCE_NS 60000000000
-
-struct pair;
-
-struct kind {
-    const char *name;
-    void (*run)(struct pair *p);
-    uint64_t caps;
-    unsigned parts;            /* of which the time of an iteration is divided by */
-    bool tagged, serves, data; /* serves: the side that listens only progresses */
-};
-
-/* Where the other side's region is. */
-struct place {
-    uint64_t at, key;
-};
-
-struct pair {
-    const struct kind *kind;
-    bool sends, tagged;
-    size_t size;
-    uint64_t iters, window;
-    int control;
-    struct fi_info *info;
-    struct fid_fabric *fabric;
-    struct fid_domain *domain;
-    struct fid_ep *ep;
-    struct fid_av *av;
-    struct fid_cq *cq;
-    fi_addr_t peer;
-    unsigned char *out, *in;
-    uint64_t posted, came;     /* receives, and their completions */
-    uint64_t next_in;          /* the next receive's context; a division would count */
-    uint64_t taken;            /* messages that the test has waited for */
-    uint64_t started, left;    /* sends that complete, and their completions */
-    struct fid_mr *regions[2]; /* of in and out; null without reads and writes */
-    void *desc;                /* of out */
-    struct place far;          /* as in, at the other side */
-    uint64_t turn;
-};
 
 static uint64_t now_ns(void)
 {
@@ -95,171 +48,85 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static void need(const char *what, long result)
-{
-    if (result >= 0)
-        return;
-    fprintf(stderr, "%s: %s\n", what, fi_strerror((int)-result));
-    exit(1);
-}
-
-/* ---- exchanging addresses ---- */
-
-static void failed(const char *what)
-{
-    perror(what);
-    exit(1);
-}
-
-static int control_listen(int fd, const struct addrinfo *at)
-{
-    int one = 1, peer;
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) ||
-        bind(fd, at->ai_addr, at->ai_addrlen) || listen(fd, 1))
-        failed("listening");
-    peer = accept(fd, NULL, NULL);
-    close(fd);
-    return peer;
-}
-
-static int control_open(const char *port, bool calls, const char *address)
-{
-    struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *at;
-    int fd, bad = getaddrinfo(address, port, &hints, &at);
-    if (bad) {
-        fprintf(stderr, "%s: %s\n", address, gai_strerror(bad));
-        exit(1);
-    }
-    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || (calls && connect(fd, at->ai_addr, at->ai_addrlen)))
-        failed("connecting");
-    if (!calls)
-        fd = control_listen(fd, at);
-    if (fd < 0)
-        failed("accepting");
-    freeaddrinfo(at);
-    return fd;
-}
-
-/* This side's address, as text. */
-static const char *control_own(const struct pair *p)
-{
-    static char text[INET_ADDRSTRLEN];
-    struct sockaddr_in own;
-    socklen_t len = sizeof own;
-    if (getsockname(p->control, (struct sockaddr *)&own, &len) ||
-        !inet_ntop(AF_INET, &own.sin_addr, text, sizeof text))
-        failed("own address");
-    return text;
-}
-
-static void tell(const struct pair *p, const void *mine, void *theirs, size_t len)
-{
-    if (send(p->control, mine, len, MSG_NOSIGNAL) != (ssize_t)len ||
-        recv(p->control, theirs, len, MSG_WAITALL) != (ssize_t)len) {
-        fprintf(stderr, "the other side is gone\n");
-        exit(1);
-    }
-}
-
-static void fabric_open(struct pair *p, const char *provider)
-{
-    struct fi_info *hints = fi_allocinfo();
-    bool named = strcmp(provider, "shm") && strcmp(provider, "weft");
-    const char *node = named ? control_own(p) : NULL; /* of endpoints by an IP address */
-    struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_CONTEXT, .size = 4 * WINDOW};
-    struct fi_av_attr av = {.type = FI_AV_TABLE};
-    hints->ep_attr->type = FI_EP_RDM;
-    hints->caps = p->kind->caps;
-    hints->mode = FI_CONTEXT;
-    if (p->kind->caps & FI_RMA)
-        hints->domain_attr->mr_mode =
-            FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-    hints->domain_attr->threading = FI_THREAD_DOMAIN;
-    hints->fabric_attr->prov_name = strdup(provider);
-    need("fi_getinfo",
-         fi_getinfo(FI_VERSION(1, 14), node, NULL, node ? FI_SOURCE : 0, hints, &p->info));
-    fi_freeinfo(hints);
-    need("fi_fabric", fi_fabric(p->info->fabric_attr, &p->fabric, NULL));
-    need("fi_domain", fi_domain(p->fabric, p->info, &p->domain, NULL));
-    need("fi_cq_open", fi_cq_open(p->domain, &cq, &p->cq, NULL));
-    need("fi_av_open", fi_av_open(p->domain, &av, &p->av, NULL));
-    need("fi_endpoint", fi_endpoint(p->domain, p->info, &p->ep, NULL));
-    need("fi_ep_bind", fi_ep_bind(p->ep, &p->av->fid, 0));
-    need("fi_ep_bind", fi_ep_bind(p->ep, &p->cq->fid, FI_SEND | FI_RECV));
-    need("fi_enable", fi_enable(p->ep));
-}
-
-static void fabric_meet(struct pair *p)
-{
-    unsigned char mine[NAME_MAX_BYTES] = {0}, theirs[NAME_MAX_BYTES];
-    size_t len = sizeof mine;
-    need("fi_getname", fi_getname(&p->ep->fid, mine, &len));
-    tell(p, mine, theirs, sizeof mine);
-    if (fi_av_insert(p->av, theirs, 1, &p->peer, 0, NULL) != 1)
-        need("fi_av_insert", -FI_EINVAL);
-}
-
-/* Register the memory, and exchange where it is. */
-static void region_meet(struct pair *p)
-{
-    struct fid_mr **in = &p->regions[0], **out = &p->regions[1];
-    struct place own;
-    need("fi_mr_reg",
-         fi_mr_reg(p->domain, p->in, p->size, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 1, 0, in, NULL));
-    need("fi_mr_reg",
-         fi_mr_reg(p->domain, p->out, p->size, FI_READ | FI_WRITE, 0, 2, 0, out, NULL));
-    own.at = p->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)p->in : 0;
-    own.key = fi_mr_key(*in);
-    p->desc = fi_mr_desc(*out);
-    tell(p, &own, &p->far, sizeof own);
-}
-
-static void object_close(struct fid *object)
-{
-    if (object)
-        need("fi_close", fi_close(object));
-}
-
-/* Close all, each after what uses it: the provider for shared memory removes its file only then. */
-static void fabric_close(struct pair *p)
-{
-    object_close(&p->ep->fid);
-    for (unsigned i = 0; i < 2; i++)
-        object_close(p->regions[i] ? &p->regions[i]->fid : NULL);
-    object_close(&p->av->fid);
-    object_close(&p->cq->fid);
-    object_close(&p->domain->fid);
-    object_close(&p->fabric->fid);
-    fi_freeinfo(p->info);
-}
-
 /* ---- messages ---- */
 
 static struct fi_context in_context[WINDOW], out_context[WINDOW];
 
-/* Count completions; end the program if there were none for long. */
-static void progress(struct pair *p, uint64_t *since_ns)
+/* Returns whether [n], which fi_cq_read has returned, is a number of entries. Ends the program if
+ * there were none for long, or after an error. */
+static bool has_entries(ssize_t n, uint64_t *since_ns)
 {
-    struct fi_cq_entry done[64];
-    ssize_t n = fi_cq_read(p->cq, done, 64);
     if (n == -FI_EAGAIN) {
         uint64_t now = now_ns();
         *since_ns = *since_ns ? *since_ns : now;
         need("waiting", now - *since_ns < PATIENCE_NS ? 0 : -FI_ETIMEDOUT);
-        return;
+        return false;
     }
     need("fi_cq_read", n);
     *since_ns = 0;
+    return true;
+}
+
+/* Count completions of messages that were received into buffers of many, and note which buffers
+ * are the program's again. */
+static void progress_many(struct pair *p, uint64_t *since_ns)
+{
+    struct fi_cq_msg_entry done[64];
+    ssize_t n = fi_cq_read(p->cq, done, 64);
+    for (ssize_t i = 0; has_entries(n, since_ns) && i < n; i++) {
+        const struct fi_context *c = done[i].op_context;
+        p->came += !!(done[i].flags & FI_RECV);
+        p->left += !!(done[i].flags & FI_SEND);
+        if (done[i].flags & FI_MULTI_RECV)
+            p->many_posted[c - in_context] = false;
+    }
+}
+
+/* Count completions. */
+static void progress(struct pair *p, uint64_t *since_ns)
+{
+    struct fi_cq_entry done[64];
+    ssize_t n;
+    if (p->kind->many) {
+        progress_many(p, since_ns);
+        return;
+    }
+    n = fi_cq_read(p->cq, done, 64);
+    if (!has_entries(n, since_ns))
+        return;
     for (ssize_t i = 0; i < n; i++) {
         const struct fi_context *c = done[i].op_context;
         *(c >= out_context && c < out_context + WINDOW ? &p->left : &p->came) += 1;
     }
 }
 
+static void post_many(struct pair *p, unsigned i)
+{
+    struct iovec iov = {p->in + i * MANY_BYTES, MANY_BYTES};
+    struct fi_msg m = {
+        .msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &in_context[i]};
+    uint64_t since_ns = 0;
+    ssize_t r;
+    while ((r = fi_recvmsg(p->ep, &m, FI_MULTI_RECV)) == -FI_EAGAIN)
+        progress(p, &since_ns);
+    need("posting a buffer of many", r);
+    p->many_posted[i] = true;
+}
+
+static void refill_many(struct pair *p)
+{
+    for (unsigned i = 0; i < MANYS; i++)
+        if (!p->many_posted[i])
+            post_many(p, i);
+}
+
 /* Post receives until the window is full. */
 static void refill(struct pair *p)
 {
+    if (p->kind->many) {
+        refill_many(p);
+        return;
+    }
     for (; p->posted < p->came + p->window; p->posted++) {
         struct fi_context *c = &in_context[p->next_in];
         uint64_t since_ns = 0;
@@ -366,43 +233,68 @@ static ssize_t try_write(struct pair *p, struct fi_context *c, bool last)
                 : fi_write(p->ep, p->out, p->size, p->desc, p->peer, p->far.at, p->far.key, c);
 }
 
-/* Start a write, or a read. [last]: of writes, complete when the target has it; those before have
+enum access { WRITE, READ, ADD };
+
+static ssize_t try_access(struct pair *p, enum access a, struct fi_context *c, bool last)
+{
+    if (a == WRITE)
+        return try_write(p, c, last);
+    if (a == READ)
+        return fi_read(p->ep, p->out, p->size, p->desc, p->peer, p->far.at, p->far.key, c);
+    return fi_fetch_atomic(p->ep, p->out, 1, p->desc, p->out + 8, p->desc, p->peer, p->far.at,
+                           p->far.key, FI_UINT64, FI_SUM, c);
+}
+
+/* Start an access. [last]: of writes, complete when the target has it; those before have
  * been delivered then, since both providers keep their order. */
-static void start(struct pair *p, bool writes, bool last)
+static void start(struct pair *p, enum access a, bool last)
 {
     struct fi_context *c = &out_context[p->started % p->window];
     uint64_t since_ns = 0;
     ssize_t r;
     while (p->started - p->left >= p->window)
         progress(p, &since_ns);
-    while ((r = writes ? try_write(p, c, last)
-                       : fi_read(p->ep, p->out, p->size, p->desc, p->peer, p->far.at, p->far.key,
-                                 c)) == -FI_EAGAIN)
+    while ((r = try_access(p, a, c, last)) == -FI_EAGAIN)
         progress(p, &since_ns);
-    need(writes ? "fi_write" : "fi_read", r);
+    need("starting an access", r);
     p->started++;
 }
 
 static void put_stream(struct pair *p)
 {
     for (uint64_t i = 0; i < p->iters; i++)
-        start(p, true, i + 1 == p->iters);
+        start(p, WRITE, i + 1 == p->iters);
     await_sends(p);
 }
 
 static void get_stream(struct pair *p)
 {
     for (uint64_t i = 0; i < p->iters; i++)
-        start(p, false, false);
+        start(p, READ, false);
     await_sends(p);
+}
+
+static void one_by_one(struct pair *p, enum access a)
+{
+    for (uint64_t i = 0; i < p->iters; i++) {
+        start(p, a, false);
+        await_sends(p);
+    }
+}
+
+static void write_lat(struct pair *p)
+{
+    one_by_one(p, WRITE);
 }
 
 static void get_lat(struct pair *p)
 {
-    for (uint64_t i = 0; i < p->iters; i++) {
-        start(p, false, false);
-        await_sends(p);
-    }
+    one_by_one(p, READ);
+}
+
+static void add_lat(struct pair *p)
+{
+    one_by_one(p, ADD);
 }
 
 /* A write that nobody waits for at this side, if its size allows. */
@@ -411,7 +303,7 @@ static void put_quickly(struct pair *p)
     uint64_t since_ns = 0;
     ssize_t r;
     if (p->size > p->info->tx_attr->inject_size) {
-        start(p, true, false);
+        start(p, WRITE, false);
         return;
     }
     while ((r = fi_inject_write(p->ep, p->out, p->size, p->peer, p->far.at, p->far.key)) ==
@@ -455,15 +347,18 @@ static void serve(struct pair *p)
 /* ---- all ---- */
 
 static const struct kind kinds[] = {
-    {"lat", lat, FI_MSG, 2, false, false, false},
-    {"rate", rate, FI_MSG, 1, false, false, false},
-    {"tagged_lat", lat, FI_TAGGED, 2, true, false, false},
-    {"tagged_rate", rate, FI_TAGGED, 1, true, false, false},
-    {"data_lat", lat, FI_TAGGED, 2, true, false, true},
-    {"put_lat", put_lat, FI_RMA, 2, false, false, false},
-    {"put", put_stream, FI_RMA, 1, false, true, false},
-    {"get_lat", get_lat, FI_RMA, 1, false, true, false},
-    {"get", get_stream, FI_RMA, 1, false, true, false},
+    {.name = "lat", .run = lat, .caps = FI_MSG, .parts = 2},
+    {.name = "rate", .run = rate, .caps = FI_MSG, .parts = 1},
+    {.name = "tagged_lat", .run = lat, .caps = FI_TAGGED, .parts = 2, .tagged = true},
+    {.name = "tagged_rate", .run = rate, .caps = FI_TAGGED, .parts = 1, .tagged = true},
+    {.name = "data_lat", .run = lat, .caps = FI_TAGGED, .parts = 2, .tagged = true, .data = true},
+    {.name = "many_rate", .run = rate, .caps = FI_MSG | FI_MULTI_RECV, .parts = 1, .many = true},
+    {.name = "put_lat", .run = put_lat, .caps = FI_RMA, .parts = 2},
+    {.name = "put", .run = put_stream, .caps = FI_RMA, .parts = 1, .serves = true},
+    {.name = "write_lat", .run = write_lat, .caps = FI_RMA, .parts = 1, .serves = true},
+    {.name = "get_lat", .run = get_lat, .caps = FI_RMA, .parts = 1, .serves = true},
+    {.name = "get", .run = get_stream, .caps = FI_RMA, .parts = 1, .serves = true},
+    {.name = "add_lat", .run = add_lat, .caps = FI_RMA | FI_ATOMIC, .parts = 1, .serves = true},
 };
 
 /* ns for each operation. */
@@ -503,14 +398,18 @@ static const struct kind *kind_of(const char *name)
 static int memory_open(struct pair *p)
 {
     size_t fit = p->size ? WINDOW_BYTES / p->size : 0;
-    bool words = p->kind->run != put_lat || (p->size >= 8 && p->size % 8 == 0);
+    bool words = p->kind->run == put_lat   ? p->size >= 8 && p->size % 8 == 0
+                 : p->kind->run == add_lat ? p->size == 8
+                 : p->kind->many           ? p->size <= MANY_BYTES / 2
+                                           : true;
+    size_t in_len = p->kind->many ? MANYS * MANY_BYTES : p->size;
     p->window = fit > WINDOW ? WINDOW : fit < WINDOW_LEAST ? WINDOW_LEAST : fit;
     p->out = aligned_alloc(PAGE, (p->size + PAGE - 1) / PAGE * PAGE);
-    p->in = aligned_alloc(PAGE, (p->size + PAGE - 1) / PAGE * PAGE);
+    p->in = aligned_alloc(PAGE, (in_len + PAGE - 1) / PAGE * PAGE);
     if (!p->size || !p->iters || !words || !p->out || !p->in)
         return -1;
     memset(p->out, 1, p->size); /* touched: a page that was never written is the zero page */
-    memset(p->in, 2, p->size);
+    memset(p->in, 2, in_len);
     return 0;
 }
 

@@ -191,6 +191,24 @@ fi_addr_t wfi_av_of_peer(struct wfi_av *av, const struct weft_peer *peer)
     return found ? addr : FI_ADDR_NOTAVAIL;
 }
 
+/* fi_av_remove closes an entry's peers, then removes the entry, then another may get its index. So
+ * if the vector has not changed since before the peer was looked up, the index is that of the
+ * peer's own entry. */
+fi_addr_t wfi_av_of_sender(struct wfi_av *av, const struct weft_sender *sender)
+{
+    fi_addr_t addr;
+    bool changed, found;
+    do {
+        uint64_t version = wfi_av_version(av);
+        addr = (uintptr_t)weft_sender_peer_arg(sender) - 1;
+        wfi_lock(&av->lock);
+        changed = version != wfi_av_version(av);
+        found = addr < av->count && !is_removed(av, addr);
+        wfi_unlock(&av->lock);
+    } while (found && changed);
+    return found ? addr : FI_ADDR_NOTAVAIL;
+}
+
 fi_addr_t wfi_av_find(struct wfi_av *av, const uint8_t address[WFI_ADDR_SIZE], uint64_t *version)
 {
     fi_addr_t addr;
@@ -314,40 +332,47 @@ static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr
     return wfi_av_insert(wfi_av_of(fid), addr, 0, count, fi_addr, flags, context);
 }
 
-/* Addresses were removed: their endpoints may have gone. An endpoint that another thread owns finds
- * that out by itself. */
-static void senders_forget(struct wfi_av *av)
+/* [count] addresses were removed: their endpoints may have gone. An endpoint that another thread
+ * owns finds that out by itself. */
+static void senders_forget(struct wfi_av *av, size_t count)
 {
     wfi_lock(&av->eps_lock);
     for (struct wfi_ep *ep = av->eps; ep; ep = ep->next_in_av)
         if (ep->locked || !av->domain->shared)
-            (void)wfi_senders_forget(ep);
+            wfi_senders_removed(ep, count);
     wfi_unlock(&av->eps_lock);
+}
+
+/* Remove the entry [addr]. Returns false if there is none. */
+static bool remove_one(struct wfi_av *av, fi_addr_t addr)
+{
+    uint8_t bytes[WFI_ADDR_SIZE];
+    if (!wfi_av_get(av, addr, bytes))
+        return false;
+    wfi_lock(&av->eps_lock);
+    for (struct wfi_ep *ep = av->eps; ep; ep = ep->next_in_av)
+        wfi_peer_remove(ep, addr);
+    wfi_unlock(&av->eps_lock);
+    wfi_lock(&av->lock);
+    unchain(av, (uint32_t)addr);
+    memset(entry(av, addr), 0, av->size);
+    if (!av->removed++ || addr < av->lowest)
+        av->lowest = addr;
+    version_raise(av);
+    wfi_unlock(&av->lock);
+    return true;
 }
 
 static int av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint64_t flags)
 {
     struct wfi_av *av = wfi_av_of(fid);
-    uint8_t bytes[WFI_ADDR_SIZE];
+    size_t n = 0;
     if (flags)
         return -FI_EBADFLAGS;
-    for (size_t i = 0; i < count; i++) {
-        if (!wfi_av_get(av, fi_addr[i], bytes))
-            return -FI_EINVAL;
-        wfi_lock(&av->eps_lock);
-        for (struct wfi_ep *ep = av->eps; ep; ep = ep->next_in_av)
-            wfi_peer_remove(ep, fi_addr[i]);
-        wfi_unlock(&av->eps_lock);
-        wfi_lock(&av->lock);
-        unchain(av, (uint32_t)fi_addr[i]);
-        memset(entry(av, fi_addr[i]), 0, av->size);
-        if (!av->removed++ || fi_addr[i] < av->lowest)
-            av->lowest = fi_addr[i];
-        version_raise(av);
-        wfi_unlock(&av->lock);
-    }
-    senders_forget(av);
-    return 0;
+    while (n < count && remove_one(av, fi_addr[n]))
+        n++;
+    senders_forget(av, n);
+    return n == count ? 0 : -FI_EINVAL;
 }
 
 static int av_lookup(struct fid_av *fid, fi_addr_t fi_addr, void *addr, size_t *addrlen)

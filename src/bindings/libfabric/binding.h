@@ -254,8 +254,11 @@ static inline bool wfi_av_has_names(const struct wfi_av *av)
     return __atomic_load_n(&av->has_names, __ATOMIC_RELAXED);
 }
 /* Returns the entry by which [peer] was opened, if it is still there, or FI_ADDR_NOTAVAIL. Of
- * names: their endpoints' addresses are not in the vector. */
+ * names: their endpoints' addresses are not in the vector. Called in a handler, during which the
+ * peer is not closed. */
 fi_addr_t wfi_av_of_peer(struct wfi_av *av, const struct weft_peer *peer);
+/* The same of a peer for [sender], which another thread may close meanwhile. */
+fi_addr_t wfi_av_of_sender(struct wfi_av *av, const struct weft_sender *sender);
 
 /* ---- event queue ---- */
 
@@ -267,7 +270,8 @@ void wfi_eq_unref(struct wfi_eq *eq);
 /* Append a struct fi_eq_entry, or an error. Return 0 or -FI_ENOMEM (logged). */
 int wfi_eq_event(struct wfi_eq *eq, uint32_t event, struct fid *fid, void *context, uint64_t data);
 int wfi_eq_error(struct wfi_eq *eq, struct fid *fid, void *context, uint64_t data, int err);
-bool wfi_eq_is_empty(struct wfi_eq *eq);
+/* As wfi_cq_trywait. */
+int wfi_eq_trywait(struct wfi_eq *eq);
 
 /* ---- completion queue ---- */
 
@@ -280,6 +284,7 @@ struct wfi_entry {
 struct wfi_error {
     struct fi_cq_err_entry e;
     struct wfi_error *next;
+    size_t before; /* entries to be read before it, and after the error before it */
     uint8_t data[WFI_ADDR_SIZE];
 };
 
@@ -293,6 +298,7 @@ struct wfi_cq {
     struct wfi_error *errors; /* oldest first */
     struct weft_ep *only; /* the one endpoint that reports here, if nothing is locked; or NULL */
     struct wfi_error *errors_last;
+    size_t nbefore; /* entries to be read before the last error */
     struct wfi_domain *domain;
     struct wfi_brief lock;
     size_t entry_size;
@@ -317,7 +323,8 @@ static inline struct wfi_cq *wfi_cq_of(struct fid *fid)
 {
     return container_of(fid, struct wfi_cq, fid.fid);
 }
-/* Double the ring. Called under the lock. Returns false if there is no memory. */
+/* Make room for an entry in the ring, which is full. Called under the lock, which it releases
+ * meanwhile. Returns false if there is no memory. */
 bool wfi_cq_grow(struct wfi_cq *cq);
 /* An event for threads that sleep in fi_cq_sread or on the descriptor. */
 void wfi_cq_wake(struct wfi_cq *cq);
@@ -334,7 +341,8 @@ int wfi_cq_wait_open(struct wfi_cq *cq);
 int wfi_cq_wait_add(struct wfi_cq *cq, struct wfi_ep *ep);
 void wfi_cq_wait_remove(struct wfi_cq *cq, struct wfi_ep *ep);
 void wfi_cq_wait_close(struct wfi_cq *cq);
-/* Returns 0 if the program may sleep on the descriptor, -FI_EAGAIN if it must read first. */
+/* Returns 0 if the program may sleep on the descriptor, -FI_EAGAIN if it must read first,
+ * -FI_EINVAL if there is no descriptor, another errno if nothing would ever wake the program. */
 int wfi_cq_trywait(struct wfi_cq *cq);
 ssize_t wfi_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source,
                          const void *cond, int timeout);
@@ -342,7 +350,17 @@ ssize_t wfi_cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *co
 int wfi_cq_signal(struct fid_cq *fid);
 ssize_t wfi_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source);
 
-/* Append an entry, under the lock. There is room. */
+/* Append an entry to a queue of FI_CQ_FORMAT_CONTEXT, under the lock. There is room. */
+static inline void wfi_cq_put_context(struct wfi_cq *cq, void *context, fi_addr_t source)
+{
+    size_t tail = cq->tail;
+    struct wfi_entry *to = &cq->ring[tail & cq->mask];
+    to->e.op_context = context;
+    to->source = source;
+    __atomic_store_n(&cq->tail, tail + 1, __ATOMIC_RELAXED);
+}
+
+/* The same of all formats. */
 static inline void wfi_cq_put_there(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
                                     void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
 {
@@ -395,6 +413,8 @@ int wfi_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct f
 
 /* ---- endpoint ---- */
 
+typedef void (*wfi_done)(struct weft_op *op);
+
 struct wfi_op;
 struct wfi_slab;
 struct wfi_remotes;
@@ -435,7 +455,7 @@ struct wfi_ep {
     atomic_bool receiving; /* enabled, or, of a scalable endpoint, its receive context is */
     atomic_bool closing;   /* what ends now is not reported: fi_endpoint(3), "fi_close"; no peer and
                             * no region opens any more */
-    void (*plain_done)(struct weft_op *op); /* of plain receives */
+    wfi_done plain_done;   /* of plain receives */
     /* The sender of the last message, and its address vector's version and entry then; NULL: look
      * it up (senders.c). Not used if [free_lock] is on. */
     struct weft_sender *last_sender;
@@ -456,9 +476,10 @@ struct wfi_ep {
     struct wfi_claim *claims;    /* claimed messages; under free_lock */
     struct wfi_remotes *remotes; /* remote.c */
     /* senders.c, under free_lock: the records of senders, how many there are, and how many there
-     * may be before some are forgotten; receive calls that use a sender now */
+     * may be before some are forgotten; addresses that were removed since senders were last
+     * forgotten; receive calls that use a sender now */
     struct wfi_sender *senders;
-    size_t nsenders, senders_most;
+    size_t nsenders, senders_most, nremovals;
     unsigned windows;
     bool forgetting;
     struct weft_deferred forget;

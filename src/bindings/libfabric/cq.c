@@ -11,12 +11,24 @@
 
 /* ---- formats ---- */
 
+typedef uint64_t word __attribute__((may_alias));
+
+/* Copy the first [size] bytes of an entry, a multiple of 8, word by word as they were written: a
+ * longer load of what was just written waits until the stores have left the store buffer. */
+static inline void entry_copy(void *out, const struct wfi_entry *from, size_t size)
+{
+    const word *words = (const word *)(const void *)&from->e;
+    word *to = out;
+    for (size_t i = 0; i < size / sizeof *to; i++)
+        to[i] = __atomic_load_n(&words[i], __ATOMIC_RELAXED);
+}
+
 #define COPY(name, type)                                                                           \
     static void name(void *out, const struct wfi_entry *from, size_t count)                        \
     {                                                                                              \
         type *to = out;                                                                            \
         for (size_t i = 0; i < count; i++)                                                         \
-            memcpy(&to[i], &from[i].e, sizeof *to);                                                \
+            entry_copy(&to[i], &from[i], sizeof *to);                                              \
     }
 
 /* Each form is the beginning of the next longer one. */
@@ -43,22 +55,39 @@ static struct wfi_entry *ring_new(size_t room)
     return aligned_alloc(_Alignof(struct wfi_entry), room * sizeof(struct wfi_entry));
 }
 
-bool wfi_cq_grow(struct wfi_cq *cq)
+/* Replace the ring, which has [room] entries, by [ring], which has twice as many. Returns the old
+ * one. Under the lock. */
+static struct wfi_entry *ring_replace(struct wfi_cq *cq, struct wfi_entry *ring, size_t room)
 {
-    size_t room = cq->mask + 1, first = cq->head & cq->mask;
-    struct wfi_entry *ring = ring_new(2 * room);
-    if (!ring) {
-        WFI_WARN(CQ, "no memory for a completion, which is lost: read the completion queue more "
-                     "often\n");
-        return false;
-    }
-    memcpy(ring, cq->ring + first, (room - first) * sizeof *ring);
-    memcpy(ring + room - first, cq->ring, first * sizeof *ring);
-    free(cq->ring);
+    struct wfi_entry *old = cq->ring;
+    size_t first = cq->head & cq->mask;
+    memcpy(ring, old + first, (room - first) * sizeof *ring);
+    memcpy(ring + room - first, old, first * sizeof *ring);
     cq->ring = ring;
     cq->mask = 2 * room - 1;
     __atomic_store_n(&cq->tail, cq->tail - cq->head, __ATOMIC_RELAXED);
     __atomic_store_n(&cq->head, 0, __ATOMIC_RELAXED);
+    return old;
+}
+
+/* Other threads do not spin while this one allocates. They may read, append or grow meanwhile. */
+bool wfi_cq_grow(struct wfi_cq *cq)
+{
+    while (cq->tail - cq->head > cq->mask) {
+        size_t room = cq->mask + 1;
+        struct wfi_entry *ring;
+        wfi_unlock(&cq->lock);
+        ring = ring_new(2 * room);
+        wfi_lock(&cq->lock);
+        if (!ring && cq->tail - cq->head > cq->mask) {
+            WFI_WARN(CQ, "no memory for a completion, which is lost: read the completion queue "
+                         "more often\n");
+            return false;
+        }
+        if (ring && room == cq->mask + 1)
+            ring = ring_replace(cq, ring, room);
+        free(ring);
+    }
     return true;
 }
 
@@ -80,6 +109,8 @@ void wfi_cq_fail(struct wfi_cq *cq, const struct fi_cq_err_entry *e, const void 
     else
         __atomic_store_n(&cq->errors, error, __ATOMIC_RELAXED);
     cq->errors_last = error;
+    error->before = cq->tail - cq->head - cq->nbefore;
+    cq->nbefore += error->before;
     wfi_unlock(&cq->lock);
     if (cq->wakes)
         wfi_cq_wake(cq);
@@ -103,18 +134,24 @@ static inline void taken(struct wfi_cq *cq, size_t head)
     __atomic_store_n(&cq->head, head, __ATOMIC_RELAXED);
 }
 
-/* Take up to [count] entries. Returns their number, 0 if there are none, or -FI_EAVAIL. */
+/* Take up to [count] entries. Returns their number, 0 if there are none, or -FI_EAVAIL. An error
+ * comes in its order: the entries before it may name a buffer that it returns to the program. */
 static inline ssize_t take(struct wfi_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
     size_t n, at, first;
     wfi_lock(&cq->lock);
-    if (WEFT_UNLIKELY(cq->errors != NULL)) {
+    if (WEFT_UNLIKELY(cq->errors && !cq->errors->before)) {
         wfi_unlock(&cq->lock);
         return -FI_EAVAIL;
     }
     n = cq->tail - cq->head;
     if (n > count)
         n = count;
+    if (WEFT_UNLIKELY(cq->errors != NULL)) {
+        n = n < cq->errors->before ? n : cq->errors->before;
+        cq->errors->before -= n;
+        cq->nbefore -= n;
+    }
     at = cq->head & cq->mask;
     first = cq->mask + 1 - at < n ? cq->mask + 1 - at : n;
     cq->copy(buf, cq->ring + at, first);
@@ -166,16 +203,16 @@ static inline ssize_t read_short(struct fid_cq *fid, char *buf, size_t count, si
         n = cq->tail - cq->head;
     }
     if (WEFT_UNLIKELY(cq->errors != NULL))
-        return -FI_EAVAIL;
+        return cq_read(fid, buf, count);
     if (!n)
         return -FI_EAGAIN;
     all = n;
     n = n < count ? n : count;
     if (WEFT_UNLIKELY(!n))
         return cq_read(fid, buf, count);
-    memcpy(buf, &cq->ring[cq->head & cq->mask].e, size);
+    entry_copy(buf, &cq->ring[cq->head & cq->mask], size);
     for (size_t i = 1; WEFT_UNLIKELY(i < n); i++)
-        memcpy(buf + i * size, &cq->ring[(cq->head + i) & cq->mask].e, size);
+        entry_copy(buf + i * size, &cq->ring[(cq->head + i) & cq->mask], size);
     cq->head += n;
     if (n == all) /* as taken */
         cq->head = cq->tail = 0;
@@ -217,6 +254,10 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint6
         return -FI_EAGAIN;
     }
     __atomic_store_n(&cq->errors, error->next, __ATOMIC_RELAXED);
+    if (error->next) /* the program may ask for it before its turn */
+        error->next->before += error->before;
+    else
+        cq->nbefore = 0;
     *buf = error->e;
     buf->err_data = data;
     if (error->e.err_data_size && !(room && data)) {

@@ -146,6 +146,7 @@ static bool signal_take(struct wfi_cq *cq)
 
 int wfi_cq_trywait(struct wfi_cq *cq)
 {
+    enum weft_status s = WEFT_AGAIN;
     if (cq->wait_obj != FI_WAIT_FD)
         return -FI_EINVAL;
     if (ready(cq) || signal_take(cq))
@@ -155,10 +156,10 @@ int wfi_cq_trywait(struct wfi_cq *cq)
     if (!atomic_exchange(&cq->fd_waits, true))
         atomic_fetch_add(&cq->domain->waiters, 1);
     atomic_thread_fence(memory_order_seq_cst); /* "cq sleepers" */
-    if (!ready(cq) && !signal_take(cq) && wfi_eps_arm(&cq->eps) && !ready(cq))
+    if (!ready(cq) && !signal_take(cq) && (s = wfi_eps_arm(&cq->eps)) == WEFT_OK && !ready(cq))
         return 0;
     wfi_cq_wake(cq); /* another thread may sleep on the descriptor */
-    return -FI_EAGAIN;
+    return s < 0 ? -wfi_errno(s) : -FI_EAGAIN;
 }
 
 /* Sleep until an event, for at most [ns] nanoseconds (negative: no limit). */
@@ -179,11 +180,12 @@ static void pass_on(struct wfi_cq *cq)
 }
 
 /* Sleep until an event, or until [end] (negative: no limit). [failed] counts the calls in a row
- * that found an endpoint which cannot be armed. */
-static void cq_sleep(struct wfi_cq *cq, int64_t end, size_t least, unsigned *failed)
+ * that found an endpoint which cannot be armed. Returns OK, AGAIN, or a failure of an endpoint. */
+static enum weft_status cq_sleep(struct wfi_cq *cq, int64_t end, size_t least, unsigned *failed)
 {
     int64_t left = end < 0 ? -1 : end - wfi_now_ns();
     bool shared = atomic_fetch_add(&cq->sleepers, 1) > 0;
+    enum weft_status s = WEFT_OK;
     size_t n;
     atomic_fetch_add(&cq->domain->waiters, 1);
     clear_event(cq->event_fd);
@@ -193,17 +195,18 @@ static void cq_sleep(struct wfi_cq *cq, int64_t end, size_t least, unsigned *fai
             /* Others may wait for less: the event is theirs. */
             raise_event(cq->event_fd);
             (void)poll(NULL, 0, SHARED_MS);
-        } else if (wfi_eps_arm(&cq->eps)) {
+        } else if ((s = wfi_eps_arm(&cq->eps)) == WEFT_OK) {
             *failed = 0;
             if (ready(cq) < least)
                 sleep_ns(cq, left);
-        } else if (++*failed > SPINS) {
+        } else if (s == WEFT_AGAIN && ++*failed > SPINS) {
             /* A deferred call waits for a peer: nothing announces its end. */
             sleep_ns(cq, left < 0 || left > PAUSE_NS ? PAUSE_NS : left);
         }
     }
     atomic_fetch_sub(&cq->domain->waiters, 1);
     atomic_fetch_sub(&cq->sleepers, 1);
+    return s;
 }
 
 /* Returns the number of entries for which a wait with [cond] waits. */
@@ -219,6 +222,7 @@ ssize_t wfi_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t 
     struct wfi_cq *cq = wfi_cq_of(&fid->fid);
     int64_t end = timeout < 0 ? -1 : wfi_now_ns() + timeout * INT64_C(1000000);
     size_t least = least_of(cq, cond);
+    enum weft_status s = WEFT_OK;
     unsigned failed = 0;
     ssize_t n = -FI_EAGAIN;
     if (cq->wait_obj == FI_WAIT_NONE)
@@ -240,9 +244,13 @@ ssize_t wfi_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t 
         if (spins < SPINS)
             continue;
         if (sleeps(cq))
-            cq_sleep(cq, end, least, &failed);
+            s = cq_sleep(cq, end, least, &failed);
         else
             sched_yield();
+        if (WEFT_UNLIKELY(s < 0)) { /* as after fork */
+            n = -wfi_errno(s);
+            break;
+        }
     }
     pass_on(cq);
     return n;

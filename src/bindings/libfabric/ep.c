@@ -291,7 +291,6 @@ static void set_attributes(struct wfi_ep *ep, const struct fi_info *info)
     ep->directed = info->caps & FI_DIRECTED_RECV;
     ep->source = info->caps & (FI_SOURCE | FI_SOURCE_ERR);
     ep->source_err = info->caps & FI_SOURCE_ERR;
-    ep->plain_done = ep->source ? wfi_recv_source_done : wfi_recv_plain_done;
     ep->order = info->tx_attr ? info->tx_attr->msg_order & WFI_ORDERS_ALL & ~FI_ORDER_SAS : 0;
     ep->multi_least = 64;
     wfi_ep_flags_changed(ep);

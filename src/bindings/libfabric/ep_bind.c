@@ -281,6 +281,9 @@ void wfi_ep_flags_changed(struct wfi_ep *ep)
                      wfi_reports(ep->tx_selective, ep->tx_flags);
     ep->plain_recv = !ep->locked && !ep->sep && ep->rx_cq && !ep->rx_cq->lock.on &&
                      !ep->recv_cntr && wfi_reports(ep->rx_selective, ep->rx_flags);
+    /* The same at each call since the queue was bound: operations under way have it. */
+    ep->plain_done = wfi_recv_plain_done(ep->source, ep->rx_cq && ep->rx_cq->entry_size ==
+                                                                      sizeof(struct fi_cq_entry));
 }
 
 int wfi_flags_get(uint64_t tx_flags, uint64_t rx_flags, uint64_t *flags)

@@ -131,12 +131,12 @@ enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter,
     return s;
 }
 
-bool wfi_eps_arm(struct wfi_eps *eps)
+enum weft_status wfi_eps_arm(struct wfi_eps *eps)
 {
-    bool armed = true;
+    enum weft_status s = WEFT_OK;
     share(eps);
-    for (size_t i = 0; i < eps->n && armed; i++)
-        armed = weft_ep_arm(eps->all[i]->wep) != WEFT_AGAIN;
+    for (size_t i = 0; i < eps->n && s == WEFT_OK; i++)
+        s = weft_ep_arm(eps->all[i]->wep);
     unshare(eps);
-    return armed;
+    return s;
 }

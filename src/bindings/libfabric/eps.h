@@ -40,7 +40,8 @@ void wfi_eps_poll(struct wfi_eps *eps);
  * Returns  as weft_counter_wait does; ETIMEDOUT also after the poll of several */
 enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter, uint64_t at_least,
                               int64_t ns);
-/* Arm all of them. Returns false if one has events. */
-bool wfi_eps_arm(struct wfi_eps *eps);
+/* Arm all of them. Returns OK | AGAIN (one has events) | another status of weft_ep_arm, after which
+ * nothing would wake a thread. */
+enum weft_status wfi_eps_arm(struct wfi_eps *eps);
 
 #endif

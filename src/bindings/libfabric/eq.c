@@ -57,13 +57,15 @@ static void eq_signal(struct wfi_eq *eq)
     (void)done; /* it was so already */
 }
 
-bool wfi_eq_is_empty(struct wfi_eq *eq)
+int wfi_eq_trywait(struct wfi_eq *eq)
 {
     bool empty;
+    if (eq->wait_obj != FI_WAIT_FD)
+        return -FI_EINVAL;
     pthread_mutex_lock(&eq->lock);
     empty = !eq->first && !eq->faults;
     pthread_mutex_unlock(&eq->lock);
-    return empty;
+    return empty ? 0 : -FI_EAGAIN;
 }
 
 static int eq_append(struct wfi_eq *eq, uint32_t event, const void *bytes, size_t len)

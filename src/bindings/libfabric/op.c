@@ -4,22 +4,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Allocate operations. Called under the lock. Returns one of them. */
-struct wfi_op *wfi_op_more(struct wfi_ep *ep)
+/* Returns a slab whose operations are linked in their order, or NULL. */
+static struct wfi_slab *slab_new(struct wfi_ep *ep)
 {
     struct wfi_slab *slab = aligned_alloc(_Alignof(struct wfi_slab), sizeof *slab);
     if (!slab)
         return NULL;
     memset(slab, 0, sizeof *slab);
-    slab->next = ep->slabs;
-    ep->slabs = slab;
     for (size_t i = 0; i < WFI_OPS; i++) {
         slab->ops[i].ep = ep;
-        slab->ops[i].next = ep->free;
-        if (i)
-            ep->free = &slab->ops[i];
+        slab->ops[i].next = i + 1 < WFI_OPS ? &slab->ops[i + 1] : NULL;
     }
-    return &slab->ops[0];
+    return slab;
+}
+
+/* Other threads do not spin while this one allocates. They may free operations meanwhile. */
+struct wfi_op *wfi_op_more(struct wfi_ep *ep)
+{
+    struct wfi_slab *slab;
+    struct wfi_op *o;
+    wfi_unlock(&ep->free_lock);
+    slab = slab_new(ep);
+    wfi_lock(&ep->free_lock);
+    if (slab) {
+        slab->ops[WFI_OPS - 1].next = ep->free;
+        ep->free = &slab->ops[0];
+        slab->next = ep->slabs;
+        ep->slabs = slab;
+    }
+    o = ep->free;
+    if (o)
+        ep->free = o->next;
+    return o;
 }
 
 void wfi_op_extra_free(struct wfi_op *o)

@@ -65,14 +65,19 @@ static inline fi_addr_t wfi_source_of(struct wfi_ep *ep, struct weft_sender *sen
         return wfi_sender_source(ep, sender, &version);
     if (sender != ep->last_sender || (ep->source && ep->last_version != wfi_av_version(ep->av))) {
         ep->last_source = wfi_sender_source(ep, sender, &ep->last_version);
-        ep->last_sender = sender;
+        /* Without a record (no memory) the next message tries again. */
+        ep->last_sender = weft_sender_arg(sender) ? sender : NULL;
     }
     return ep->last_source;
 }
 
-/* Forget the senders that nothing refers to. Not called in a handler. Returns false, and has done
- * nothing, if a window is open or another thread does it. */
-bool wfi_senders_forget(struct wfi_ep *ep);
+/* Know [sender], of which a message has failed: it has to be forgotten like others. Called as
+ * wfi_sender_source. */
+void wfi_sender_note(struct wfi_ep *ep, struct weft_sender *sender);
+
+/* [count] addresses were removed, so that senders may be gone: forget those to which nothing
+ * refers, if enough addresses were removed since the last time. Not called in a handler. */
+void wfi_senders_removed(struct wfi_ep *ep, size_t count);
 void wfi_senders_free(struct wfi_ep *ep);
 
 /* Wait until senders are not being forgotten. Under free_lock, which it may release meanwhile. */
@@ -97,6 +102,8 @@ static inline void wfi_window_close(struct wfi_ep *ep)
 
 /* ---- free operations ---- */
 
+/* Allocate operations, and take one; NULL if there is no memory. Called under free_lock, which it
+ * releases meanwhile. */
 struct wfi_op *wfi_op_more(struct wfi_ep *ep);
 
 /* Take a free operation; NULL if there is no memory. */
@@ -297,10 +304,11 @@ ssize_t wfi_recv_peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t f
 int wfi_filter(struct wfi_ep *ep, const struct wfi_message *m, struct weft_msg_filter *filter);
 /* The done of receives. */
 void wfi_recv_done(struct weft_op *op);
-/* The done of plain receives (wfi_ep.plain_recv), whose operations are prepared by
- * wfi_recv_plain_take; wfi_recv_source_done, if the source is reported. */
-void wfi_recv_plain_done(struct weft_op *op);
-void wfi_recv_source_done(struct weft_op *op);
+/* Returns the done of plain receives (wfi_ep.plain_recv), whose operations are prepared by
+ * wfi_recv_plain_take.
+ *   source   the source is reported
+ *   context  to a queue whose entries are contexts alone */
+wfi_done wfi_recv_plain_done(bool source, bool context);
 /* Let the plain receive [o] be one with wfi_recv_done. */
 void wfi_recv_unplain(struct wfi_op *o);
 /* The same of all of [ep]. Its thread calls this. */

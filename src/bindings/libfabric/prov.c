@@ -107,7 +107,7 @@ static int fabric_trywait(struct fid_fabric *fabric, struct fid **fids, int coun
         int rc;
         switch (fids[i]->fclass) {
         case FI_CLASS_CQ: rc = wfi_cq_trywait(wfi_cq_of(fids[i])); break;
-        case FI_CLASS_EQ: rc = wfi_eq_is_empty(wfi_eq_of(fids[i])) ? 0 : -FI_EAGAIN; break;
+        case FI_CLASS_EQ: rc = wfi_eq_trywait(wfi_eq_of(fids[i])); break;
         default: rc = -FI_EINVAL;
         }
         if (rc)

@@ -25,6 +25,8 @@ __attribute__((noinline)) static void recv_fail(struct wfi_ep *ep, struct fi_cq_
                                                 size_t room, const struct weft_op *message,
                                                 struct wfi_cntr *cntr)
 {
+    if (message->sender)
+        wfi_sender_note(ep, message->sender);
     e->err = wfi_errno((enum weft_status)message->status);
     e->prov_errno = message->status;
     if (message->status == WEFT_ETRUNC) {
@@ -126,8 +128,9 @@ __attribute__((noinline)) static void plain_done_slow(struct wfi_op *o)
     wfi_recv_done(&o->op);
 }
 
-/* [source] is a constant. All calls are in tail position, so no register has to be saved. */
-static inline void plain_done(struct wfi_op *o, bool source)
+/* [source] and [context] are constants: is the source reported; has the queue entries of contexts
+ * alone? All calls are in tail position, so no register has to be saved. */
+static inline void plain_done(struct wfi_op *o, bool source, bool context)
 {
     struct wfi_ep *ep = o->ep;
     struct wfi_cq *cq = ep->rx_cq;
@@ -139,21 +142,33 @@ static inline void plain_done(struct wfi_op *o, bool source)
         plain_done_slow(o);
         return;
     }
-    wfi_cq_put_there(cq, o->op.user, o->flags | (o->op.has_data ? FI_REMOTE_CQ_DATA : 0), o->op.len,
-                     o->buf, o->op.data, o->op.tag, source ? ep->last_source : FI_ADDR_NOTAVAIL);
+    if (context)
+        wfi_cq_put_context(cq, o->op.user, source ? ep->last_source : FI_ADDR_NOTAVAIL);
+    else
+        wfi_cq_put_there(cq, o->op.user, o->flags | (o->op.has_data ? FI_REMOTE_CQ_DATA : 0),
+                         o->op.len, o->buf, o->op.data, o->op.tag,
+                         source ? ep->last_source : FI_ADDR_NOTAVAIL);
     o->flags = 0;
     o->next = ep->free;
     ep->free = o;
 }
 
-void wfi_recv_plain_done(struct weft_op *op)
-{
-    plain_done(container_of(op, struct wfi_op, op), false);
-}
+#define PLAIN_DONE(name, source, context)                                                          \
+    static void name(struct weft_op *op)                                                           \
+    {                                                                                              \
+        plain_done(container_of(op, struct wfi_op, op), source, context);                          \
+    }
 
-void wfi_recv_source_done(struct weft_op *op)
+PLAIN_DONE(done_entry, false, false)
+PLAIN_DONE(done_context, false, true)
+PLAIN_DONE(done_source_entry, true, false)
+PLAIN_DONE(done_source_context, true, true)
+
+wfi_done wfi_recv_plain_done(bool source, bool context)
 {
-    plain_done(container_of(op, struct wfi_op, op), true);
+    static const wfi_done done[2][2] = {{done_entry, done_context},
+                                        {done_source_entry, done_source_context}};
+    return done[source][context];
 }
 
 ssize_t wfi_recv_started(struct wfi_op *o, enum weft_status s)

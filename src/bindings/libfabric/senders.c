@@ -4,8 +4,9 @@
  * its address is in the address vector, and that it has to be forgotten.
  *
  * Weft refuses to forget a sender that has a connection, a message or a peer. So an endpoint tries
- * all its senders when there are twice as many as were left the last time, and when addresses are
- * removed: what is kept grows with the senders that are there, not with all that ever were.
+ * all its senders when there are twice as many as were left the last time, and when addresses were
+ * removed, half as many as there are senders: what is kept grows with the senders that are there,
+ * not with all that ever were, and a new sender or a removed address costs two tries.
  *
  * A thread that reports a message from within a receive call does not hold the mutex of Weft's
  * endpoint. In this time, a window, its sender may have no message left, and must not be forgotten.
@@ -78,7 +79,7 @@ static fi_addr_t look_up(struct wfi_ep *ep, struct wfi_sender *s, struct weft_se
         return FI_ADDR_NOTAVAIL;
     source = wfi_av_find(ep->av, bytes, &found);
     if (source == FI_ADDR_NOTAVAIL && wfi_av_has_names(ep->av))
-        return wfi_av_of_peer(ep->av, weft_sender_peer(sender));
+        return wfi_av_of_sender(ep->av, sender);
     *version = found;
     if (!s)
         return source;
@@ -104,6 +105,16 @@ fi_addr_t wfi_sender_source(struct wfi_ep *ep, struct weft_sender *sender, uint6
     if (WEFT_UNLIKELY(!s))
         s = record(ep, sender);
     return known || !ep->source ? source : look_up(ep, s, sender, version);
+}
+
+void wfi_sender_note(struct wfi_ep *ep, struct weft_sender *sender)
+{
+    bool known;
+    wfi_lock(&ep->free_lock);
+    known = weft_sender_arg(sender) != NULL;
+    wfi_unlock(&ep->free_lock);
+    if (!known)
+        (void)record(ep, sender);
 }
 
 /* ---- windows ---- */
@@ -135,6 +146,7 @@ static bool begin(struct wfi_ep *ep, struct wfi_sender **list)
     may = !ep->windows && !ep->forgetting;
     if (may) {
         ep->forgetting = true;
+        ep->nremovals = 0;
         *list = ep->senders;
         ep->senders = NULL;
     }
@@ -155,7 +167,9 @@ static void end(struct wfi_ep *ep, struct wfi_sender *kept, struct wfi_sender **
     wfi_unlock(&ep->free_lock);
 }
 
-bool wfi_senders_forget(struct wfi_ep *ep)
+/* Forget the senders that nothing refers to. Returns false, and has done nothing, if a window is
+ * open or another thread does it. */
+static bool senders_forget(struct wfi_ep *ep)
 {
     struct wfi_sender *list, *s, *kept = NULL, **last = &kept;
     size_t gone = 0;
@@ -178,8 +192,19 @@ bool wfi_senders_forget(struct wfi_ep *ep)
 static void forget(struct weft_deferred *item)
 {
     struct wfi_ep *ep = item->arg;
-    if (item->status == WEFT_OK && !wfi_senders_forget(ep))
+    if (item->status == WEFT_OK && !senders_forget(ep))
         forget_later(ep); /* a window is short */
+}
+
+void wfi_senders_removed(struct wfi_ep *ep, size_t count)
+{
+    bool due;
+    wfi_lock(&ep->free_lock);
+    ep->nremovals += count;
+    due = ep->nsenders && 2 * ep->nremovals >= ep->nsenders;
+    wfi_unlock(&ep->free_lock);
+    if (due)
+        (void)senders_forget(ep); /* if it has done nothing, the next removal tries again */
 }
 
 void wfi_senders_init(struct wfi_ep *ep)

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* fi_trywait(3): 0 if the program may sleep on the descriptor, which is not readable then and
+ * becomes so by the next event; -FI_EAGAIN if something is queued, and never for long else. */
+#include "sides.h"
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char out[8] = "weft", in[8], big[1 << 20];
+
+static const enum fi_threading models[] = {FI_THREAD_DOMAIN, FI_THREAD_COMPLETION, FI_THREAD_SAFE};
+enum { MODELS = sizeof models / sizeof *models };
+
+static struct how how_of(unsigned model)
+{
+    return (struct how){.wait_obj = FI_WAIT_FD, .threading = models[model]};
+}
+
+static int trywait(struct side *s)
+{
+    struct fid *fids[1] = {&s->cq->fid};
+    return fi_trywait(s->fabric, fids, 1);
+}
+
+static bool readable(struct side *s, int ms)
+{
+    struct pollfd p = {.events = POLLIN};
+    assert_int_equal(fi_control(&s->cq->fid, FI_GETWAIT, &p.fd), 0);
+    return poll(&p, 1, ms) == 1;
+}
+
+/* Let [s] have nothing to do, as the man page says: read all, then try again. */
+static void rest(struct side *s)
+{
+    uint64_t end = now_ms() + WAIT_MS;
+    struct fi_cq_tagged_entry e;
+    int rc;
+    while ((rc = trywait(s)) == -FI_EAGAIN && now_ms() < end) {
+        assert_int_equal(fi_cq_read(s->cq, &e, 1), -FI_EAGAIN);
+        turn();
+    }
+    assert_int_equal(rc, 0);
+}
+
+static void connect_both(void)
+{
+    RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in));
+    RETRY(fi_tinject(a.ep, out, 8, a.other, 1));
+    (void)take(&b);
+    rest(&a);
+}
+
+/* Fails when: a queue with nothing to read is not one on which the program may sleep, or its
+ * descriptor is readable; a message for which there is no receive, a receive without a message, a
+ * send without a receive keep it from sleeping; it does not wake by the message that it awaits. */
+static void idle_test(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < MODELS; i++) {
+        const struct how how = how_of(i);
+        open_both(&how);
+        assert_int_equal(trywait(&b), 0); /* nothing was ever done */
+        assert_false(readable(&b, 0));
+        connect_both();
+        rest(&b);
+        assert_int_equal(trywait(&b), 0); /* once more */
+        assert_false(readable(&b, 0));
+        RETRY(fi_tinject(a.ep, out, 8, a.other, 2)); /* unexpected */
+        RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 3, 0, in));
+        RETRY(fi_tsend(b.ep, big, sizeof big, NULL, b.other, 4, big));
+        rest(&b);
+        assert_false(readable(&b, 0));
+        RETRY(fi_tinject(a.ep, out, 8, a.other, 3));
+        for (uint64_t end = now_ms() + WAIT_MS; !readable(&b, 1) && now_ms() < end;)
+            (void)fi_cq_read(a.cq, NULL, 0);
+        assert_true(readable(&b, 0));
+        assert_ptr_equal(take(&b).op_context, in);
+        close_both();
+    }
+}
+
+/* Fails when: the program may sleep although an entry, an error or a signal is there for it, or may
+ * not once it has taken them. */
+static void queued_test(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < MODELS; i++) {
+        const struct how how = how_of(i);
+        struct fi_cq_err_entry err = {0};
+        open_both(&how);
+        connect_both();
+        rest(&b);
+        RETRY(fi_tsend(b.ep, out, 8, NULL, b.other, 1, out)); /* complete at once, or soon */
+        for (uint64_t end = now_ms() + WAIT_MS; trywait(&b) != -FI_EAGAIN && now_ms() < end;)
+            turn();
+        assert_int_equal(trywait(&b), -FI_EAGAIN);
+        assert_int_equal(trywait(&b), -FI_EAGAIN); /* as long as it is there */
+        assert_ptr_equal(take(&b).op_context, out);
+        rest(&b);
+        RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 2, 0, in));
+        assert_int_equal(fi_cancel(&b.ep->fid, in), 0);
+        assert_int_equal(trywait(&b), -FI_EAGAIN);
+        assert_int_equal(fi_cq_readerr(b.cq, &err, 0), 1);
+        assert_int_equal(err.err, FI_ECANCELED);
+        rest(&b);
+        assert_int_equal(fi_cq_signal(b.cq), 0);
+        assert_int_equal(trywait(&b), -FI_EAGAIN); /* takes the signal */
+        rest(&b);
+        assert_false(readable(&b, 0));
+        close_both();
+    }
+}
+
+/* Fails when: of several objects one with events does not count, or one without a descriptor is
+ * taken for one on which a program may sleep. */
+static void several_test(void **state)
+{
+    const struct how how = how_of(2), other = {.wait_obj = FI_WAIT_UNSPEC};
+    struct fi_eq_attr attr = {.flags = FI_WRITE, .wait_obj = FI_WAIT_FD},
+                      none = {.wait_obj = FI_WAIT_NONE};
+    struct fi_eq_entry entry = {0};
+    struct fid_eq *eq, *without;
+    struct fid *fids[2];
+    uint32_t event;
+    (void)state;
+    open_both(&how);
+    assert_int_equal(fi_eq_open(a.fabric, &attr, &eq, NULL), 0);
+    assert_int_equal(fi_eq_open(a.fabric, &none, &without, NULL), 0);
+    fids[0] = &a.cq->fid;
+    fids[1] = &eq->fid;
+    assert_int_equal(fi_trywait(a.fabric, fids, 2), 0);
+    entry.fid = &a.av->fid;
+    assert_true(fi_eq_write(eq, FI_AV_COMPLETE, &entry, sizeof entry, 0) > 0);
+    assert_int_equal(fi_trywait(a.fabric, fids, 2), -FI_EAGAIN);
+    assert_true(fi_eq_read(eq, &event, &entry, sizeof entry, 0) > 0);
+    assert_int_equal(fi_trywait(a.fabric, fids, 2), 0);
+    fids[1] = &without->fid;
+    assert_int_equal(fi_trywait(a.fabric, fids, 2), -FI_EINVAL);
+    fids[1] = &a.av->fid;
+    assert_int_equal(fi_trywait(a.fabric, fids, 2), -FI_EINVAL);
+    assert_int_equal(fi_close(&without->fid), 0);
+    assert_int_equal(fi_close(&eq->fid), 0);
+    close_both();
+    open_both(&other);
+    assert_int_equal(trywait(&a), -FI_EINVAL);
+    close_both();
+}
+
+/* Fails when: a child that was forked, in which no endpoint works, may sleep for ever. */
+static void forked_test(void **state)
+{
+    const struct how how = how_of(2);
+    struct fi_cq_tagged_entry e;
+    int result = 0;
+    pid_t child;
+    (void)state;
+    open_both(&how);
+    rest(&a);
+    child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        alarm(WAIT_MS / 1000);
+        _exit(trywait(&a) != -FI_EOPBADSTATE ||
+              fi_cq_sread(a.cq, &e, 1, NULL, -1) != -FI_EOPBADSTATE);
+    }
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_int_equal(result, 0);
+    assert_int_equal(trywait(&a), 0);
+    close_both();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(idle_test),
+        cmocka_unit_test(queued_test),
+        cmocka_unit_test(several_test),
+        cmocka_unit_test(forked_test),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
