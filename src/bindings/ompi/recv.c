@@ -42,9 +42,40 @@ static void drop(const struct weft_am *am)
                 (unsigned)tag);
 }
 
+/* May the handler wait for progress? It runs on Weft's thread then, and holds the endpoint's lock:
+ * no thread may wait for the end of an operation of that endpoint (wbtl_hold_begin). */
+static bool may_wait(void)
+{
+    return atomic_load_explicit(&wbtl.holds, memory_order_relaxed) == 1 &&
+           atomic_load_explicit(&wbtl.ports[0].poller, memory_order_relaxed) != wbtl_self();
+}
+
+/* Wait until there is room for a copy. The caller holds the lock. */
+static void room_wait(void)
+{
+    while (atomic_load_explicit(&wbtl.copied, memory_order_relaxed) >= WBTL_COPIES && may_wait())
+        pthread_cond_wait(&wbtl.taken, &wbtl.lock);
+}
+
+void wbtl_hold_begin(void)
+{
+    wbtl_lock();
+    atomic_fetch_add(&wbtl.holds, 1);
+    pthread_cond_broadcast(&wbtl.taken);
+    wbtl_unlock();
+}
+
+void wbtl_hold_end(void)
+{
+    atomic_fetch_sub(&wbtl.holds, 1);
+}
+
 static void copy(const struct weft_am *am)
 {
-    struct wbtl_received *r = malloc(sizeof *r + am->len);
+    struct wbtl_received *r;
+    if (wbtl.abandoned)
+        return;
+    r = malloc(sizeof *r + am->len);
     if (!r) {
         opal_output(0, "btl weft: a message of %u bytes is lost: no memory is left", am->len);
         return;
@@ -54,6 +85,8 @@ static void copy(const struct weft_am *am)
     r->len = am->len;
     memcpy(r->data, am->data, am->len);
     wbtl_lock();
+    room_wait();
+    atomic_fetch_add_explicit(&wbtl.copied, sizeof *r + r->len, memory_order_relaxed);
     if (atomic_load_explicit(&wbtl.received, memory_order_relaxed))
         wbtl.received_last->next = r;
     else
@@ -74,6 +107,24 @@ void wbtl_on_message(const struct weft_am *am)
         deliver((mca_btl_base_tag_t)am->args[0], (void *)(uintptr_t)am->data, am->len);
 }
 
+/* Remove the first copy, [r]. */
+static void received_remove(struct wbtl_received *r)
+{
+    wbtl_lock();
+    atomic_store_explicit(&wbtl.received, r->next, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&wbtl.copied, sizeof *r + r->len, memory_order_relaxed);
+    pthread_cond_signal(&wbtl.taken);
+    wbtl_unlock();
+    free(r);
+}
+
+void wbtl_received_free(void)
+{
+    struct wbtl_received *r;
+    while ((r = atomic_load_explicit(&wbtl.received, memory_order_relaxed)))
+        received_remove(r);
+}
+
 /* One at a time, so that messages with an order keep it: the list is not empty before the callback
  * of its last message has returned. ("delivering", acquire and release: what callbacks wrote.) */
 int wbtl_received_deliver(void)
@@ -90,10 +141,7 @@ int wbtl_received_deliver(void)
         if (!r)
             break;
         deliver(r->tag, r->data, r->len);
-        wbtl_lock();
-        atomic_store_explicit(&wbtl.received, r->next, memory_order_relaxed);
-        wbtl_unlock();
-        free(r);
+        received_remove(r);
     }
     atomic_store_explicit(&inside, false, memory_order_release);
     return n;

@@ -45,7 +45,7 @@ __attribute__((noinline)) static int packed_sendi(wbtl_peer *peer, opal_converto
                                                   mca_btl_base_tag_t tag,
                                                   mca_btl_base_descriptor_t **descriptor)
 {
-    size_t len = size;
+    size_t len = size, at = convertor->bConverted;
     mca_btl_base_descriptor_t *des =
         wbtl_prepare_src(&wbtl.super, peer, convertor, order, header_size, &len, flags);
     struct wbtl_frag *frag;
@@ -60,6 +60,7 @@ __attribute__((noinline)) static int packed_sendi(wbtl_peer *peer, opal_converto
         (void)wbtl_free(&wbtl.super, des);
         return OPAL_SUCCESS;
     }
+    (void)opal_convertor_set_position(convertor, &at); /* nothing was sent */
     if (descriptor && len == size)
         *descriptor = des;
     else
