@@ -161,6 +161,12 @@ struct wbtl_received {
     _Alignas(16) unsigned char data[];
 };
 
+/* A message as Open MPI's callback gets it. */
+struct wbtl_incoming {
+    mca_btl_base_descriptor_t des;
+    mca_btl_base_segment_t segment;
+};
+
 /* What the user may set (component.c). */
 struct wbtl_variables {
     int list_first, list_most, list_more; /* descriptors: at first, at most, how many more */
@@ -203,8 +209,11 @@ struct wbtl_module {
     bool key_set;
     bool leaving; /* ranks are being removed: a lost peer is no error */
     bool lists_made;
-    bool abandoned;    /* MPI_Finalize is over, but the context could not be closed */
-    atomic_uint holds; /* above 0: the handler copies messages */
+    bool abandoned;     /* MPI_Finalize is over, but the context could not be closed */
+    atomic_uint holds;  /* calls of wbtl_hold_begin; 1 more with WEFT_PROGRESS=thread */
+    atomic_uint copies; /* [holds], and 1 more if there are copies in [received]. Above 0:
+                         * the handler copies messages */
+    struct wbtl_incoming incoming; /* of the handler: one runs at a time */
     atomic_bool draining;
     atomic_bool loss_due; /* a lost peer is to be reported */
     pthread_mutex_t lock;
@@ -480,6 +489,7 @@ int wbtl_flush(mca_btl_base_module_t *btl, wbtl_peer *peer);
 void wbtl_on_message(const struct weft_am *am);
 int wbtl_register(mca_btl_base_module_t *btl, mca_btl_base_tag_t tag,
                   mca_btl_base_module_recv_cb_fn_t fn, void *arg);
+void wbtl_incoming_init(struct wbtl_incoming *in);
 /* Run the callbacks of messages that the handler has copied. Returns how many. */
 int wbtl_received_deliver(void);
 /* From begin to end the handler copies all messages, and never waits. */

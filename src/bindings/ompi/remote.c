@@ -108,8 +108,6 @@ static enum weft_status way_open(wbtl_peer *peer, unsigned at)
         s = weft_peer_open(wbtl.ports[at].ep, peer->address, sizeof peer->address, &way->weft);
         if (s == WEFT_OK)
             weft_peer_set_arg(way->weft, peer);
-        else
-            way->weft = NULL;
     }
     if (s == WEFT_OK && !way->remotes && !(way->remotes = calloc(1, sizeof *way->remotes)))
         s = WEFT_ENOMEM;

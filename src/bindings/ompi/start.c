@@ -21,6 +21,7 @@ static void config_row(void *arg, const char *name, const char *value, const cha
         wbtl.key_file = true;
     if (!strcmp(name, "WEFT_PROGRESS") && !strcmp(value, "thread")) {
         atomic_store(&wbtl.holds, 1);
+        atomic_store(&wbtl.copies, 1);
         wbtl.threads = true;
     }
 }
@@ -215,6 +216,7 @@ mca_btl_base_module_t **wbtl_init(int *count, bool progress_threads, bool mpi_th
     if (!modules)
         return NULL;
     wbtl.threads = mpi_threads;
+    wbtl_incoming_init(&wbtl.incoming);
     weft_config_rows(config_row, NULL);
     wbtl_variables_check();
     pthread_mutex_init(&wbtl.lock, NULL);
