@@ -229,6 +229,59 @@ static void chain(void)
     side_until(is_chained);
 }
 
+/* A flush ends, although each callback begins another access. */
+static bool goes_on;
+static unsigned on_way;
+
+static void on_endless(struct mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *peer,
+                       void *local, mca_btl_base_registration_handle_t *local_handle, void *context,
+                       void *data, int status)
+{
+    CHECK(status == OPAL_SUCCESS);
+    (void)context;
+    on_way--;
+    if (!goes_on)
+        return;
+    on_way++;
+    CHECK(btl->btl_get(btl, peer, local, place.address, local_handle, handle_of(&place), 8, 0,
+                       MCA_BTL_NO_ORDER, on_endless, NULL, data) == OPAL_SUCCESS);
+}
+
+static bool none_is_on_way(void)
+{
+    return !on_way;
+}
+
+static void endless(void)
+{
+    goes_on = true;
+    on_way = 1;
+    CHECK(side.btl->btl_get(side.btl, side.peer, &chain_word, place.address, NULL,
+                            handle_of(&place), 8, 0, MCA_BTL_NO_ORDER, on_endless, NULL,
+                            NULL) == OPAL_SUCCESS);
+    for (int i = 0; i < 3; i++) {
+        CHECK(side.btl->btl_flush(side.btl, side.peer) == OPAL_SUCCESS);
+        CHECK(side.btl->btl_flush(side.btl, NULL) == OPAL_SUCCESS);
+    }
+    goes_on = false;
+    side_until(none_is_on_way);
+}
+
+/* Accesses of no bytes do nothing, also to memory of no bytes. */
+static void empty(void)
+{
+    uint64_t none = 7;
+    mca_btl_base_registration_handle_t *h = swap(&none, 0);
+    if (!side.rank) {
+        CHECK(wait(put(&place, &none, 0, 0)) == OPAL_SUCCESS);
+        CHECK(wait(get(&place, &none, 0, 0)) == OPAL_SUCCESS);
+        CHECK(wait(put(&place, &none, 0, 1)) != OPAL_SUCCESS);
+    }
+    side_meet();
+    CHECK(none == 7);
+    CHECK(side.btl->btl_deregister_mem(side.btl, h) == OPAL_SUCCESS);
+}
+
 /* More regions than stay ready for access. */
 static void regions(void)
 {
@@ -328,6 +381,7 @@ int main(int argc, char **argv)
         atomics_refused();
         flushed();
         chain();
+        endless();
     }
     side_meet();
     for (int i = LEN; i < ROOM + 4096; i++)
@@ -335,6 +389,7 @@ int main(int argc, char **argv)
     from_inside();
     CHECK(side.btl->btl_deregister_mem(side.btl, h) == OPAL_SUCCESS);
     free(memory);
+    empty();
     regions();
     freed();
     return side_close();

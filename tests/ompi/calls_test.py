@@ -28,6 +28,12 @@ def messages_tcp_test():
     good(2, "ompi_messages", env=TCP, **FEW)
 
 
+def copies_test():
+    """A rank that makes no progress keeps a bounded amount of messages."""
+    for env in {}, TCP:
+        good(2, "ompi_copies", env={**env, "WEFT_PROGRESS": "thread"})
+
+
 def accesses_test():
     for env in WAYS:
         good(2, "ompi_accesses", env=env)
@@ -55,5 +61,5 @@ def order_tcp_test():
     assert overtaken, "no free message was overtaken"
 
 
-harness.main([messages_test, messages_few_test, messages_tcp_test, accesses_test,
+harness.main([messages_test, messages_few_test, messages_tcp_test, copies_test, accesses_test,
               accesses_tcp_test, order_test, order_tcp_test])

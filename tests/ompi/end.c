@@ -2,7 +2,9 @@
 /* An MPI program whose ranks exchange messages without end, short and long, until rank 1 ends in
  * the way that is asked for. Rank 0 prints "ok" if MPI_Finalize is reached.
  *
- * usage: ompi_end kill|abort|exit|stop|system|leave|forever */
+ * usage: ompi_end kill|abort|exit|stop|system|leave|forever|mixed
+ *   forever, mixed  each rank writes "running RANK PID" to stderr; mixed: they also access windows
+ */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,6 +27,19 @@ static void exchange(int round)
         MPI_Abort(MPI_COMM_WORLD, 99);
 }
 
+static long words[2];
+static MPI_Win window;
+
+static void access_next(void)
+{
+    const int next = (rank + 1) % size;
+    const long one = 1;
+    long old;
+    MPI_Fetch_and_op(&one, &old, MPI_LONG, next, 0, MPI_SUM, window);
+    MPI_Put(&one, 1, MPI_LONG, next, 1, 1, MPI_LONG, window);
+    MPI_Win_flush(next, window);
+}
+
 static void end(const char *how)
 {
     if (!strcmp(how, "kill"))
@@ -44,15 +59,24 @@ static void end(const char *how)
 int main(int argc, char **argv)
 {
     const char *how = argc > 1 ? argv[1] : "leave";
+    int is_endless, is_mixed;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    for (int i = 0; strcmp(how, "leave") && (i < ROUNDS || !strcmp(how, "forever")); i++) {
+    is_mixed = !strcmp(how, "mixed");
+    is_endless = is_mixed || !strcmp(how, "forever");
+    if (is_mixed) {
+        MPI_Win_create(words, sizeof words, sizeof *words, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+        MPI_Win_lock_all(0, window);
+    }
+    for (int i = 0; strcmp(how, "leave") && (i < ROUNDS || is_endless); i++) {
         exchange(i);
+        if (is_mixed)
+            access_next();
         if (i == AT && rank == 1)
             end(how);
-        if (i == AT && !rank && !strcmp(how, "forever"))
-            fprintf(stderr, "running\n");
+        if (i == AT && is_endless)
+            fprintf(stderr, "running %d %d\n", rank, (int)getpid());
     }
     if (!rank && printf("ok\n") < 0)
         return 1;

@@ -9,13 +9,9 @@ import os
 import signal
 import time
 
-from runner import TCP, good, harness, start
+from runner import TCP, good, harness, kill_one, shared, start
 
 SOON = 10  # seconds
-
-
-def shared():
-    return {name for name in os.listdir("/dev/shm") if "weft" in name}
 
 
 def ends(how, env=None):
@@ -87,5 +83,12 @@ def lost_test():
         good(2, "ompi_lost", env=env, words=["--enable-recovery"])
 
 
-harness.main([killed_test, aborted_test, exited_test, unused_test, stopped_test, launcher_test,
+def kills_test():
+    """Ranks that are killed at several moments of mixed traffic."""
+    for i in range(4):
+        for env in {}, TCP:
+            kill_one(0.05 * i, i % 3, env)
+
+
+harness.main([killed_test, kills_test, aborted_test, exited_test, unused_test, stopped_test, launcher_test,
               lost_test])

@@ -94,13 +94,26 @@ def threads_tcp_test():
     good(2, "ompi_threads", "4", "15", osc="rdma", env=TCP)
 
 
+def endpoints_test():
+    """The threads share several endpoints."""
+    for count in 2, 3, 64:
+        good(2, "ompi_threads", "4", "15", osc="rdma", btl_weft_endpoints=count)
+    good(2, "ompi_threads", "4", "15", osc="rdma", btl_weft_endpoints=4, env=TCP)
+    good(2, "ompi_threads", "4", "15", osc="rdma", btl_weft_endpoints=3, btl_weft_order="module")
+    good(2, "ompi_threads", "4", "15", osc="rdma", btl_weft_endpoints=4,
+         env={"WEFT_PROGRESS": "thread"})
+    good(2, "ompi_windows", "--windows", osc="rdma", btl_weft_endpoints=4)
+
+
 def adjusted_test():
     """A value that is out of range is adjusted, and the sentence says how."""
-    err = good(2, "ompi_ring", btl_weft_max_send_size=1000000, btl_weft_free_list_inc=0)
+    err = good(2, "ompi_ring", btl_weft_max_send_size=1000000, btl_weft_free_list_inc=0,
+               btl_weft_endpoints=100)
     assert "btl_weft_max_send_size is 1000000, but has to be 512 to 32704" in err, err
     assert "btl_weft_free_list_inc is 0, but has to be at least 1" in err, err
+    assert "btl_weft_endpoints is 100, but has to be 1 to 64" in err, err
 
 
 harness.main([symbols_test, info_test, taken_test, beside_test, ring_test, ring_tcp_test, windows_test,
               windows_tcp_test, pieces_test, shuffled_test,
-              exhausted_test, progress_test, threads_test, threads_tcp_test, adjusted_test])
+              exhausted_test, progress_test, threads_test, threads_tcp_test, endpoints_test, adjusted_test])

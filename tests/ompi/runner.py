@@ -4,7 +4,9 @@
 A test is called with the arguments COMPONENT MPIRUN PROGRAMS [WEFT]."""
 
 import os
+import signal
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "job"))
 import harness  # pylint: disable=wrong-import-position
@@ -24,6 +26,30 @@ def start(ranks, program, *args, env=None, btl=ALONE, words=(), **mca):
     mca = [word for name, value in mca.items() for word in ("--mca", name, str(value))]
     return harness.Job([MPIRUN, "-n", str(ranks), "--oversubscribe", *words, *mca,
                         os.path.join(PROGRAMS, program), *args], env={**ENV, **(env or {})})
+
+
+def shared():
+    """Weft's files in shared memory."""
+    return {name for name in os.listdir("/dev/shm") if "weft" in name}
+
+
+def kill_one(after, rank, env=None):
+    """Kill one of three ranks, [after] seconds after they began to exchange messages and access each
+    other's memory: mpirun ends within 5 s with the code of that rank, and nothing is left."""
+    before = shared()
+    job = start(3, "ompi_end", "mixed", env=env, osc="rdma")
+    pids = {}
+    while len(pids) < 3:
+        line = job.process.stderr.readline()
+        assert line, "the ranks have ended"
+        if line.startswith("running "):
+            pids[int(line.split()[1])] = int(line.split()[2])
+    time.sleep(after)
+    os.kill(pids[rank], signal.SIGKILL)
+    code, _, err = job.finish(5)
+    assert code == 128 + signal.SIGKILL, (code, err)
+    assert job.gone_within(5), f"processes are left: {job.members()}"
+    assert shared() == before, f"{shared() - before} is left"
 
 
 def good(*args, **kwargs):

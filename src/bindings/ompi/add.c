@@ -7,12 +7,14 @@
 
 #include "binding.h"
 
-static wbtl_peer *peer_new(opal_proc_t *proc, const unsigned char *address)
+static wbtl_peer *peer_new(opal_proc_t *proc, const struct wbtl_card *card)
 {
-    wbtl_peer *peer = calloc(1, sizeof *peer);
+    wbtl_peer *peer = calloc(1, sizeof *peer + wbtl.nports * sizeof *peer->ways);
     if (!peer)
         return NULL;
-    memcpy(peer->address, address, sizeof peer->address);
+    memcpy(peer->address, card->address, sizeof peer->address);
+    memcpy(peer->page, card->page, card->page_len);
+    peer->page_len = card->page_len;
     peer->proc = proc;
     atomic_init(&peer->slow, WBTL_CLOSED);
     wbtl_lock();
@@ -48,7 +50,7 @@ static wbtl_peer *add(opal_proc_t *proc)
     if (!wbtl_card_of(&proc->proc_name, &card))
         return NULL;
     if (is_reachable(proc))
-        peer = peer_new(proc, card.address);
+        peer = peer_new(proc, &card);
     explicit_bzero(card.key, sizeof card.key);
     return peer;
 }
@@ -80,8 +82,9 @@ static void peer_remove(wbtl_peer *peer)
     wbtl_peer_lost(peer, WEFT_ECANCELED, false);
     while (!wbtl_queue_fail(peer, OPAL_ERR_UNREACH)) /* another thread drains */
         sched_yield();
-    if (peer->weft)
-        closed = wbtl_peer_close(peer);
+    wbtl_hold_begin();
+    closed = wbtl_peer_close(peer);
+    wbtl_hold_end();
     while (wbtl_callbacks(WBTL_ROUND))
         ;
     wbtl_lock();

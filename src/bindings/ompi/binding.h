@@ -2,7 +2,8 @@
 /* Internals of the Open MPI component "weft": a BTL of version 3.1, for Open MPI 4.1.
  *
  *   component.c  the component, its variables, progress
- *   start.c      the module: opens and closes the context and the endpoint, publishes the address
+ *   start.c      the module: opens and closes the context and the endpoints, publishes the address
+ *   port.c       endpoints: which thread uses which, and polling them
  *   add.c        ranks that Open MPI adds and removes
  *   peer.c       connects to a rank, finds the key for other nodes, reports a lost rank
  *   frag.c       descriptors: alloc, free, prepare_src
@@ -21,17 +22,21 @@
  * ECONTEXT. Those calls are queued at their peer, and a later turn of progress makes them. All
  * other callbacks run in progress, when no handler runs.
  *
- * Threads. With MPI_THREAD_MULTIPLE the endpoint is one of WEFT_EP_NOWAIT: a thread may hold a lock
- * of Open MPI's that a handler in another thread waits for, so no call may wait for that handler.
- * What is refused then (AGAIN) is queued. wbtl.lock guards the queues and lists. It is held for a
- * few instructions, and Weft, Open MPI and callbacks are never called under it. One thread at a
- * time takes items off the queues (wbtl.draining), and one looks up regions (wbtl.accessing):
- * others do not wait, but queue. wbtl.mem_lock guards the cache of registered memory, which never
- * calls back. Without MPI_THREAD_MULTIPLE, and unless Weft has a progress thread, no lock is taken
- * (wbtl.threads is false).
+ * Threads. With MPI_THREAD_MULTIPLE endpoints are of WEFT_EP_NOWAIT: a thread may hold a lock of
+ * Open MPI's that a handler in another thread waits for, so no call may wait for that handler. What
+ * is refused then (AGAIN) is queued. wbtl.lock guards the queues and lists. It is held for a few
+ * instructions, and Weft, Open MPI and callbacks are never called under it. One thread at a time
+ * takes items off the queues (wbtl.draining), and one at an endpoint looks up regions
+ * (port.accessing): others do not wait, but queue. wbtl.mem_lock guards the cache of registered
+ * memory, which never calls back. Without MPI_THREAD_MULTIPLE, and unless Weft has a progress
+ * thread, no lock is taken (wbtl.threads is false).
+ *
+ * Ports. Each endpoint of the process is a port (btl_weft_endpoints). Messages, and accesses with
+ * an order, use the first. Other accesses use the port of their thread.
  *
  * With WEFT_PROGRESS=thread handlers run on a thread of Weft's, and Open MPI may be without locks.
- * So the handler copies the messages, and progress delivers them (wbtl.holds). */
+ * So the handler copies the messages, and progress delivers them (wbtl.holds). If progress does not
+ * come, the handler waits at WBTL_COPIES: then Weft admits no more messages. */
 #ifndef WBTL_BINDING_H
 #define WBTL_BINDING_H
 
@@ -58,7 +63,9 @@
  * and with that rank's code. A survivor that ends the job first would replace the code. */
 #define WBTL_GRACE_NS 300000000
 #define WBTL_LEAVE_NS                                                                              \
-    1000000000 /* the longest wait for room for queued items, when a rank leaves */
+    1000000000        /* the longest wait for room for queued items, when a rank leaves */
+#define WBTL_PORTS 64 /* the most endpoints of a process */
+#define WBTL_COPIES ((size_t)16 << 20) /* bytes of copied messages that wait for progress */
 
 /* Something that has begun and will have a callback. It is in the queue of its peer until Weft has
  * it, then in the list of what has ended. */
@@ -82,15 +89,29 @@ enum wbtl_slow {
     WBTL_PUTS = 8,   /* btl_weft_order=module: puts are under way */
 };
 
+/* Accesses that have begun and whose callbacks have not run. A flush waits for those that began
+ * before it, whatever begins later (rma.c). */
+struct wbtl_epochs {
+    atomic_uint now;      /* the epoch in which accesses begin */
+    atomic_uint count[2]; /* of accesses that began in an epoch, by its lowest bit */
+};
+
+/* A rank as one port reaches it. [remotes] belongs to the thread that has port.accessing, and so
+ * does [weft], except for the first port. */
+struct wbtl_way {
+    struct weft_peer *weft;
+    struct wbtl_remotes *remotes; /* remote.c; NULL at first */
+};
+
 /* A rank. Open MPI calls it an endpoint. */
 struct mca_btl_base_endpoint_t {
-    atomic_uint slow;       /* enum wbtl_slow; 0: calls go to Weft at once */
-    struct weft_peer *weft; /* NULL until connected; set by a thread that drains */
+    atomic_uint slow; /* enum wbtl_slow; 0: calls go to Weft at once */
+    struct weft_peer
+        *weft; /* of the first port; NULL until connected; set by a thread that drains */
     struct wbtl_list queue;
     struct mca_btl_base_endpoint_t *next_queued;  /* in wbtl.queued, while WBTL_QUEUED */
     struct mca_btl_base_endpoint_t *next, **prev; /* all peers; changed under the lock */
-    struct wbtl_remotes *remotes;                 /* remote.c; NULL at first */
-    atomic_uint accesses;       /* puts, gets and atomics whose callback has not run */
+    struct wbtl_epochs accesses;
     struct wbtl_orders *orders; /* order.c; NULL at first */
     struct weft_order last_put; /* with WBTL_PUTS; under the lock */
     unsigned puts;              /* that are under way, counted with btl_weft_order=module */
@@ -100,6 +121,9 @@ struct mca_btl_base_endpoint_t {
     bool reported;   /* the loss: Open MPI's error callback was called */
     bool needed;     /* the loss is an error */
     unsigned char address[WEFT_ADDR_MAX];
+    uint32_t page_len; /* of the key of the rank's region of one byte: order.c */
+    unsigned char page[WEFT_KEY_MAX];
+    struct wbtl_way ways[]; /* by port; ways[0].weft is [weft] */
 };
 typedef struct mca_btl_base_endpoint_t wbtl_peer;
 
@@ -137,10 +161,17 @@ struct wbtl_received {
     _Alignas(16) unsigned char data[];
 };
 
+/* A message as Open MPI's callback gets it. */
+struct wbtl_incoming {
+    mca_btl_base_descriptor_t des;
+    mca_btl_base_segment_t segment;
+};
+
 /* What the user may set (component.c). */
 struct wbtl_variables {
     int list_first, list_most, list_more; /* descriptors: at first, at most, how many more */
     int order;                            /* enum wbtl_order */
+    int endpoints;                        /* of the process, with MPI_THREAD_MULTIPLE */
 };
 
 enum wbtl_order {
@@ -149,31 +180,47 @@ enum wbtl_order {
     WBTL_ORDER_ALL,    /* besides, a put returns when it is complete */
 };
 
+/* An endpoint of the process. */
+struct wbtl_port {
+    struct weft_ep *ep;
+    atomic_uintptr_t poller; /* the thread that polls (wbtl_self); 0: none does */
+    atomic_bool accessing;
+    _Alignas(64) char end[];
+};
+
 struct wbtl_module {
     mca_btl_base_module_t super; /* first: Open MPI has its address */
     struct weft_ctx *ctx;
-    struct weft_ep *ep;
+    struct weft_ep *ep; /* of the first port */
+    unsigned nports;
+    struct wbtl_port ports[WBTL_PORTS];
     mca_btl_base_module_error_cb_fn_t error;
     struct wbtl_variables vars;
     opal_free_list_t small, eager, most; /* descriptors, by their room */
-    opal_free_list_t accesses;
+    opal_free_list_t access_list;
+    struct wbtl_epochs accesses; /* to all peers */
     struct weft_mr *page;
     struct weft_cache *cache; /* NULL until memory is registered, as its one user */
     struct weft_cache_user *cache_user;
     bool cache_failed;
     pthread_mutex_t mem_lock;
-    atomic_bool accessing;
     bool threads;  /* several threads are here at a time */
     bool key_file; /* WEFT_KEY_FILE has the key for other nodes */
     bool key_set;
     bool leaving; /* ranks are being removed: a lost peer is no error */
     bool lists_made;
-    atomic_uint holds; /* above 0: the handler copies messages */
+    bool abandoned;     /* MPI_Finalize is over, but the context could not be closed */
+    atomic_uint holds;  /* calls of wbtl_hold_begin; 1 more with WEFT_PROGRESS=thread */
+    atomic_uint copies; /* [holds], and 1 more if there are copies in [received]. Above 0:
+                         * the handler copies messages */
+    struct wbtl_incoming incoming; /* of the handler: one runs at a time */
     atomic_bool draining;
     atomic_bool loss_due; /* a lost peer is to be reported */
     pthread_mutex_t lock;
     struct wbtl_list done;
     struct wbtl_received *_Atomic received, *received_last;
+    atomic_size_t copied; /* bytes of [received]; changed under the lock */
+    pthread_cond_t taken; /* [copied] has fallen, or the handler must not wait (recv.c) */
     wbtl_peer *_Atomic queued, *queued_last; /* peers with WBTL_QUEUED */
     wbtl_peer *peers;
     unsigned char bad_tags[MCA_BTL_TAG_MAX + 1]; /* 1: reported */
@@ -233,6 +280,23 @@ static inline void wbtl_ended(struct wbtl_item *item, int status)
     wbtl_append(&wbtl.done, item);
     wbtl_unlock();
 }
+
+/* Names the calling thread. Never 0. */
+static inline uintptr_t wbtl_self(void)
+{
+    return (uintptr_t)pthread_self();
+}
+
+/* ---- port.c ---- */
+
+/* Returns the port of the calling thread: threads get ports in turn, at their first access. */
+unsigned wbtl_port_of_thread(void);
+/* Poll [port], unless another thread does. Returns the number of events, or a negative number if
+ * this thread polls it already (a handler runs). */
+int wbtl_port_poll(struct wbtl_port *port);
+/* Poll all ports that the calling thread has to poll now. Returns as wbtl_port_poll does for the
+ * first. */
+int wbtl_ports_poll(void);
 
 /* ---- component.c, start.c ---- */
 
@@ -365,7 +429,7 @@ enum weft_status wbtl_order_send(struct wbtl_frag *frag, const uint32_t *tag,
                                  const struct iovec *iov, unsigned count, bool is_alone);
 /* [frag] holds no number any more. */
 void wbtl_number_return(struct wbtl_frag *frag);
-/* Close what orders need of [peer], before Weft's peer is closed. */
+/* Close the remote that orders need of [peer], before Weft's peer is closed. */
 void wbtl_orders_close(wbtl_peer *peer);
 /* Free the orders of [peer], whose operations are over. Descriptors may still hold its numbers. */
 void wbtl_orders_free(wbtl_peer *peer);
@@ -379,12 +443,13 @@ void wbtl_mem_close(void);
 
 /* ---- remote.c ---- */
 
-/* Find the region of [h] at [peer], and open it if it is not ready. The caller has wbtl.accessing.
- * Returns OK | AGAIN, ECONTEXT (later) | a failure */
-enum weft_status wbtl_remote_find(wbtl_peer *peer, const mca_btl_base_registration_handle_t *h,
+/* Find the region of [h] at [peer] for port number [at], and open it if it is not ready. The caller
+ * has the port's accessing. Returns OK | AGAIN, ECONTEXT (later) | a failure */
+enum weft_status wbtl_remote_find(wbtl_peer *peer, unsigned at,
+                                  const mca_btl_base_registration_handle_t *h,
                                   struct weft_remote **out);
-/* Close the region of [h]: its owner has closed it. */
-void wbtl_remote_forget(wbtl_peer *peer, const mca_btl_base_registration_handle_t *h);
+/* Close the region of [h], whose owner has closed it. */
+void wbtl_remote_forget(wbtl_peer *peer, unsigned at, const mca_btl_base_registration_handle_t *h);
 /* Close all regions of [peer]. */
 void wbtl_remotes_close(wbtl_peer *peer);
 
@@ -424,7 +489,13 @@ int wbtl_flush(mca_btl_base_module_t *btl, wbtl_peer *peer);
 void wbtl_on_message(const struct weft_am *am);
 int wbtl_register(mca_btl_base_module_t *btl, mca_btl_base_tag_t tag,
                   mca_btl_base_module_recv_cb_fn_t fn, void *arg);
+void wbtl_incoming_init(struct wbtl_incoming *in);
 /* Run the callbacks of messages that the handler has copied. Returns how many. */
 int wbtl_received_deliver(void);
+/* From begin to end the handler copies all messages, and never waits. */
+void wbtl_hold_begin(void);
+void wbtl_hold_end(void);
+/* Free copied messages that nothing will deliver. */
+void wbtl_received_free(void);
 
 #endif

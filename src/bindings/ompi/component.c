@@ -39,7 +39,8 @@ static void variable_order(void)
 static int component_register(void)
 {
     mca_btl_base_module_t *m = &wbtl.super;
-    wbtl.vars = (struct wbtl_variables){.list_first = 8, .list_most = 4096, .list_more = 64};
+    wbtl.vars = (struct wbtl_variables){
+        .list_first = 8, .list_most = 4096, .list_more = 64, .endpoints = 1};
     (void)variable_int("free_list_num",
                        "Number of descriptors that are made at first, of each of three sizes "
                        "(default: 8)",
@@ -51,6 +52,11 @@ static int component_register(void)
     (void)variable_int("free_list_inc",
                        "Number of descriptors that are made when there is none (default: 64)",
                        &wbtl.vars.list_more);
+    (void)variable_int("endpoints",
+                       "Number of endpoints of a process with MPI_THREAD_MULTIPLE, at most 64. "
+                       "Threads get them in turn, for puts, gets and atomics; messages use the "
+                       "first (default: 1)",
+                       &wbtl.vars.endpoints);
     variable_order();
     wbtl_module_fill(); /* flags without their function are dropped */
     m->btl_component = &mca_btl_weft_component;
@@ -97,6 +103,13 @@ static void adjust_int(const char *name, int *value, int least)
     *value = least;
 }
 
+static void adjust_endpoints(void)
+{
+    size_t n = wbtl.vars.endpoints < 0 ? 0 : (size_t)wbtl.vars.endpoints;
+    adjust("endpoints", &n, 1, WBTL_PORTS);
+    wbtl.vars.endpoints = (int)n;
+}
+
 void wbtl_variables_check(void)
 {
     mca_btl_base_module_t *m = &wbtl.super;
@@ -105,6 +118,7 @@ void wbtl_variables_check(void)
     adjust("rndv_eager_limit", &m->btl_rndv_eager_limit, WBTL_SMALL / 2, m->btl_max_send_size);
     adjust_int("free_list_num", &wbtl.vars.list_first, 0);
     adjust_int("free_list_inc", &wbtl.vars.list_more, 1);
+    adjust_endpoints();
     if (wbtl.vars.list_most >= 0)
         adjust_int("free_list_max", &wbtl.vars.list_most, 8);
     if (wbtl.vars.list_most >= 0 && wbtl.vars.list_first > wbtl.vars.list_most)
@@ -123,7 +137,10 @@ static int component_close(void)
 
 int wbtl_turn(void)
 {
-    int n = weft_ep_poll(wbtl.ep);
+    /* Deliver copies before more can arrive. */
+    int n = OPAL_UNLIKELY(atomic_load_explicit(&wbtl.copied, memory_order_relaxed) >= WBTL_COPIES)
+                ? 0
+                : wbtl_ports_poll();
     if (OPAL_UNLIKELY(n < 0)) /* inside a handler */
         return n;
     if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.received, memory_order_relaxed)))

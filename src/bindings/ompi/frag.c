@@ -39,7 +39,7 @@ bool wbtl_lists_init(void)
     bool good = list_init(&wbtl.small, WBTL_SMALL);
     good = list_init(&wbtl.eager, eager_room()) && good;
     good = list_init(&wbtl.most, wbtl.super.btl_max_send_size) && good;
-    good = wbtl_accesses_init(&wbtl.accesses) && good;
+    good = wbtl_accesses_init(&wbtl.access_list) && good;
     wbtl.lists_made = true;
     return good;
 }
@@ -51,7 +51,7 @@ void wbtl_lists_fini(void)
     OBJ_DESTRUCT(&wbtl.small);
     OBJ_DESTRUCT(&wbtl.eager);
     OBJ_DESTRUCT(&wbtl.most);
-    OBJ_DESTRUCT(&wbtl.accesses);
+    OBJ_DESTRUCT(&wbtl.access_list);
     wbtl.lists_made = false;
 }
 

@@ -24,6 +24,7 @@ struct wbtl_orders {
     bool removed; /* the peer is gone: freed with the last number that is returned */
     /* The get that follows all messages without a number. */
     struct weft_remote *remote;
+    struct weft_op opening; /* of [remote] */
     struct weft_op op;
     bool joining;
     unsigned char byte;
@@ -98,6 +99,10 @@ void wbtl_orders_close(wbtl_peer *peer)
 {
     struct wbtl_orders *o = peer->orders;
     enum weft_status s = WEFT_AGAIN;
+    if (o && o->opening.status == WEFT_PENDING)
+        for (int i = 0; weft_remote_open_cancel(wbtl.ep, &o->opening) == WEFT_AGAIN && i < 1000;
+             i++)
+            (void)weft_ep_wait(wbtl.ep, 1000000);
     for (int i = 0; o && o->remote && s == WEFT_AGAIN && i < 1000; i++)
         if ((s = weft_remote_close(o->remote)) == WEFT_AGAIN)
             (void)weft_ep_wait(wbtl.ep, 1000000);
@@ -122,19 +127,16 @@ void wbtl_orders_free(wbtl_peer *peer)
 
 /* ---- messages without a number ---- */
 
-/* Start the get that follows the last message without a number of [o]. */
+/* Start the get that follows the last message without a number of [o]. Returns OK (complete) |
+ * PENDING | AGAIN (nothing begun, or the peer's region is not open yet) | a failure */
 static enum weft_status join_start(struct wbtl_orders *o, const wbtl_peer *peer)
 {
-    struct wbtl_card card;
-    enum weft_status s = WEFT_OK;
-    if (!o->remote) {
-        if (!wbtl_card_of(&peer->proc->proc_name, &card))
-            return WEFT_EUNREACH;
-        s = weft_remote_open(peer->weft, card.page, card.page_len, &o->remote);
-    }
+    enum weft_status s = (enum weft_status)o->opening.status;
+    if (s == WEFT_OK && !o->remote)
+        s = weft_remote_open_start(peer->weft, peer->page, peer->page_len, &o->remote, &o->opening);
     if (s == WEFT_OK)
-        s = weft_order_get(o->remote, 0, &o->byte, 1, o->of[REST], NULL, &o->op);
-    return s;
+        return weft_order_get(o->remote, 0, &o->byte, 1, o->of[REST], NULL, &o->op);
+    return s == WEFT_PENDING ? WEFT_AGAIN : s;
 }
 
 /* Make sure that the messages without a number have been handled. Returns OK | AGAIN (later) | a

@@ -54,6 +54,7 @@ enum weft_status wbtl_peer_connect(wbtl_peer *peer)
         s = weft_peer_open(wbtl.ep, peer->address, sizeof peer->address, &peer->weft);
         if (s == WEFT_OK)
             weft_peer_set_arg(peer->weft, peer);
+        peer->ways[0].weft = peer->weft;
     }
     if (s == WEFT_OK)
         s = weft_path_of(peer->weft, WEFT_OP_AM, NULL, 0, &path);
@@ -64,14 +65,28 @@ enum weft_status wbtl_peer_connect(wbtl_peer *peer)
     return s;
 }
 
+/* Close Weft's peer of port number [at]. */
+static enum weft_status way_close(wbtl_peer *peer, unsigned at)
+{
+    struct weft_peer *weft = peer->ways[at].weft;
+    enum weft_status s = WEFT_OK;
+    for (int i = 0; weft && (s = weft_peer_close(weft)) == WEFT_AGAIN && i < 1000; i++)
+        (void)weft_ep_wait(wbtl.ports[at].ep, 1000000);
+    if (s == WEFT_OK)
+        peer->ways[at].weft = NULL;
+    return s;
+}
+
 bool wbtl_peer_close(wbtl_peer *peer)
 {
-    enum weft_status s;
-    weft_peer_set_arg(peer->weft, NULL);
+    enum weft_status s = WEFT_OK;
+    for (unsigned i = 0; i < wbtl.nports; i++)
+        if (peer->ways[i].weft)
+            weft_peer_set_arg(peer->ways[i].weft, NULL);
     wbtl_remotes_close(peer);
     wbtl_orders_close(peer);
-    for (int i = 0; (s = weft_peer_close(peer->weft)) == WEFT_AGAIN && i < 1000; i++)
-        (void)weft_ep_wait(wbtl.ep, 1000000);
+    for (unsigned i = 0; i < wbtl.nports && s == WEFT_OK; i++)
+        s = way_close(peer, i);
     if (s != WEFT_OK) {
         opal_output(0, "btl weft: the peer %s stays open: %s",
                     OPAL_NAME_PRINT(peer->proc->proc_name), weft_status_text(s));

@@ -191,15 +191,28 @@ void wbtl_connect_now(wbtl_peer *peer)
     drain_end();
 }
 
+/* Does [item] of a lost peer wait for the report of the loss? An error now would end the job
+ * before the launcher does (WBTL_GRACE_NS). */
+static bool is_kept_back(const wbtl_peer *peer)
+{
+    bool is;
+    wbtl_lock();
+    is = peer->why == WEFT_EPEER && !peer->reported && !wbtl.leaving;
+    wbtl_unlock();
+    return is;
+}
+
 int wbtl_begin_slowly(wbtl_peer *peer, struct wbtl_item *item, enum weft_status status)
 {
     unsigned slow = wbtl_slow(peer);
+    int rc = OPAL_SUCCESS;
     if (slow & WBTL_LOST) {
         wbtl_peer_lost(peer, peer->why, true);
-        return OPAL_ERR_UNREACH;
-    }
-    if (status != WEFT_OK && !wbtl_is_later(status))
-        return refused(peer, status, true);
+        rc = OPAL_ERR_UNREACH;
+    } else if (status != WEFT_OK && !wbtl_is_later(status))
+        rc = refused(peer, status, true);
+    if (rc != OPAL_SUCCESS && !((wbtl_slow(peer) & WBTL_LOST) && is_kept_back(peer)))
+        return rc;
     append(peer, item);
     if (wbtl_slow(peer) & WBTL_LOST) /* meanwhile: the item ends with the loss */
         atomic_store(&wbtl.loss_due, true);

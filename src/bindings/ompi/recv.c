@@ -16,21 +16,25 @@ int wbtl_register(mca_btl_base_module_t *btl, mca_btl_base_tag_t tag,
     return OPAL_SUCCESS;
 }
 
-static void deliver(mca_btl_base_tag_t tag, void *data, size_t len)
+void wbtl_incoming_init(struct wbtl_incoming *in)
+{
+    in->des.des_segments = &in->segment;
+    in->des.des_segment_count = 1;
+    in->des.des_cbfunc = NULL;
+    in->des.des_flags = 0;
+    in->des.order = MCA_BTL_NO_ORDER;
+}
+
+static inline void deliver(struct wbtl_incoming *in, mca_btl_base_tag_t tag, void *data, size_t len)
 {
     const mca_btl_active_message_callback_t *to = &mca_btl_base_active_message_trigger[tag];
-    mca_btl_base_segment_t segment = {.seg_addr = {.pval = data}, .seg_len = len};
-    mca_btl_base_descriptor_t des;
-    des.des_segments = &segment;
-    des.des_segment_count = 1;
-    des.des_cbfunc = NULL;
-    des.des_flags = 0;
-    des.order = MCA_BTL_NO_ORDER;
-    to->cbfunc(&wbtl.super, tag, &des, to->cbdata);
+    in->segment.seg_addr.pval = data;
+    in->segment.seg_len = len;
+    to->cbfunc(&wbtl.super, tag, &in->des, to->cbdata);
 }
 
 /* A message without a tag, or with a tag that this process has not registered, is dropped. */
-static void drop(const struct weft_am *am)
+__attribute__((noinline)) static void drop(const struct weft_am *am)
 {
     uint32_t tag = am->nargs == 1 && am->args[0] < MCA_BTL_TAG_MAX ? am->args[0] : MCA_BTL_TAG_MAX;
     if (wbtl.bad_tags[tag])
@@ -42,9 +46,42 @@ static void drop(const struct weft_am *am)
                 (unsigned)tag);
 }
 
-static void copy(const struct weft_am *am)
+/* May the handler wait for progress? It runs on Weft's thread then, and holds the endpoint's lock:
+ * no thread may wait for the end of an operation of that endpoint (wbtl_hold_begin). */
+static bool may_wait(void)
 {
-    struct wbtl_received *r = malloc(sizeof *r + am->len);
+    return atomic_load_explicit(&wbtl.holds, memory_order_relaxed) == 1 &&
+           atomic_load_explicit(&wbtl.ports[0].poller, memory_order_relaxed) != wbtl_self();
+}
+
+/* Wait until there is room for a copy. The caller holds the lock. */
+static void room_wait(void)
+{
+    while (atomic_load_explicit(&wbtl.copied, memory_order_relaxed) >= WBTL_COPIES && may_wait())
+        pthread_cond_wait(&wbtl.taken, &wbtl.lock);
+}
+
+void wbtl_hold_begin(void)
+{
+    wbtl_lock();
+    atomic_fetch_add(&wbtl.holds, 1);
+    atomic_fetch_add(&wbtl.copies, 1);
+    pthread_cond_broadcast(&wbtl.taken);
+    wbtl_unlock();
+}
+
+void wbtl_hold_end(void)
+{
+    atomic_fetch_sub(&wbtl.holds, 1);
+    atomic_fetch_sub(&wbtl.copies, 1);
+}
+
+__attribute__((noinline)) static void copy(const struct weft_am *am)
+{
+    struct wbtl_received *r;
+    if (wbtl.abandoned)
+        return;
+    r = malloc(sizeof *r + am->len);
     if (!r) {
         opal_output(0, "btl weft: a message of %u bytes is lost: no memory is left", am->len);
         return;
@@ -54,10 +91,14 @@ static void copy(const struct weft_am *am)
     r->len = am->len;
     memcpy(r->data, am->data, am->len);
     wbtl_lock();
+    room_wait();
+    atomic_fetch_add_explicit(&wbtl.copied, sizeof *r + r->len, memory_order_relaxed);
     if (atomic_load_explicit(&wbtl.received, memory_order_relaxed))
         wbtl.received_last->next = r;
-    else
+    else {
         atomic_store_explicit(&wbtl.received, r, memory_order_relaxed);
+        atomic_fetch_add(&wbtl.copies, 1);
+    }
     wbtl.received_last = r;
     wbtl_unlock();
 }
@@ -67,11 +108,31 @@ void wbtl_on_message(const struct weft_am *am)
     if (OPAL_UNLIKELY(am->nargs != 1 || am->args[0] >= MCA_BTL_TAG_MAX ||
                       !mca_btl_base_active_message_trigger[am->args[0]].cbfunc))
         drop(am);
-    else if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.holds, memory_order_relaxed) ||
-                           atomic_load_explicit(&wbtl.received, memory_order_relaxed)))
+    else if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.copies, memory_order_relaxed)))
         copy(am);
     else
-        deliver((mca_btl_base_tag_t)am->args[0], (void *)(uintptr_t)am->data, am->len);
+        deliver(&wbtl.incoming, (mca_btl_base_tag_t)am->args[0], (void *)(uintptr_t)am->data,
+                am->len);
+}
+
+/* Remove the first copy, [r]. */
+static void received_remove(struct wbtl_received *r)
+{
+    wbtl_lock();
+    atomic_store_explicit(&wbtl.received, r->next, memory_order_relaxed);
+    if (!r->next)
+        atomic_fetch_sub(&wbtl.copies, 1);
+    atomic_fetch_sub_explicit(&wbtl.copied, sizeof *r + r->len, memory_order_relaxed);
+    pthread_cond_signal(&wbtl.taken);
+    wbtl_unlock();
+    free(r);
+}
+
+void wbtl_received_free(void)
+{
+    struct wbtl_received *r;
+    while ((r = atomic_load_explicit(&wbtl.received, memory_order_relaxed)))
+        received_remove(r);
 }
 
 /* One at a time, so that messages with an order keep it: the list is not empty before the callback
@@ -79,21 +140,20 @@ void wbtl_on_message(const struct weft_am *am)
 int wbtl_received_deliver(void)
 {
     static atomic_bool inside;
+    struct wbtl_incoming in;
     struct wbtl_received *r;
     int n = 0;
     if (atomic_exchange_explicit(&inside, true, memory_order_acquire))
         return 0;
+    wbtl_incoming_init(&in);
     for (; n < WBTL_ROUND; n++) {
         wbtl_lock();
         r = atomic_load_explicit(&wbtl.received, memory_order_relaxed);
         wbtl_unlock();
         if (!r)
             break;
-        deliver(r->tag, r->data, r->len);
-        wbtl_lock();
-        atomic_store_explicit(&wbtl.received, r->next, memory_order_relaxed);
-        wbtl_unlock();
-        free(r);
+        deliver(&in, r->tag, r->data, r->len);
+        received_remove(r);
     }
     atomic_store_explicit(&inside, false, memory_order_release);
     return n;

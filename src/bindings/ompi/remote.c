@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Remote regions that are ready for access: the last 64 of each peer. One thread at a time uses
- * them (wbtl.accessing). */
+/* Remote regions that are ready for access: the last 64 of each peer and port. One thread at a time
+ * uses those of a port (port.accessing). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,11 +38,11 @@ static unsigned find(const struct wbtl_remotes *all, const mca_btl_base_registra
 }
 
 /* Close the region at [r] and free it. Returns OK | AGAIN, ECONTEXT (nothing changed) */
-static enum weft_status close_one(struct wbtl_remote *r)
+static enum weft_status close_one(struct wbtl_remote *r, unsigned at)
 {
     enum weft_status s = WEFT_OK;
     if (r->op.status == WEFT_PENDING)
-        s = weft_remote_open_cancel(wbtl.ep, &r->op);
+        s = weft_remote_open_cancel(wbtl.ports[at].ep, &r->op);
     /* Another thread's poll may have completed the opening before it could be cancelled. */
     if (s == WEFT_OK && r->op.status == WEFT_OK && r->remote)
         s = weft_remote_close(r->remote);
@@ -60,13 +60,13 @@ static void take_out(struct wbtl_remotes *all, unsigned i)
 }
 
 /* Make room for a region: close the oldest if there are as many as may be. */
-static enum weft_status room_make(struct wbtl_remotes *all)
+static enum weft_status room_make(struct wbtl_remotes *all, unsigned at)
 {
     enum weft_status s = WEFT_OK;
     unsigned i = all->oldest % WBTL_REMOTES;
     if (all->count < WBTL_REMOTES)
         return WEFT_OK;
-    s = close_one(all->at[i]);
+    s = close_one(all->at[i], at);
     if (s == WEFT_OK) {
         take_out(all, i);
         all->oldest++;
@@ -75,10 +75,11 @@ static enum weft_status room_make(struct wbtl_remotes *all)
 }
 
 /* Open the region of [h]; it is the last one on OK and PENDING. */
-static enum weft_status open_one(wbtl_peer *peer, const mca_btl_base_registration_handle_t *h)
+static enum weft_status open_one(wbtl_peer *peer, unsigned at,
+                                 const mca_btl_base_registration_handle_t *h)
 {
-    struct wbtl_remotes *all = peer->remotes;
-    enum weft_status s = room_make(all);
+    struct wbtl_remotes *all = peer->ways[at].remotes;
+    enum weft_status s = room_make(all, at);
     struct wbtl_remote *r;
     if (s != WEFT_OK)
         return s;
@@ -87,7 +88,7 @@ static enum weft_status open_one(wbtl_peer *peer, const mca_btl_base_registratio
         return WEFT_ENOMEM;
     r->key_len = h->key_len;
     memcpy(r->key, h->key, h->key_len);
-    s = weft_remote_open_start(peer->weft, h->key, h->key_len, &r->remote, &r->op);
+    s = weft_remote_open_start(peer->ways[at].weft, h->key, h->key_len, &r->remote, &r->op);
     if (s != WEFT_OK && s != WEFT_PENDING) {
         free(r);
         return s;
@@ -98,17 +99,37 @@ static enum weft_status open_one(wbtl_peer *peer, const mca_btl_base_registratio
     return s;
 }
 
-enum weft_status wbtl_remote_find(wbtl_peer *peer, const mca_btl_base_registration_handle_t *h,
+/* Make way number [at] of [peer] ready. */
+static enum weft_status way_open(wbtl_peer *peer, unsigned at)
+{
+    struct wbtl_way *way = &peer->ways[at];
+    enum weft_status s = WEFT_OK;
+    if (!way->weft) {
+        s = weft_peer_open(wbtl.ports[at].ep, peer->address, sizeof peer->address, &way->weft);
+        if (s == WEFT_OK)
+            weft_peer_set_arg(way->weft, peer);
+    }
+    if (s == WEFT_OK && !way->remotes && !(way->remotes = calloc(1, sizeof *way->remotes)))
+        s = WEFT_ENOMEM;
+    return s;
+}
+
+enum weft_status wbtl_remote_find(wbtl_peer *peer, unsigned at,
+                                  const mca_btl_base_registration_handle_t *h,
                                   struct weft_remote **out)
 {
-    struct wbtl_remotes *all = peer->remotes;
+    struct wbtl_remotes *all = peer->ways[at].remotes;
     enum weft_status s = WEFT_OK;
     unsigned i;
-    if (!all && !(all = peer->remotes = calloc(1, sizeof *all)))
-        return WEFT_ENOMEM;
+    if (OPAL_UNLIKELY(!all)) {
+        s = way_open(peer, at);
+        if (s != WEFT_OK)
+            return s;
+        all = peer->ways[at].remotes;
+    }
     i = find(all, h);
     if (OPAL_UNLIKELY(i == all->count)) {
-        s = open_one(peer, h);
+        s = open_one(peer, at, h);
         i = all->last;
     } else
         s = (enum weft_status)all->at[i]->op.status;
@@ -116,33 +137,39 @@ enum weft_status wbtl_remote_find(wbtl_peer *peer, const mca_btl_base_registrati
     if (OPAL_UNLIKELY(s == WEFT_PENDING))
         return WEFT_AGAIN;
     if (OPAL_UNLIKELY(s != WEFT_OK)) {
-        wbtl_remote_forget(peer, h);
+        wbtl_remote_forget(peer, at, h);
         return s;
     }
     *out = all->at[i]->remote;
     return WEFT_OK;
 }
 
-void wbtl_remote_forget(wbtl_peer *peer, const mca_btl_base_registration_handle_t *h)
+void wbtl_remote_forget(wbtl_peer *peer, unsigned at, const mca_btl_base_registration_handle_t *h)
 {
-    struct wbtl_remotes *all = peer->remotes;
+    struct wbtl_remotes *all = peer->ways[at].remotes;
     unsigned i = all ? find(all, h) : 0;
-    if (all && i < all->count && close_one(all->at[i]) == WEFT_OK)
+    if (all && i < all->count && close_one(all->at[i], at) == WEFT_OK)
         take_out(all, i);
 }
 
-void wbtl_remotes_close(wbtl_peer *peer)
+static void way_remotes_close(struct wbtl_way *way, unsigned at)
 {
-    struct wbtl_remotes *all = peer->remotes;
+    struct wbtl_remotes *all = way->remotes;
     enum weft_status s = WEFT_OK;
     if (!all)
         return;
     while (all->count && s == WEFT_OK) {
-        for (int i = 0; (s = close_one(all->at[all->count - 1])) == WEFT_AGAIN && i < 1000; i++)
-            (void)weft_ep_wait(wbtl.ep, 1000000);
+        for (int i = 0; (s = close_one(all->at[all->count - 1], at)) == WEFT_AGAIN && i < 1000; i++)
+            (void)weft_ep_wait(wbtl.ports[at].ep, 1000000);
         if (s == WEFT_OK)
             all->count--;
     }
     free(all);
-    peer->remotes = NULL;
+    way->remotes = NULL;
+}
+
+void wbtl_remotes_close(wbtl_peer *peer)
+{
+    for (unsigned i = 0; i < wbtl.nports; i++)
+        way_remotes_close(&peer->ways[i], i);
 }

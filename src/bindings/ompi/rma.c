@@ -126,19 +126,78 @@ static enum weft_status start(wbtl_access *a, struct weft_remote *r)
 enum weft_status wbtl_access_post(struct wbtl_item *item)
 {
     wbtl_access *a = access_of_item(item);
+    atomic_bool *accessing = &wbtl.ports[a->port].accessing;
     struct weft_remote *r;
     enum weft_status s;
-    if (wbtl.threads && atomic_exchange_explicit(&wbtl.accessing, true, memory_order_acquire))
+    if (wbtl.threads && atomic_exchange_explicit(accessing, true, memory_order_acquire))
         return WEFT_AGAIN;
-    s = wbtl_remote_find(item->peer, a->handle, &r);
+    s = wbtl_remote_find(item->peer, a->port, a->handle, &r);
     if (OPAL_LIKELY(s == WEFT_OK))
         s = start(a, r);
     if (OPAL_UNLIKELY(s == WEFT_EKEY))
-        wbtl_remote_forget(item->peer, a->handle);
+        wbtl_remote_forget(item->peer, a->port, a->handle);
     if (wbtl.threads)
-        atomic_store_explicit(&wbtl.accessing, false, memory_order_release);
+        atomic_store_explicit(accessing, false, memory_order_release);
     return s;
 }
+
+/* ---- what a flush waits for ---- */
+
+/* Enter the present epoch. Returns its lowest bit. */
+static unsigned epoch_enter(struct wbtl_epochs *e)
+{
+    const unsigned at = atomic_load_explicit(&e->now, memory_order_relaxed) & 1;
+    if (wbtl.threads)
+        atomic_fetch_add_explicit(&e->count[at], 1, memory_order_relaxed);
+    else
+        atomic_store_explicit(&e->count[at],
+                              atomic_load_explicit(&e->count[at], memory_order_relaxed) + 1,
+                              memory_order_relaxed);
+    return at;
+}
+
+/* Release "flushed". */
+static void epoch_leave(struct wbtl_epochs *e, unsigned at)
+{
+    if (wbtl.threads)
+        atomic_fetch_sub_explicit(&e->count[at], 1, memory_order_release);
+    else
+        atomic_store_explicit(&e->count[at],
+                              atomic_load_explicit(&e->count[at], memory_order_relaxed) - 1,
+                              memory_order_relaxed);
+}
+
+static bool epoch_is_empty(const struct wbtl_epochs *e, unsigned epoch)
+{
+    return !atomic_load_explicit(&e->count[epoch & 1], memory_order_acquire); /* "flushed" */
+}
+
+/* Have all accesses of [epoch] and of earlier epochs ended? Accesses that begin later are in the
+ * next epoch as soon as the last epoch is empty. Epochs follow each other only so, and a thread may
+ * find that others have begun several. */
+static bool epoch_is_over(struct wbtl_epochs *e, unsigned epoch)
+{
+    unsigned now = atomic_load_explicit(&e->now, memory_order_acquire); /* "flushed" */
+    if (now == epoch && epoch_is_empty(e, epoch + 1) &&
+        atomic_compare_exchange_strong_explicit(&e->now, &now, epoch + 1, memory_order_acq_rel,
+                                                memory_order_acquire))
+        now = epoch + 1;
+    return now - epoch > 1 || (now != epoch && epoch_is_empty(e, epoch));
+}
+
+static void access_count(wbtl_access *a)
+{
+    a->epoch = epoch_enter(&a->item.peer->accesses);
+    a->all_epoch = epoch_enter(&wbtl.accesses);
+}
+
+static void access_uncount(const wbtl_access *a)
+{
+    epoch_leave(&a->item.peer->accesses, a->epoch);
+    epoch_leave(&wbtl.accesses, a->all_epoch);
+}
+
+/* ---- the end ---- */
 
 /* The callback may begin another access, with the same memory. */
 void wbtl_access_done(struct wbtl_item *item)
@@ -150,9 +209,9 @@ void wbtl_access_done(struct wbtl_item *item)
     mca_btl_base_registration_handle_t *handle = a->local_handle;
     mca_btl_base_rdma_completion_fn_t fn = a->fn;
     if (a->what == WBTL_ATOMIC && local && status == OPAL_SUCCESS)
-        memcpy(local, &a->old, a->len);                                  /* its low bytes */
-    atomic_fetch_sub_explicit(&peer->accesses, 1, memory_order_release); /* "flushed" */
-    opal_free_list_return(&wbtl.accesses, &a->super);
+        memcpy(local, &a->old, a->len); /* its low bytes */
+    access_uncount(a);
+    opal_free_list_return(&wbtl.access_list, &a->super);
     if (fn)
         fn(&wbtl.super, peer, local, handle, context, data, status);
 }
@@ -170,10 +229,10 @@ static void ended_now(wbtl_access *a, int status)
     nested--;
 }
 
-static void give_up(wbtl_peer *peer, wbtl_access *a)
+static void give_up(wbtl_access *a)
 {
-    atomic_fetch_sub_explicit(&peer->accesses, 1, memory_order_release);
-    opal_free_list_return(&wbtl.accesses, &a->super);
+    access_uncount(a);
+    opal_free_list_return(&wbtl.access_list, &a->super);
 }
 
 /* Do [a] before the call returns. */
@@ -181,7 +240,7 @@ static int begin_waited(wbtl_peer *peer, wbtl_access *a)
 {
     enum weft_status s = wbtl_access_wait(peer, a);
     if (s == WEFT_ECONTEXT) { /* Open MPI tries again, outside of the handler */
-        give_up(peer, a);
+        give_up(a);
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
     ended_now(a, wbtl_error(s));
@@ -195,7 +254,7 @@ static int begin_slowly(wbtl_peer *peer, wbtl_access *a, enum weft_status s)
     a->handle = (const mca_btl_base_registration_handle_t *)(const void *)a->kept;
     rc = wbtl_begin_slowly(peer, &a->item, s);
     if (rc != OPAL_SUCCESS)
-        give_up(peer, a);
+        give_up(a);
     return rc;
 }
 
@@ -203,13 +262,19 @@ static int begin(wbtl_peer *peer, wbtl_access *a)
 {
     enum weft_status s = WEFT_OK;
     a->item.peer = peer;
-    atomic_fetch_add_explicit(&peer->accesses, 1, memory_order_relaxed);
+    access_count(a);
     if (OPAL_UNLIKELY(a->handle->key_len > WEFT_KEY_MAX || a->handle->base > a->handle->addr ||
                       a->address < a->handle->addr || a->len > a->handle->len ||
                       a->address - a->handle->addr > a->handle->len - a->len)) {
         ended_now(a, OPAL_ERR_VALUE_OUT_OF_BOUNDS);
         return OPAL_SUCCESS;
     }
+    if (OPAL_UNLIKELY(!a->len)) { /* the handle may have no key */
+        ended_now(a, OPAL_SUCCESS);
+        return OPAL_SUCCESS;
+    }
+    /* Orders are those of the first port's peers. */
+    a->port = wbtl.vars.order == WBTL_ORDER_TAG && !a->after.v[0] ? wbtl_port_of_thread() : 0;
     if (OPAL_UNLIKELY(a->what == WBTL_PUT && wbtl.vars.order == WBTL_ORDER_ALL))
         return begin_waited(peer, a);
     if (OPAL_LIKELY(!(wbtl_slow(peer) & ~WBTL_PUTS))) {
@@ -230,7 +295,7 @@ static wbtl_access *access_take(void *local, uint64_t address,
                                 const mca_btl_base_registration_handle_t *handle, size_t len,
                                 mca_btl_base_rdma_completion_fn_t fn, void *context, void *data)
 {
-    wbtl_access *a = (wbtl_access *)opal_free_list_get(&wbtl.accesses);
+    wbtl_access *a = (wbtl_access *)opal_free_list_get(&wbtl.access_list);
     if (OPAL_UNLIKELY(!a))
         return NULL;
     a->local = local;
@@ -352,25 +417,14 @@ int wbtl_atomic_cswap(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, 
 
 /* ---- flush ---- */
 
-/* Acquire "flushed". */
-static bool is_under_way(const wbtl_peer *peer)
-{
-    bool is = false;
-    if (peer)
-        return atomic_load_explicit(&peer->accesses, memory_order_acquire);
-    wbtl_lock();
-    for (peer = wbtl.peers; peer && !is; peer = peer->next)
-        is = atomic_load_explicit(&peer->accesses, memory_order_acquire);
-    wbtl_unlock();
-    return is;
-}
-
 /* Accesses end when their peer is lost, so this does. */
 int wbtl_flush(mca_btl_base_module_t *btl, wbtl_peer *peer)
 {
+    struct wbtl_epochs *e = peer ? &peer->accesses : &wbtl.accesses;
+    const unsigned epoch = atomic_load_explicit(&e->now, memory_order_relaxed);
     int n;
     (void)btl;
-    while (is_under_way(peer)) {
+    while (!epoch_is_over(e, epoch)) {
         n = wbtl_turn();
         if (n < 0)
             return OPAL_ERR_RESOURCE_BUSY; /* inside a handler */

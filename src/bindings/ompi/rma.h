@@ -10,9 +10,11 @@ struct wbtl_access {
     struct wbtl_item item;
     struct weft_op op;
     enum wbtl_what { WBTL_PUT, WBTL_GET, WBTL_ATOMIC } what;
-    unsigned atomic, type; /* enum weft_atomic, enum weft_atomic_type */
-    bool is_counted;       /* in peer->puts */
-    bool is_waited;        /* wait.c: the end sets [is_over], and the callback is the waiter's */
+    unsigned atomic, type;     /* enum weft_atomic, enum weft_atomic_type */
+    unsigned port;             /* by its number */
+    unsigned epoch, all_epoch; /* in which it began, of its peer and of all peers */
+    bool is_counted;           /* in peer->puts */
+    bool is_waited; /* wait.c: the end sets [is_over], and the callback is the waiter's */
     atomic_bool is_over;
     void *local;
     mca_btl_base_registration_handle_t *local_handle;

@@ -21,6 +21,7 @@ static void config_row(void *arg, const char *name, const char *value, const cha
         wbtl.key_file = true;
     if (!strcmp(name, "WEFT_PROGRESS") && !strcmp(value, "thread")) {
         atomic_store(&wbtl.holds, 1);
+        atomic_store(&wbtl.copies, 1);
         wbtl.threads = true;
     }
 }
@@ -89,49 +90,87 @@ bool wbtl_card_of(const opal_process_name_t *name, struct wbtl_card *out)
 
 /* ---- open and close ---- */
 
-static enum weft_status ep_open(void)
+static enum weft_status ports_open(void)
+{
+    struct weft_ep_params ep = WEFT_EP_PARAMS_INIT;
+    const unsigned count = wbtl.threads ? (unsigned)wbtl.vars.endpoints : 1;
+    enum weft_status s = WEFT_OK;
+    ep.flags = wbtl.threads ? WEFT_EP_NOWAIT : 0;
+    ep.peer_down = wbtl_peer_down;
+    while (wbtl.nports < count &&
+           (s = weft_ep_open(wbtl.ctx, &ep, &wbtl.ports[wbtl.nports].ep)) == WEFT_OK)
+        wbtl.nports++;
+    if (wbtl.nports)
+        wbtl.ep = wbtl.ports[0].ep;
+    return s;
+}
+
+static enum weft_status open_all(void)
 {
     struct weft_ctx_params ctx = WEFT_CTX_PARAMS_INIT;
-    struct weft_ep_params ep = WEFT_EP_PARAMS_INIT;
     enum weft_status s;
     ctx.flags = WEFT_CTX_NETWORK;
     ctx.am_max = (uint32_t)wbtl.super.btl_max_send_size;
-    ctx.endpoints = 1;
+    ctx.endpoints = (uint32_t)wbtl.vars.endpoints;
     s = weft_ctx_open(&ctx, &wbtl.ctx);
     if (s != WEFT_OK) {
         wbtl.ctx = NULL;
         return s;
     }
     weft_ctx_set_local_ranks(wbtl.ctx, (unsigned)opal_process_info.num_local_peers + 1);
-    ep.flags = wbtl.threads ? WEFT_EP_NOWAIT : 0;
-    ep.peer_down = wbtl_peer_down;
-    s = weft_ep_open(wbtl.ctx, &ep, &wbtl.ep);
-    if (s != WEFT_OK)
-        wbtl.ep = NULL;
+    s = ports_open();
     while (s == WEFT_OK &&
            (s = weft_am_register(wbtl.ep, WBTL_HANDLER, wbtl_on_message, NULL)) == WEFT_AGAIN)
         s = WEFT_OK; /* Weft's thread is inside, for a short time */
     return s;
 }
 
-/* Close the open objects. An endpoint that another thread uses stays open until the process ends.
- */
-static void ep_close(void)
+static enum weft_status ports_close(void)
 {
     enum weft_status s = WEFT_OK;
-    if (wbtl.ep)
-        for (int i = 0; (s = weft_ep_close(wbtl.ep)) == WEFT_AGAIN && i < 1000; i++)
-            (void)weft_ep_wait(wbtl.ep, 1000000);
+    while (wbtl.nports && s == WEFT_OK) {
+        struct weft_ep *ep = wbtl.ports[wbtl.nports - 1].ep;
+        for (int i = 0; (s = weft_ep_close(ep)) == WEFT_AGAIN && i < 1000; i++)
+            (void)weft_ep_wait(ep, 1000000);
+        if (s == WEFT_OK)
+            wbtl.nports--;
+    }
+    return s;
+}
+
+/* Close the open objects. Returns false if an endpoint that another thread uses, or the context,
+ * stays open until the process ends. */
+static bool close_all(void)
+{
+    enum weft_status s = ports_close();
     if (wbtl.page)
         (void)weft_mr_close(wbtl.page);
     wbtl.page = NULL;
     if (s == WEFT_OK && wbtl.ctx)
         s = weft_ctx_close(wbtl.ctx);
     if (s != WEFT_OK)
-        opal_output(0, "btl weft: the endpoint stays open until the process ends: %s",
+        opal_output(0, "btl weft: an endpoint stays open until the process ends: %s",
                     weft_status_text(s));
-    wbtl.ep = NULL;
-    wbtl.ctx = NULL;
+    return s == WEFT_OK;
+}
+
+/* Free everything, unless Weft may still call functions of the component: then it drops messages,
+ * and the component cannot be started again. */
+static void leave(void)
+{
+    const struct wbtl_variables vars = wbtl.vars;
+    if (!close_all()) {
+        wbtl.abandoned = true;
+        wbtl_hold_begin();
+        return;
+    }
+    wbtl_received_free();
+    wbtl_lists_fini();
+    pthread_mutex_destroy(&wbtl.lock);
+    pthread_mutex_destroy(&wbtl.mem_lock);
+    pthread_cond_destroy(&wbtl.taken);
+    /* A later MPI_Init of this process begins anew, as MPI_T may keep the component open. */
+    wbtl = (struct wbtl_module){.super = wbtl.super, .vars = vars};
 }
 
 void wbtl_module_fill(void)
@@ -158,49 +197,51 @@ void wbtl_module_fill(void)
     m->btl_register_error = wbtl_register_error;
 }
 
+static void not_used(const char *why)
+{
+    opal_output_verbose(1, opal_btl_base_framework.framework_output, "btl weft: not used: %s", why);
+}
+
 mca_btl_base_module_t **wbtl_init(int *count, bool progress_threads, bool mpi_threads)
 {
-    mca_btl_base_module_t **modules = malloc(sizeof *modules);
+    mca_btl_base_module_t **modules;
     enum weft_status s = WEFT_ENOMEM;
     (void)progress_threads;
     *count = 0;
+    if (wbtl.abandoned) {
+        not_used("an earlier MPI_Finalize left an endpoint open");
+        return NULL;
+    }
+    modules = malloc(sizeof *modules);
     if (!modules)
         return NULL;
     wbtl.threads = mpi_threads;
+    wbtl_incoming_init(&wbtl.incoming);
     weft_config_rows(config_row, NULL);
     wbtl_variables_check();
     pthread_mutex_init(&wbtl.lock, NULL);
     pthread_mutex_init(&wbtl.mem_lock, NULL);
+    pthread_cond_init(&wbtl.taken, NULL);
     if (wbtl_lists_init())
-        s = ep_open();
+        s = open_all();
     if (s == WEFT_OK && publish()) {
         modules[0] = &wbtl.super;
         *count = 1;
         return modules;
     }
-    opal_output_verbose(1, opal_btl_base_framework.framework_output, "btl weft: not used: %s",
-                        s == WEFT_OK ? "the launcher does not take the address"
-                                     : weft_status_text(s));
+    not_used(s == WEFT_OK ? "the launcher does not take the address" : weft_status_text(s));
     free(modules);
-    ep_close();
-    wbtl_lists_fini();
-    pthread_mutex_destroy(&wbtl.lock);
-    pthread_mutex_destroy(&wbtl.mem_lock);
+    leave();
     return NULL;
 }
 
 int wbtl_finalize(mca_btl_base_module_t *btl)
 {
-    struct wbtl_variables vars = wbtl.vars;
     (void)btl;
     wbtl.leaving = true;
+    wbtl_hold_begin(); /* the handler does not wait for progress any more */
     wbtl_remove_all();
     wbtl_mem_close();
-    ep_close();
-    wbtl_lists_fini();
-    pthread_mutex_destroy(&wbtl.lock);
-    pthread_mutex_destroy(&wbtl.mem_lock);
-    /* A later MPI_Init of this process begins anew, as MPI_T may keep the component open. */
-    wbtl = (struct wbtl_module){.super = wbtl.super, .vars = vars};
+    leave();
     return OPAL_SUCCESS;
 }

@@ -9,7 +9,7 @@
 /* Poll without callbacks. Returns false inside a handler. */
 static bool turn(void)
 {
-    int n = weft_ep_poll(wbtl.ep);
+    int n = wbtl_port_poll(&wbtl.ports[0]);
     if (n < 0)
         return false;
     n += wbtl_drain();
@@ -40,14 +40,14 @@ enum weft_status wbtl_access_wait(wbtl_peer *peer, struct wbtl_access *a)
     enum weft_status s;
     atomic_store(&a->is_over, false);
     a->is_waited = true;
-    atomic_fetch_add(&wbtl.holds, 1);
+    wbtl_hold_begin();
     s = begin(peer, a);
     if (s == WEFT_PENDING) {
         while (!atomic_load_explicit(&a->is_over, memory_order_acquire)) /* "over" */
             (void)turn();
         s = (enum weft_status)a->op.status;
     }
-    atomic_fetch_sub(&wbtl.holds, 1);
+    wbtl_hold_end();
     a->is_waited = false;
     return s;
 }
