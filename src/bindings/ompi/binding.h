@@ -137,6 +137,8 @@ struct mca_btl_base_registration_handle_t {
     uint32_t reserved;
     unsigned char key[WEFT_KEY_MAX];
     struct weft_cache_use use; /* from here on the owner's alone */
+    struct weft_mr *mr;        /* of a window; NULL: [use] has the region */
+    struct mca_btl_base_registration_handle_t *next, **prev; /* in wbtl.windows, with [mr] */
 };
 #define WBTL_HANDLE_SIZE offsetof(struct mca_btl_base_registration_handle_t, use)
 #define WBTL_REMOTES 64 /* regions of a peer that stay ready for access */
@@ -203,6 +205,7 @@ struct wbtl_module {
     struct weft_cache *cache; /* NULL until memory is registered, as its one user */
     struct weft_cache_user *cache_user;
     bool cache_failed;
+    struct mca_btl_base_registration_handle_t *windows; /* changed under mem_lock */
     pthread_mutex_t mem_lock;
     bool threads;  /* several threads are here at a time */
     bool key_file; /* WEFT_KEY_FILE has the key for other nodes */
