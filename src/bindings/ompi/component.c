@@ -5,9 +5,9 @@
 #include "binding.h"
 
 #define EAGER 8192
-/* Pieces that are packed, copied and unpacked in the first-level cache: 64 KiB of a vector took 35
- * us one way, with WEFT_AM_MAX_MOST 45 us (bench/ompi_perf; both ranks on a Xeon, 48 KiB of cache).
- */
+/* Pieces stay in the first-level cache of 48 KiB while they are packed, copied and unpacked. 64 KiB
+ * of a vector took 34 to 42 us one way, with WEFT_AM_MAX_MOST 40 to 49 (3 runs of bench/ompi_perf
+ * in turn, with a WEFT am_max of the same length). */
 #define FRAGMENT 12288
 
 struct wbtl_module wbtl;
