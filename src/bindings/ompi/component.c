@@ -157,6 +157,8 @@ int wbtl_turn(void)
         return n;
     if (!wbtl_is_empty(&wbtl.done))
         n += wbtl_callbacks(WBTL_ROUND);
+    if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.key_due, memory_order_relaxed)))
+        wbtl_key_now();
     if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.queued, memory_order_relaxed)))
         n += wbtl_drain();
     return n;
