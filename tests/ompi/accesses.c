@@ -61,11 +61,16 @@ static int get(struct place *p, void *to, uint64_t offset, size_t len)
                              0, MCA_BTL_NO_ORDER, on_ended, &side, &ended);
 }
 
+/* With ACCESS_ANY as for windows, with ACCESS_SOME as for messages. */
+#define ACCESS_ANY MCA_BTL_REG_FLAG_ACCESS_ANY
+#define ACCESS_SOME (MCA_BTL_REG_FLAG_REMOTE_READ | MCA_BTL_REG_FLAG_REMOTE_WRITE)
+static uint32_t access_flags = ACCESS_ANY;
+
 /* Register [len] bytes at [memory], and swap handles with the other rank. */
 static mca_btl_base_registration_handle_t *swap(void *memory, size_t len)
 {
-    mca_btl_base_registration_handle_t *h = side.btl->btl_register_mem(
-        side.btl, MCA_BTL_ENDPOINT_ANY, memory, len, MCA_BTL_REG_FLAG_ACCESS_ANY);
+    mca_btl_base_registration_handle_t *h =
+        side.btl->btl_register_mem(side.btl, MCA_BTL_ENDPOINT_ANY, memory, len, access_flags);
     struct place mine = {.address = (uintptr_t)memory};
     CHECK(h && side.btl->btl_registration_handle_size <= sizeof mine.handle);
     memcpy(mine.handle, h, side.btl->btl_registration_handle_size);
@@ -292,6 +297,7 @@ static void regions(void)
     for (int i = 0; i < REGIONS; i++) {
         memory[i] = mmap(NULL, 12288, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(memory[i] != MAP_FAILED);
+        access_flags = i % 2 ? ACCESS_SOME : ACCESS_ANY;
         handles[i] = swap(memory[i] + 4096, 4096);
         places[i] = place;
     }
@@ -391,6 +397,9 @@ int main(int argc, char **argv)
     free(memory);
     empty();
     regions();
+    access_flags = ACCESS_ANY;
+    freed();
+    access_flags = ACCESS_SOME;
     freed();
     return side_close();
 }

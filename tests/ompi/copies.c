@@ -10,8 +10,8 @@
 
 enum {
     DATA = MCA_BTL_TAG_USR + 1,
-    LEN = 32000,
-    COUNT = 2000,    /* 64 MB */
+    LEN = 12000,
+    COUNT = 5500,    /* 66 MB */
     MOST = 40 << 20, /* the bound is 16 MiB; rings and descriptors take room, too */
 };
 

@@ -242,7 +242,7 @@ static void echoes(void)
 
 /* ---- a message that has to be packed, and is refused ---- */
 
-static unsigned refusals;
+static unsigned refusals, packed_count;
 static MPI_Datatype spread; /* PIECES words, every other one */
 
 static void strided(opal_convertor_t *convertor, const uint32_t *from)
@@ -265,6 +265,7 @@ static int packed(mca_btl_base_descriptor_t **des)
     rc = side.btl->btl_sendi(side.btl, side.peer, &convertor, &header, sizeof header,
                              PIECES * sizeof *from, MCA_BTL_NO_ORDER, 0, DATA, des);
     CHECK(rc == OPAL_SUCCESS || !convertor.bConverted);
+    packed_count += rc == OPAL_SUCCESS;
     OBJ_DESTRUCT(&convertor);
     return rc;
 }
@@ -299,7 +300,7 @@ static bool is_packed(void)
 static void refused(void)
 {
     uint32_t words[PIECES + 1];
-    in_count = 0;
+    unsigned theirs;
     MPI_Type_vector(PIECES, 1, 2, MPI_UINT32_T, &spread);
     MPI_Type_commit(&spread);
     CHECK(side.btl->btl_register(side.btl, REFUSE, on_refuse, NULL) == OPAL_SUCCESS);
@@ -308,16 +309,19 @@ static void refused(void)
     side_until(is_refused);
     side_meet();
     side_until(is_packed);
-    wanted = 1;
+    side_swap(&packed_count, &theirs, sizeof theirs);
+    wanted = theirs;
     side_until(all_are_here);
-    CHECK(in_len == sizeof words);
+    CHECK(in_count == wanted && in_len == sizeof words);
     memcpy(words, in, sizeof words);
     CHECK(words[0] == 77);
     for (uint32_t i = 0; i < PIECES; i++)
         CHECK(words[1 + i] == 2 * i);
     MPI_Type_free(&spread);
+    wanted = 1;
+    side_until(all_are_sent);
+    in_count = side_sent = 0; /* before the other rank sends more */
     side_meet();
-    in_count = side_sent = 0;
 }
 
 /* ---- bad input ---- */

@@ -6,6 +6,7 @@ trust each other by the key that rank 0 draws.
 usage: mpi_test.py COMPONENT MPIRUN PROGRAMS WEFT"""
 
 import os
+import re
 import subprocess
 
 from runner import COMPONENT, TCP, WEFT, good, harness
@@ -105,6 +106,20 @@ def endpoints_test():
     good(2, "ompi_windows", "--windows", osc="rdma", btl_weft_endpoints=4)
 
 
+def receiver_test():
+    """A rank that has sent nothing yet receives over a network: it has the key, too."""
+    good(2, "ompi_remap", "1", "3", env=TCP)
+
+
+def remap_test():
+    """Memory that changes between messages."""
+    for hooks in {}, {"memory": "^patcher"}:
+        for env in {}, {"WEFT_DEBUG": "nopull"}, TCP:
+            err = good(2, "ompi_remap", "300", "1", env=env, btl_base_verbose=10, **hooks)
+            kept, of = map(int, re.search(r"(\d+) of (\d+) registrations were kept", err).groups())
+            assert kept < of, (env, hooks, kept, of)  # none is kept where userfaultfd is denied
+
+
 def adjusted_test():
     """A value that is out of range is adjusted, and the sentence says how."""
     err = good(2, "ompi_ring", btl_weft_max_send_size=1000000, btl_weft_free_list_inc=0,
@@ -116,4 +131,5 @@ def adjusted_test():
 
 harness.main([symbols_test, info_test, taken_test, beside_test, ring_test, ring_tcp_test, windows_test,
               windows_tcp_test, pieces_test, shuffled_test,
-              exhausted_test, progress_test, threads_test, threads_tcp_test, endpoints_test, adjusted_test])
+              exhausted_test, progress_test, threads_test, threads_tcp_test, endpoints_test, receiver_test, remap_test,
+              adjusted_test])

@@ -55,10 +55,20 @@ static wbtl_peer *add(opal_proc_t *proc)
     return peer;
 }
 
+/* Ranks on other nodes may send first, and to a rank that only receives. Their connections wait for
+ * the key. Open MPI adds the first rank, this one itself, when all ranks have published. */
+static void key_soon(void)
+{
+    static atomic_bool asked;
+    if (!wbtl.key_set && !wbtl.key_file && !atomic_exchange(&asked, true))
+        atomic_store(&wbtl.key_due, true);
+}
+
 int wbtl_add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs, wbtl_peer **peers,
                    opal_bitmap_t *reachable)
 {
     (void)btl;
+    key_soon();
     for (size_t i = 0; i < count; i++) {
         peers[i] = add(procs[i]);
         if (peers[i] && reachable)

@@ -137,6 +137,8 @@ struct mca_btl_base_registration_handle_t {
     uint32_t reserved;
     unsigned char key[WEFT_KEY_MAX];
     struct weft_cache_use use; /* from here on the owner's alone */
+    struct weft_mr *mr;        /* of a window; NULL: [use] has the region */
+    struct mca_btl_base_registration_handle_t *next, **prev; /* in wbtl.windows, with [mr] */
 };
 #define WBTL_HANDLE_SIZE offsetof(struct mca_btl_base_registration_handle_t, use)
 #define WBTL_REMOTES 64 /* regions of a peer that stay ready for access */
@@ -203,11 +205,13 @@ struct wbtl_module {
     struct weft_cache *cache; /* NULL until memory is registered, as its one user */
     struct weft_cache_user *cache_user;
     bool cache_failed;
+    struct mca_btl_base_registration_handle_t *windows; /* changed under mem_lock */
     pthread_mutex_t mem_lock;
-    bool threads;  /* several threads are here at a time */
-    bool key_file; /* WEFT_KEY_FILE has the key for other nodes */
-    bool key_set;
-    bool leaving; /* ranks are being removed: a lost peer is no error */
+    bool threads;        /* several threads are here at a time */
+    bool key_file;       /* WEFT_KEY_FILE has the key for other nodes */
+    bool key_set;        /* by rank 0, or by a thread that drains */
+    atomic_bool key_due; /* a turn of progress is to ask for rank 0's key */
+    bool leaving;        /* ranks are being removed: a lost peer is no error */
     bool lists_made;
     bool abandoned;     /* MPI_Finalize is over, but the context could not be closed */
     atomic_uint holds;  /* calls of wbtl_hold_begin; 1 more with WEFT_PROGRESS=thread */
@@ -349,6 +353,8 @@ int wbtl_register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb
 /* Connect to [peer]; does not block except for the launcher. Returns OK | AGAIN, ECONTEXT (later) |
  * a failure: the peer is lost */
 enum weft_status wbtl_peer_connect(wbtl_peer *peer);
+/* Ask the launcher for rank 0's key, and set it. Only a thread that drains calls this. */
+void wbtl_key_get(void);
 /* [peer] cannot be reached any more. [needed]: that is an error. */
 void wbtl_peer_lost(wbtl_peer *peer, enum weft_status why, bool needed);
 void wbtl_peer_down(struct weft_ep *ep, struct weft_peer *weft, enum weft_status why, void *arg);
@@ -361,6 +367,8 @@ bool wbtl_losses_report(void);
 /* Begin [item], which could not begin at once because of [status] (OK: not tried yet). Returns what
  * the call of Open MPI's returns: OPAL_SUCCESS if it has begun, or is queued. */
 int wbtl_begin_slowly(wbtl_peer *peer, struct wbtl_item *item, enum weft_status status);
+/* Ask for rank 0's key, unless another thread drains; then a later turn does. */
+void wbtl_key_now(void);
 /* Connect to [peer], unless another thread drains. */
 void wbtl_connect_now(wbtl_peer *peer);
 /* Begin queued items, as far as there is room. Returns how many items left their queues. */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Registered memory. Open MPI registers the buffer of each long message, so Weft keeps the regions:
- * the same memory has the same key as long as it does not change. */
+ * the same memory has the same key as long as it does not change. Such memory may be unmapped while
+ * its region is kept, so this process lets the kernel do the puts and look before atomics. Memory
+ * for atomics is that of a window, and stays mapped until it is deregistered: it has a region of
+ * its own, which this process accesses itself. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +44,53 @@ static enum weft_status region_get(void *base, size_t size, struct weft_cache_us
     return s;
 }
 
+/* Register memory of a window. */
+static bool window_register(mca_btl_base_registration_handle_t *h, void *base, size_t size)
+{
+    size_t len = sizeof h->key;
+    enum weft_status s = weft_mr_register(wbtl.ctx, base, size, WEFT_MEM_HOST,
+                                          WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, &h->mr);
+    if (s != WEFT_OK)
+        return false;
+    s = weft_mr_key(h->mr, h->key, &len);
+    if (s != WEFT_OK) {
+        (void)weft_mr_close(h->mr);
+        return false;
+    }
+    h->base = (uintptr_t)base;
+    h->key_len = (uint32_t)len;
+    pthread_mutex_lock(&wbtl.mem_lock);
+    h->next = wbtl.windows;
+    h->prev = &wbtl.windows;
+    if (h->next)
+        h->next->prev = &h->next;
+    wbtl.windows = h;
+    pthread_mutex_unlock(&wbtl.mem_lock);
+    return true;
+}
+
+/* The caller holds mem_lock. */
+static void window_close(mca_btl_base_registration_handle_t *h)
+{
+    *h->prev = h->next;
+    if (h->next)
+        h->next->prev = h->prev;
+    (void)weft_mr_close(h->mr);
+    h->mr = NULL;
+}
+
+static bool kept_register(mca_btl_base_registration_handle_t *h, void *base, size_t size)
+{
+    const struct weft_cached_region *region;
+    if (region_get(base, size, &h->use) != WEFT_OK)
+        return false;
+    region = h->use.handle;
+    h->base = (uintptr_t)region->base;
+    h->key_len = (uint32_t)region->key_len;
+    memcpy(h->key, region->key, region->key_len);
+    return true;
+}
+
 static uint64_t hash_of(const unsigned char key[WEFT_KEY_MAX])
 {
     uint64_t hash = 0, word;
@@ -55,22 +105,20 @@ mca_btl_base_registration_handle_t *wbtl_register_mem(mca_btl_base_module_t *btl
                                                       void *base, size_t size, uint32_t flags)
 {
     mca_btl_base_registration_handle_t *h = calloc(1, sizeof *h);
-    const struct weft_cached_region *region;
-    (void)btl, (void)peer, (void)flags;
+    bool good;
+    (void)btl, (void)peer;
     if (!h)
         return NULL;
     h->addr = (uintptr_t)base;
     h->len = size;
     if (!size) /* no region; every access is past its end */
         return h;
-    if (region_get(base, size, &h->use) != WEFT_OK) {
+    good = flags & MCA_BTL_REG_FLAG_REMOTE_ATOMIC ? window_register(h, base, size)
+                                                  : kept_register(h, base, size);
+    if (!good) {
         free(h);
         return NULL;
     }
-    region = h->use.handle;
-    h->base = (uintptr_t)region->base;
-    h->key_len = (uint32_t)region->key_len;
-    memcpy(h->key, region->key, region->key_len);
     h->hash = hash_of(h->key);
     return h;
 }
@@ -80,7 +128,9 @@ int wbtl_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_ha
     (void)btl;
     if (h && h->len) {
         pthread_mutex_lock(&wbtl.mem_lock);
-        if (wbtl.cache_user) /* else the rank has left */
+        if (h->mr)
+            window_close(h);
+        else if (h->use.handle && wbtl.cache_user) /* else the rank has left */
             weft_cache_put(wbtl.cache_user, &h->use);
         pthread_mutex_unlock(&wbtl.mem_lock);
     }
@@ -88,9 +138,25 @@ int wbtl_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_ha
     return OPAL_SUCCESS;
 }
 
+/* With btl_base_verbose 10. */
+static void counts_show(void)
+{
+    struct weft_cache_counts n;
+    weft_cache_count(wbtl.cache, &n);
+    opal_output_verbose(10, opal_btl_base_framework.framework_output,
+                        "btl weft: %llu of %llu registrations were kept ones",
+                        (unsigned long long)n.hits, (unsigned long long)(n.hits + n.misses));
+}
+
 void wbtl_mem_close(void)
 {
     enum weft_status s = WEFT_OK;
+    pthread_mutex_lock(&wbtl.mem_lock);
+    while (wbtl.windows)
+        window_close(wbtl.windows);
+    pthread_mutex_unlock(&wbtl.mem_lock);
+    if (wbtl.cache_user)
+        counts_show();
     if (wbtl.cache_user)
         s = weft_cache_user_close(wbtl.cache_user);
     if (wbtl.cache_user && s == WEFT_OK)

@@ -15,23 +15,14 @@ int64_t wbtl_now_ns(void)
 
 /* ---- connecting ---- */
 
-/* Find the key by which this process and [peer] authenticate each other over a network.
- * Returns OK | EUNREACH (there is none, which is reported) */
-static enum weft_status key_find(const wbtl_peer *peer)
+/* Set the key that rank 0 of this job has published, once. Only a thread that drains calls this.
+ * Returns OK | EUNREACH (rank 0 has published none) | a failure of weft_ctx_set_key */
+static enum weft_status key_set(void)
 {
     opal_process_name_t first = {.jobid = OPAL_PROC_MY_NAME.jobid, .vpid = 0};
     struct wbtl_card card;
     enum weft_status s = WEFT_EUNREACH;
-    if (wbtl.key_file)
-        return WEFT_OK;
-    if (peer->proc->proc_name.jobid != first.jobid) {
-        opal_output(0,
-                    "btl weft: %s is a rank of another job and is reached by a network only: set "
-                    "WEFT_KEY_FILE for both jobs",
-                    OPAL_NAME_PRINT(peer->proc->proc_name));
-        return WEFT_EUNREACH;
-    }
-    if (wbtl.key_set)
+    if (wbtl.key_file || wbtl.key_set)
         return WEFT_OK;
     if (wbtl_card_of(&first, &card)) {
         if (card.has_key)
@@ -39,6 +30,30 @@ static enum weft_status key_find(const wbtl_peer *peer)
         explicit_bzero(card.key, sizeof card.key);
     }
     wbtl.key_set = s == WEFT_OK;
+    return s;
+}
+
+void wbtl_key_get(void)
+{
+    atomic_store(&wbtl.key_due, false);
+    (void)key_set(); /* a rank that needs the key asks again, and reports that there is none */
+}
+
+/* Find the key by which this process and [peer] authenticate each other over a network.
+ * Returns OK | EUNREACH (there is none, which is reported) */
+static enum weft_status key_find(const wbtl_peer *peer)
+{
+    enum weft_status s;
+    if (wbtl.key_file)
+        return WEFT_OK;
+    if (peer->proc->proc_name.jobid != OPAL_PROC_MY_NAME.jobid) {
+        opal_output(0,
+                    "btl weft: %s is a rank of another job and is reached by a network only: set "
+                    "WEFT_KEY_FILE for both jobs",
+                    OPAL_NAME_PRINT(peer->proc->proc_name));
+        return WEFT_EUNREACH;
+    }
+    s = key_set();
     if (s != WEFT_OK)
         opal_output(0,
                     "btl weft: rank 0 has no key for other nodes: set WEFT_KEY_FILE for all ranks "

@@ -180,6 +180,14 @@ int wbtl_drain(void)
     return n;
 }
 
+void wbtl_key_now(void)
+{
+    if (!drain_try())
+        return;
+    wbtl_key_get();
+    drain_end();
+}
+
 void wbtl_connect_now(wbtl_peer *peer)
 {
     enum weft_status s;

@@ -8,6 +8,7 @@
 #include "rma.h"
 
 #define NESTED 4 /* callbacks of accesses inside each other */
+#define IDLE 100 /* turns of a flush without events until it yields: some microseconds */
 
 typedef struct wbtl_access wbtl_access;
 OBJ_CLASS_DECLARATION(wbtl_access);
@@ -422,13 +423,14 @@ int wbtl_flush(mca_btl_base_module_t *btl, wbtl_peer *peer)
 {
     struct wbtl_epochs *e = peer ? &peer->accesses : &wbtl.accesses;
     const unsigned epoch = atomic_load_explicit(&e->now, memory_order_relaxed);
-    int n;
+    unsigned idle = 0;
     (void)btl;
     while (!epoch_is_over(e, epoch)) {
-        n = wbtl_turn();
+        int n = wbtl_turn();
         if (n < 0)
             return OPAL_ERR_RESOURCE_BUSY; /* inside a handler */
-        if (!n)
+        idle = n ? 0 : idle + 1;
+        if (idle >= IDLE)
             sched_yield();
     }
     return OPAL_SUCCESS;

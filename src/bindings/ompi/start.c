@@ -110,7 +110,7 @@ static enum weft_status open_all(void)
     struct weft_ctx_params ctx = WEFT_CTX_PARAMS_INIT;
     enum weft_status s;
     ctx.flags = WEFT_CTX_NETWORK;
-    ctx.am_max = (uint32_t)wbtl.super.btl_max_send_size;
+    ctx.am_max = WEFT_AM_MAX_MOST; /* puts and gets by messages need it as well */
     ctx.endpoints = (uint32_t)wbtl.vars.endpoints;
     s = weft_ctx_open(&ctx, &wbtl.ctx);
     if (s != WEFT_OK) {
