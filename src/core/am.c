@@ -172,6 +172,19 @@ requestv_long(struct weft_peer *peer, unsigned handler, const uint32_t *args, un
     return wf_ep_left(ep, status);
 }
 
+/* Two pieces of 4 bytes, checked. They go as one piece, since transports have a way of their own
+ * for 8 bytes. */
+__attribute__((noinline)) static enum weft_status
+requestv_4_4(struct weft_peer *peer, unsigned handler, const uint32_t *args, unsigned nargs,
+             const struct iovec *iov, size_t reply_max)
+{
+    uint32_t both[2];
+    memcpy(&both[0], iov[0].iov_base, sizeof both[0]);
+    memcpy(&both[1], iov[1].iov_base, sizeof both[1]);
+    return peer->transport->request(wf_peer_tpeer(peer), WF_AM_WHAT(handler, nargs), args, both,
+                                    sizeof both, reply_max);
+}
+
 /* The fast path, as that of weft_am_request, for two pieces. The sum of their lengths has
  * overflowed if it is less than one of them. */
 enum weft_status weft_am_requestv(struct weft_peer *peer, unsigned handler, const uint32_t *args,
@@ -190,6 +203,8 @@ enum weft_status weft_am_requestv(struct weft_peer *peer, unsigned handler, cons
                              request_check(peer, handler, args, nargs, iov, len, reply_max),
                          0))
         return requestv_long(peer, handler, args, nargs, iov, count, reply_max);
+    if (len == 8 && iov[0].iov_len == 4)
+        return requestv_4_4(peer, handler, args, nargs, iov, reply_max);
     return peer->transport->requestv(wf_peer_tpeer(peer),
                                      WF_AM_WHAT(handler, nargs) | WF_AM_WITH_PIECES(2), args, iov,
                                      len, reply_max);
