@@ -423,7 +423,7 @@ static void meet(struct pair *p, const char *provider)
         region_meet(p);
     else
         refill(p);
-    tell(p, &byte, &byte, 1);
+    exchange(p, &byte, &byte, 1);
 }
 
 /* One size; 0, or -1 if the test cannot have it. */
@@ -441,7 +441,7 @@ static int measure(struct pair *p, const char *provider)
     if (p->sends)
         printf("{\"test\":\"%s\",\"size\":%zu,\"mean_ns\":%.3f,\"rate_mps\":%.4f}\n", p->kind->name,
                p->size, ns[RUNS / 2], 1e3 / ns[RUNS / 2]);
-    tell(p, &byte, &byte, 1);
+    exchange(p, &byte, &byte, 1);
     fabric_close(p);
     free(p->in);
     free(p->out);

@@ -61,7 +61,7 @@ void need(const char *what, long result);
 /* The connection of the two sides, over which they exchange what follows. Each ends the program if
  * it fails. */
 int control_open(const char *port, bool calls, const char *address);
-void tell(const struct pair *p, const void *mine, void *theirs, size_t len);
+void exchange(const struct pair *p, const void *mine, void *theirs, size_t len);
 /* Open an endpoint of [provider], and find the other side's. */
 void fabric_open(struct pair *p, const char *provider);
 void fabric_meet(struct pair *p);

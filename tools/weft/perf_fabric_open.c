@@ -76,7 +76,7 @@ static const char *control_own(const struct pair *p)
     return text;
 }
 
-void tell(const struct pair *p, const void *mine, void *theirs, size_t len)
+void exchange(const struct pair *p, const void *mine, void *theirs, size_t len)
 {
     if (send(p->control, mine, len, MSG_NOSIGNAL) != (ssize_t)len ||
         recv(p->control, theirs, len, MSG_WAITALL) != (ssize_t)len) {
@@ -124,7 +124,7 @@ void fabric_meet(struct pair *p)
     unsigned char mine[NAME_MAX_BYTES] = {0}, theirs[NAME_MAX_BYTES];
     size_t len = sizeof mine;
     need("fi_getname", fi_getname(&p->ep->fid, mine, &len));
-    tell(p, mine, theirs, sizeof mine);
+    exchange(p, mine, theirs, sizeof mine);
     if (fi_av_insert(p->av, theirs, 1, &p->peer, 0, NULL) != 1)
         need("fi_av_insert", -FI_EINVAL);
 }
@@ -140,7 +140,7 @@ void region_meet(struct pair *p)
     own.at = p->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)p->in : 0;
     own.key = fi_mr_key(*in);
     p->desc = fi_mr_desc(*out);
-    tell(p, &own, &p->far, sizeof own);
+    exchange(p, &own, &p->far, sizeof own);
 }
 
 static void object_close(struct fid *object)
