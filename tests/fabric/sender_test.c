@@ -145,7 +145,8 @@ static void *poll_b(void *arg)
  */
 static bool over_tcp(void)
 {
-    return !strcmp(getenv("WEFT_TRANSPORTS"), "tcp");
+    const char *transports = getenv("WEFT_TRANSPORTS");
+    return transports && !strcmp(transports, "tcp");
 }
 
 struct visits {
