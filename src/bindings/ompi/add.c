@@ -59,8 +59,7 @@ static wbtl_peer *add(opal_proc_t *proc)
  * the key. Open MPI adds the first rank, this one itself, when all ranks have published. */
 static void key_soon(void)
 {
-    static atomic_bool asked;
-    if (!wbtl.key_set && !wbtl.key_file && !atomic_exchange(&asked, true))
+    if (!atomic_exchange(&wbtl.key_asked, true) && !wbtl.key_set && !wbtl.key_file)
         atomic_store(&wbtl.key_due, true);
 }
 

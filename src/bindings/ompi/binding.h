@@ -207,11 +207,13 @@ struct wbtl_module {
     bool cache_failed;
     struct mca_btl_base_registration_handle_t *windows; /* changed under mem_lock */
     pthread_mutex_t mem_lock;
-    bool threads;        /* several threads are here at a time */
-    bool key_file;       /* WEFT_KEY_FILE has the key for other nodes */
-    bool key_set;        /* by rank 0, or by a thread that drains */
-    atomic_bool key_due; /* a turn of progress is to ask for rank 0's key */
-    bool leaving;        /* ranks are being removed: a lost peer is no error */
+    bool threads;          /* several threads are here at a time */
+    bool own_thread;       /* WEFT_PROGRESS=thread: handlers run on a thread of Weft */
+    bool key_file;         /* WEFT_KEY_FILE has the key for other nodes */
+    bool key_set;          /* by rank 0, or by a thread that drains */
+    atomic_bool key_due;   /* a turn of progress is to ask for rank 0's key */
+    atomic_bool key_asked; /* key_due was set */
+    bool leaving;          /* ranks are being removed: a lost peer is no error */
     bool lists_made;
     bool abandoned;     /* MPI_Finalize is over, but the context could not be closed */
     atomic_uint holds;  /* calls of wbtl_hold_begin; 1 more with WEFT_PROGRESS=thread */

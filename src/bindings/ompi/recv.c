@@ -50,7 +50,7 @@ __attribute__((noinline)) static void drop(const struct weft_am *am)
  * no thread may wait for the end of an operation of that endpoint (wbtl_hold_begin). */
 static bool may_wait(void)
 {
-    return atomic_load_explicit(&wbtl.holds, memory_order_relaxed) == 1 &&
+    return wbtl.own_thread && atomic_load_explicit(&wbtl.holds, memory_order_relaxed) == 1 &&
            atomic_load_explicit(&wbtl.ports[0].poller, memory_order_relaxed) != wbtl_self();
 }
 

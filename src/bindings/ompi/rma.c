@@ -144,16 +144,30 @@ enum weft_status wbtl_access_post(struct wbtl_item *item)
 
 /* ---- what a flush waits for ---- */
 
+/* Enter the present epoch beside other threads: the access is counted before the epoch can end. */
+static unsigned epoch_enter_counted(struct wbtl_epochs *e)
+{
+    unsigned now = atomic_load(&e->now), then;
+    for (;;) {
+        then = now;
+        atomic_fetch_add(&e->count[then & 1], 1);
+        now = atomic_load(&e->now);
+        if (now == then)
+            return then & 1;
+        atomic_fetch_sub(&e->count[then & 1], 1);
+    }
+}
+
 /* Enter the present epoch. Returns its lowest bit. */
 static unsigned epoch_enter(struct wbtl_epochs *e)
 {
-    const unsigned at = atomic_load_explicit(&e->now, memory_order_relaxed) & 1;
+    unsigned at;
     if (wbtl.threads)
-        atomic_fetch_add_explicit(&e->count[at], 1, memory_order_relaxed);
-    else
-        atomic_store_explicit(&e->count[at],
-                              atomic_load_explicit(&e->count[at], memory_order_relaxed) + 1,
-                              memory_order_relaxed);
+        return epoch_enter_counted(e);
+    at = atomic_load_explicit(&e->now, memory_order_relaxed) & 1;
+    atomic_store_explicit(&e->count[at],
+                          atomic_load_explicit(&e->count[at], memory_order_relaxed) + 1,
+                          memory_order_relaxed);
     return at;
 }
 
@@ -170,7 +184,7 @@ static void epoch_leave(struct wbtl_epochs *e, unsigned at)
 
 static bool epoch_is_empty(const struct wbtl_epochs *e, unsigned epoch)
 {
-    return !atomic_load_explicit(&e->count[epoch & 1], memory_order_acquire); /* "flushed" */
+    return !atomic_load(&e->count[epoch & 1]); /* acquire "flushed" */
 }
 
 /* Have all accesses of [epoch] and of earlier epochs ended? Accesses that begin later are in the
@@ -178,10 +192,9 @@ static bool epoch_is_empty(const struct wbtl_epochs *e, unsigned epoch)
  * find that others have begun several. */
 static bool epoch_is_over(struct wbtl_epochs *e, unsigned epoch)
 {
-    unsigned now = atomic_load_explicit(&e->now, memory_order_acquire); /* "flushed" */
+    unsigned now = atomic_load(&e->now); /* acquire "flushed" */
     if (now == epoch && epoch_is_empty(e, epoch + 1) &&
-        atomic_compare_exchange_strong_explicit(&e->now, &now, epoch + 1, memory_order_acq_rel,
-                                                memory_order_acquire))
+        atomic_compare_exchange_strong(&e->now, &now, epoch + 1))
         now = epoch + 1;
     return now - epoch > 1 || (now != epoch && epoch_is_empty(e, epoch));
 }

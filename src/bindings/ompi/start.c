@@ -22,7 +22,7 @@ static void config_row(void *arg, const char *name, const char *value, const cha
     if (!strcmp(name, "WEFT_PROGRESS") && !strcmp(value, "thread")) {
         atomic_store(&wbtl.holds, 1);
         atomic_store(&wbtl.copies, 1);
-        wbtl.threads = true;
+        wbtl.threads = wbtl.own_thread = true;
     }
 }
 
