@@ -15,6 +15,8 @@ static void hold(struct wf_late *late, uint64_t now_ns)
     uint64_t until = atomic_load_explicit(&late->until_ns, memory_order_relaxed);
     uint64_t ns = atomic_load_explicit(&late->hold_ns, memory_order_relaxed);
     bool is_first = !ns || now_ns > until + HOLDS * ns;
+    if (now_ns < until) /* other threads have noticed the same */
+        return;
     ns = is_first ? HOLD_MIN_NS : WF_MIN(2 * ns, HOLD_MAX_NS);
     atomic_store_explicit(&late->hold_ns, ns, memory_order_relaxed);
     atomic_store_explicit(&late->until_ns, now_ns + ns, memory_order_relaxed);

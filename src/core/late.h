@@ -44,7 +44,7 @@ enum wf_late_state {
 #define WF_LATE_NS 1500000
 
 /* Count a yield, or spins between two readings of the clock, of [took_ns], which ended at
- * [now_ns]. Returns true if a hold began. */
+ * [now_ns]. Returns true if a hold began or goes on. */
 bool wf_late_count(struct wf_late *late, uint64_t took_ns, uint64_t now_ns);
 
 enum wf_late_state wf_late_state(struct wf_late *late, uint64_t now_ns);

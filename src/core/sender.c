@@ -7,6 +7,8 @@
 #include "base/log.h"
 #include "core/core.h"
 #include "core/ending.h"
+#include "core/msg.h"
+#include "core/msg_parts.h"
 #include "core/resolve.h"
 
 /* An endpoint keeps at most this many reply peers, which are peers that Weft itself opens to answer
@@ -132,7 +134,8 @@ struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
     struct wf_sender *s = *token->conn;
     struct wf_address from;
     struct wf_contact contact = {0};
-    if (s && s != &ep->senders.lost)
+    const bool was_lost = s == &ep->senders.lost;
+    if (s && !was_lost)
         return s;
     token->tep->transport->source(token, &from, &contact);
     from = wf_address_group(&from);
@@ -145,12 +148,15 @@ struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
         if (wf_contact_is_some(&contact))
             s->contact = contact;
         s->transport = token->tep->transport;
-        if (*token->conn) {
-            s->down = WEFT_ENOMEM;
+        if (was_lost)
             ep->senders.lost.refs--;
-        }
         *token->conn = s;
         wf_sender_ref(s);
+        if (was_lost) { /* messages are missing: nothing of [s] is received any more */
+            s->down = WEFT_ENOMEM;
+            wf_msg_parts_down(s, NULL, WEFT_ENOMEM);
+            wf_msg_sender_down(s, WEFT_ENOMEM);
+        }
     } else {
         wf_error("no memory for a sender (process %u): its message is lost", from.process.pid);
     }
