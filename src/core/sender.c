@@ -148,11 +148,10 @@ struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
         if (wf_contact_is_some(&contact))
             s->contact = contact;
         s->transport = token->tep->transport;
-        if (was_lost)
-            ep->senders.lost.refs--;
         *token->conn = s;
         wf_sender_ref(s);
         if (was_lost) { /* messages are missing: nothing of [s] is received any more */
+            ep->senders.lost.refs--;
             s->down = WEFT_ENOMEM;
             wf_msg_parts_down(s, NULL, WEFT_ENOMEM);
             wf_msg_sender_down(s, WEFT_ENOMEM);

@@ -491,9 +491,9 @@ static void backlog_fill(const struct bed *b, int *fds, int n)
     assert_int_equal(poll(&last, 1, 0), 0); /* over loopback a request is answered at once */
 }
 
-/* Fails when: a look-up does not end in time if the name's host drops what is sent to it, or takes
- * it and does not answer; keeps another one from its answer; or a server that comes then is not
- * found. */
+/* Fails when: a look-up does not end in time if the name's host drops packets, or takes a question
+ * and does not answer; such a look-up keeps another one from its answer; or a server that starts
+ * afterwards is not found. */
 static void silent(void **state)
 {
     enum { FILLERS = 8 };

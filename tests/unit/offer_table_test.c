@@ -114,7 +114,7 @@ static void emptied(void **state)
     assert_null(t.slots);
 }
 
-/* Fails when: without memory an index is made all the same, or stays without what was added. */
+/* Fails when: without memory an index is made, or stays although it lacks an added offer. */
 static void starved(void **state)
 {
     struct wf_offer_table t;

@@ -133,7 +133,7 @@ static void send_end(struct send *s, int err)
     s->busy = false;
 }
 
-/* Take what has ended; returns whether a send is under way. */
+/* Read the completions. Returns true if a send is under way. */
 static bool take(struct end *e)
 {
     struct fi_cq_tagged_entry x;
