@@ -103,7 +103,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_post_send(struct weft_peer *pee
  *           [len] fills the buffer and completes with WEFT_ETRUNC.
  * Returns  PENDING | OK or ETRUNC (complete already: op is filled in, its done is not called) |
  *          ECANCELED (complete, too: the message that matched was cancelled) | EINVAL | ENOMEM |
- *          ELIMIT (2^24 operations and receives are under way) | ECONTEXT | EFORKED
+ *          ELIMIT (2^24 operations and receives are under way) | ESYSTEM (a message matches, but
+ * its sender cannot be answered now, for a reason that is logged) | ECONTEXT | EFORKED. After
+ *          ENOMEM, ELIMIT and ESYSTEM nothing has changed
  *          | AGAIN ([source] was opened by a name that is not known yet: "names" in weft.h)
  *          | what weft_peer_status returns for [source], if no message from [source] is left
  * Receives do not count against the limit of operations of weft_msg_send. So receives can be posted
@@ -168,9 +170,10 @@ struct weft_msg_many {
  *   filter  read during the call
  *   many    must stay valid until many->op has completed
  * Returns  PENDING | OK (complete already; many->op.done is not called) | EINVAL | ENOMEM | ELIMIT
- * | what weft_peer_status returns for filter->source, after all its messages were received |
- *          ECONTEXT | EFORKED
- *          After ENOMEM, ELIMIT or the source's status some messages may have been received.
+ * | ESYSTEM | what weft_peer_status returns for filter->source, after all its messages were
+ *          received | ECONTEXT | EFORKED
+ *          After ENOMEM, ELIMIT, ESYSTEM or the source's status some messages may have been
+ *          received.
  * weft_msg_cancel of many->op ends the receive. It returns EBUSY if messages are arriving; then no
  * more messages go to the buffer, and many->op completes with ECANCELED after them. It also returns
  * EBUSY if the receive is full and waits for them. */
@@ -216,12 +219,15 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_find(struct weft_ep *ep,
 
 /* Drop the claimed message [msg]: its bytes are received nowhere, and its sender's operation
  * completes as if they had been received. [msg] may not be used again, except if this returns
- * EINVAL, ENOMEM, ELIMIT, ECONTEXT or EFORKED.
- * Returns  OK | EINVAL | ENOMEM | ELIMIT (as weft_msg_recv) | ECONTEXT | EFORKED. Never blocks. */
+ * EINVAL, ENOMEM, ELIMIT, ESYSTEM, AGAIN, ECONTEXT or EFORKED.
+ * Returns  OK | EINVAL | ENOMEM | ELIMIT | ESYSTEM (as weft_msg_recv) | ECONTEXT | EFORKED. Never
+ *          blocks. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_drop(struct weft_ep *ep, struct weft_msg *msg);
 
 /* Receive the claimed message [msg], as weft_msg_recv does. [msg] may not be used again, except if
- * this returns EINVAL, ENOMEM, ELIMIT, ECONTEXT or EFORKED. */
+ * this returns EINVAL, ENOMEM, ELIMIT, ESYSTEM, AGAIN, ECONTEXT or EFORKED. It returns ENOMEM each
+ * time if the rest of [msg] was refused, because there was no memory to keep messages of its
+ * sender: then drop [msg]. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_take(struct weft_ep *ep, struct weft_msg *msg,
                                                       void *buf, size_t len, struct weft_op *op);
 

@@ -222,7 +222,7 @@ static enum weft_status recv_checked(struct weft_ep *ep, const struct weft_msg_f
     if (found) {
         struct weft_msg *m = wf_container_of(found, struct weft_msg, match);
         m->named = peer;
-        status = wf_msg_take(ep, m, true, iov, count, room, op);
+        status = wf_msg_take(ep, &m, true, iov, count, room, op);
     } else if (sender && (sender->down || peer->status != WEFT_OK)) {
         status = sender->down ? sender->down : peer->status;
     } else if (!peer || (status = wf_peer_heed(peer)) == WEFT_OK) {

@@ -88,50 +88,56 @@ static struct wf_msg_offer offer_of(const struct weft_msg *m)
                                  m->member};
 }
 
-/* Free the kept message [m]. [matching]: it is still in the matcher. */
-static void kept_end(struct weft_ep *ep, struct weft_msg *m, bool matching)
+/* Free the kept message *m. [matching]: it is still in the matcher. */
+static void kept_end(struct weft_ep *ep, struct weft_msg **m, bool matching)
 {
     if (matching)
-        wf_match_msg_remove(match_of(ep, m), &m->match);
-    wf_msg_kept_free(m);
+        wf_match_msg_remove(match_of(ep, *m), &(*m)->match);
+    wf_msg_kept_free(*m);
+    *m = NULL;
 }
 
 void wf_msg_kept_withdraw(struct weft_msg *m)
 {
-    kept_end(m->sender->ep, m, true);
+    kept_end(m->sender->ep, &m, true);
 }
 
-enum weft_status wf_msg_take(struct weft_ep *ep, struct weft_msg *m, bool matching,
-                             const struct iovec *iov, unsigned count, size_t room,
-                             struct weft_op *op)
+/* As wf_msg_take, for a message that is here, or whose last parts will never come. After ENOMEM the
+ * program may use a claimed message again, so a message that was lost for lack of memory stays. */
+static enum weft_status whole_take(struct weft_ep *ep, struct weft_msg **at, bool matching,
+                                   const struct iovec *iov, unsigned count, size_t room,
+                                   struct weft_op *op)
 {
-    enum weft_status status;
+    const struct wf_iov mem = {.v = iov, .n = count};
+    const struct weft_msg *m = *at;
+    const struct wf_msg_head head = wf_msg_head_of(m);
+    enum weft_status status = (enum weft_status)m->lost;
+    if (status == WEFT_ENOMEM)
+        return status;
+    if (status == WEFT_OK)
+        status = wf_msg_whole_take(ep, &mem, room, m->bytes, m->len);
+    wf_msg_op_fill(op, m->sender, &head, m->len);
+    op->status = status;
+    kept_end(ep, at, matching);
+    return status;
+}
+
+static enum weft_status offer_take(struct weft_ep *ep, struct weft_msg **at, bool matching,
+                                   const struct iovec *iov, unsigned count, size_t room,
+                                   struct weft_op *op)
+{
+    struct weft_msg *m = *at;
+    const struct wf_msg_offer o = offer_of(m);
+    struct wf_iov mem = {.v = &mem.one};
+    enum weft_status status = wf_iov_set(&mem, iov, count);
     struct weft_peer *peer;
     struct wf_req *req;
-    struct wf_msg_offer o = offer_of(m);
-    struct wf_iov mem = {.v = iov, .n = count};
-    if (m->parts) {
-        status = wf_msg_parts_take(ep, m, iov, count, room, op);
-        if (status != WEFT_ENOMEM)
-            kept_end(ep, m, matching);
-        return status;
-    }
-    if (!m->offer) {
-        status = m->lost ? (enum weft_status)m->lost
-                         : wf_msg_whole_take(ep, &mem, room, m->bytes, m->len);
-        wf_msg_op_fill(op, m->sender, &o.head, m->len);
-        op->status = status;
-        kept_end(ep, m, matching);
-        return status;
-    }
-    mem.v = &mem.one;
-    status = wf_iov_set(&mem, iov, count);
     if (status != WEFT_OK)
         return status;
     status = wf_msg_copy_begin(ep, &o, &mem, room, op, &req);
     peer = req ? req->peer : NULL;
     wf_iov_clear(&mem);
-    if (!req && (status == WEFT_ENOMEM || status == WEFT_ELIMIT))
+    if (!req && !wf_is_loss(status)) /* the sender waits: the program can try again */
         return status;
     if (matching)
         wf_match_msg_remove(match_of(ep, m), &m->match);
@@ -152,6 +158,22 @@ enum weft_status wf_msg_take(struct weft_ep *ep, struct weft_msg *m, bool matchi
     if (req)
         wf_flow_push(peer);
     wf_msg_kept_free(m);
+    *at = NULL;
+    return status;
+}
+
+enum weft_status wf_msg_take(struct weft_ep *ep, struct weft_msg **m, bool matching,
+                             const struct iovec *iov, unsigned count, size_t room,
+                             struct weft_op *op)
+{
+    enum weft_status status;
+    if ((*m)->offer)
+        return offer_take(ep, m, matching, iov, count, room, op);
+    if (!(*m)->parts)
+        return whole_take(ep, m, matching, iov, count, room, op);
+    status = wf_msg_parts_take(ep, *m, iov, count, room, op);
+    if (status != WEFT_ENOMEM)
+        kept_end(ep, m, matching);
     return status;
 }
 
@@ -235,8 +257,8 @@ enum weft_status weft_msg_take(struct weft_ep *ep, struct weft_msg *msg, void *b
     status = wf_local_one(ep, op, buf, len, WEFT_RECV);
     if (status != WEFT_OK) /* [msg] stays claimed */
         return wf_ep_left(ep, status);
-    status = wf_msg_take(ep, msg, false, &one, 1, len, op);
-    if (status != WEFT_ENOMEM && status != WEFT_ELIMIT)
+    status = wf_msg_take(ep, &msg, false, &one, 1, len, op);
+    if (!msg)
         ep->claimed--;
     return wf_ep_left(ep, status);
 }

@@ -157,7 +157,7 @@ struct weft_op *wf_msg_many_begin(struct wf_recv *r, uint64_t len, struct wf_iov
 /* ---- posting ---- */
 
 /* Receive the kept message [m], which is in the matcher. [named]: [many] names its sender. Returns
- * OK, or ENOMEM or ELIMIT, after which nothing has changed. */
+ * OK, or ENOMEM, ELIMIT or ESYSTEM, after which nothing has changed. */
 static enum weft_status kept_take(struct weft_ep *ep, struct weft_msg_many *many,
                                   struct weft_msg *m, bool named)
 {
@@ -169,8 +169,8 @@ static enum weft_status kept_take(struct weft_ep *ep, struct weft_msg_many *many
         return WEFT_ENOMEM;
     place = (struct iovec){part->place, n};
     m->named = named;
-    status = wf_msg_take(ep, m, true, &place, 1, n, &part->op);
-    if (status == WEFT_ENOMEM || status == WEFT_ELIMIT) {
+    status = wf_msg_take(ep, &m, true, &place, 1, n, &part->op);
+    if (m) {
         many->used_ -= n;
         many->arriving_--;
         free(part);

@@ -21,7 +21,8 @@
  *
  * If the connection ends before the last part, the receive completes with EPEER, or the kept
  * message is freed. A claimed message stays: weft_msg_take then returns EPEER. If the sender
- * cancels the message, the same happens with ECANCELED. */
+ * cancels the message, the same happens with ECANCELED; if there is no memory to keep another
+ * message of the sender, with ENOMEM. After ENOMEM a claimed message is still claimed. */
 #include "core/msg_parts.h"
 
 #include "core/ctl.h"

@@ -155,11 +155,11 @@ void wf_msg_kept_withdraw(struct weft_msg *m);
 /* Free a message of which parts may still be to come. The caller has removed it from the matcher.
  */
 void wf_msg_kept_drop(struct weft_msg *m);
-/* Receive the kept message [m] into the buffers [iov]. [matching] is true if [m] is still in the
- * matcher. If there is no memory for the receive, returns ENOMEM or ELIMIT, and nothing has
- * changed. With any other result [m] is freed. With PENDING, a later poll fills in [op]; otherwise
- * [op] is filled in already. */
-enum weft_status wf_msg_take(struct weft_ep *ep, struct weft_msg *m, bool matching,
+/* Receive the kept message *m into the buffers [iov]. [matching] is true if *m is still in the
+ * matcher. If the receive cannot begin although the sender is there, returns why not (ENOMEM |
+ * ELIMIT | ESYSTEM), and nothing has changed. With any other result *m is freed, and set to NULL.
+ * With PENDING, a later poll fills in [op]; otherwise [op] is filled in already. */
+enum weft_status wf_msg_take(struct weft_ep *ep, struct weft_msg **m, bool matching,
                              const struct iovec *iov, unsigned count, size_t room,
                              struct weft_op *op);
 static inline bool wf_msg_filter_ok(const struct weft_msg_filter *filter)
