@@ -257,16 +257,17 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_cancel(struct weft_ep *ep, stru
 /* Copy the address of [sender]; buf and len as in weft_ep_address. A peer that is opened with this
  * address reaches the sender. If the messages came through shared memory, the address lacks what
  * other hosts need to connect.
- * Returns  OK | EMSGSIZE | EINVAL | EFORKED */
+ * Returns  OK | EMSGSIZE | EINVAL | EFORKED | AGAIN ("no waiting" in weft.h) */
 WEFT_API WEFT_MUST_USE enum weft_status weft_sender_address(const struct weft_sender *sender,
                                                             void *buf, size_t *len);
 
 /* Returns a peer that the program has opened for [sender], one that is not lost if there is one.
- * Returns NULL if the program has no peer open for [sender]. */
+ * Returns NULL if the program has no peer open for [sender]; and at an endpoint of WEFT_EP_NOWAIT
+ * also if another thread is inside. In handlers and done none is. */
 WEFT_API struct weft_peer *weft_sender_peer(const struct weft_sender *sender);
 
 /* Returns the pointer that weft_peer_set_arg has stored in the peer which weft_sender_peer returns,
- * or NULL if there is no such peer. Another thread may close the peer meanwhile, if the endpoint
+ * or NULL if that call returns NULL. Another thread may close the peer meanwhile, if the endpoint
  * has a lock (WEFT_EP_LOCKED); the peer itself could not be used then. */
 WEFT_API void *weft_sender_peer_arg(const struct weft_sender *sender);
 

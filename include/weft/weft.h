@@ -249,6 +249,8 @@ enum weft_ep_flags {
  *                                       weft_am_register, and weft_am_reply_later outside of
  *                                       handlers. From weft_msg_probe, weft_msg_claim,
  *                                       weft_peer_sent and weft_ep_arm AGAIN may mean this, too
+ *   weft_sender_peer,                   NULL, as without such a peer
+ *   weft_sender_peer_arg
  *   weft_ep_defer, weft_ep_address, weft_ep_fd, weft_peer_status, weft_am_max, and calls of a
  *   handler: they need no mutex, or their thread has it
  * No event follows such an AGAIN. A thread that holds a lock of the program's releases the lock

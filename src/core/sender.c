@@ -328,11 +328,11 @@ static struct wf_sender *sender_of(const struct weft_sender *sender)
     return (struct wf_sender *)(uintptr_t)sender;
 }
 
-/* Several threads may use an endpoint with a lock. The lock is recursive, so handlers may call. */
-static void sender_lock(const struct wf_sender *s)
+/* Several threads may use an endpoint with a lock. The lock is recursive, so handlers may call.
+ * Returns OK | AGAIN (WEFT_EP_NOWAIT) */
+static enum weft_status sender_lock(const struct wf_sender *s)
 {
-    if (wf_ep_is_locked(s->ep))
-        wf_ep_lock(s->ep);
+    return wf_ep_is_locked(s->ep) ? wf_ep_lock_call(s->ep) : WEFT_OK;
 }
 
 static void sender_unlock(const struct wf_sender *s)
@@ -350,7 +350,8 @@ enum weft_status weft_sender_address(const struct weft_sender *sender, void *buf
         return WEFT_EINVAL;
     if (!wf_fork_gen_is(s->ep->fork_gen))
         return wf_fork_gen_error(s->ep->fork_gen);
-    sender_lock(s);
+    if (sender_lock(s) != WEFT_OK)
+        return WEFT_AGAIN;
     n = wf_address_pack(&s->known.address, &s->contact, bytes);
     sender_unlock(s);
     return wf_copy_out(buf, len, bytes, n);
@@ -369,9 +370,8 @@ struct weft_peer *weft_sender_peer(const struct weft_sender *sender)
 {
     const struct wf_sender *s = sender_of(sender);
     struct weft_peer *p;
-    if (!s || !wf_fork_gen_is(s->ep->fork_gen))
+    if (!s || !wf_fork_gen_is(s->ep->fork_gen) || sender_lock(s) != WEFT_OK)
         return NULL;
-    sender_lock(s);
     p = peer_of(s);
     sender_unlock(s);
     return p;
@@ -381,9 +381,8 @@ void *weft_sender_peer_arg(const struct weft_sender *sender)
 {
     const struct wf_sender *s = sender_of(sender);
     void *arg;
-    if (!s || !wf_fork_gen_is(s->ep->fork_gen))
+    if (!s || !wf_fork_gen_is(s->ep->fork_gen) || sender_lock(s) != WEFT_OK)
         return NULL;
-    sender_lock(s);
     arg = weft_peer_arg(peer_of(s));
     sender_unlock(s);
     return arg;

@@ -16,6 +16,7 @@ struct nowait {
     struct weft_frag *frag;
     struct weft_op op;
     struct weft_am_later later;
+    struct weft_sender *sender;
     int notes;
 };
 
@@ -83,6 +84,10 @@ static void calls_of_objects(struct pair *p, struct nowait *t)
     unsigned char addr[WEFT_ADDR_MAX];
     size_t len = sizeof addr;
     OK(weft_ep_address(p->ep[0], addr, &len));
+    GIVES(WEFT_AGAIN, weft_sender_address(t->sender, addr, &len));
+    assert_null(weft_sender_peer(t->sender));
+    assert_null(weft_sender_peer_arg(t->sender));
+    GIVES(WEFT_AGAIN, weft_sender_forget(t->sender));
     assert_true(weft_ep_fd(p->ep[0]) >= 0);
     OK(weft_peer_status(p->peer[0]));
     GIVES(WEFT_AGAIN, weft_peer_open(p->ep[0], addr, len, &peer));
@@ -120,6 +125,18 @@ static void calls_that_wait(struct pair *p, struct nowait *t)
     OK(weft_op_finish(p->ep[0], WEFT_OK, &t->op, -1));
 }
 
+/* Receive a message at end 0. Returns its sender, of whose peer [p] is the argument. */
+static struct weft_sender *sender_of_one(struct pair *p)
+{
+    struct weft_op op = {0};
+    uint64_t out = 5, in;
+    weft_peer_set_arg(p->peer[0], p);
+    GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], NULL, 8, WEFT_TAG_FULL, &in, sizeof in, &op));
+    OK(weft_msg_send(p->peer[other(p, 0)], 8, &out, sizeof out, NULL));
+    OK(op_end(p, &op, WEFT_PENDING));
+    return op.sender;
+}
+
 /* Fails when: a call waits for the thread that is in a handler (the handler then gives up after 20
  * s), returns something else than documented, has begun or changed something (then the pair does
  * not close in order), or is still refused after that thread has left. */
@@ -137,6 +154,7 @@ void test_nowait_calls(void **state)
     OK(weft_frag_alloc(p->peer[0], 1, NULL, &t.frag));
     OK(request_wait(p, other(p, 0), ASK, NULL, 0, NULL, 0, 1));
     UNTIL(p, t.later.ep);
+    t.sender = sender_of_one(p);
     holder_enter(&h, p, 0);
     calls_of_messages(p, &t, WEFT_AGAIN);
     calls_of_regions(p, &t);
@@ -145,6 +163,8 @@ void test_nowait_calls(void **state)
     assert_int_equal(t.op.status, 0);
     holder_release(&h);
     assert_int_equal(t.notes, 0);
+    assert_ptr_equal(weft_sender_peer(t.sender), p->peer[0]);
+    assert_ptr_equal(weft_sender_peer_arg(t.sender), p);
     calls_of_messages(p, &t, WEFT_OK);
     UNTIL(p, t.notes == 2);
     OK(weft_am_reply_later(&t.later, NOTE, NULL, 0, NULL, 0));
