@@ -621,14 +621,14 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_peer_open_member(struct weft_ep *ep
  * endpoints closes, so that sent messages still arrive.
  * Operations by [peer] that are under way end with WEFT_ECANCELED before the call returns: sends,
  * puts, gets, atomics, long messages, flushes, openings of regions, and receives that copy an
- * offered message by [peer]. So does a receive that names [peer] and of whose message only some
- * parts have come, except if another handle of the same remote endpoint or of its group is open;
- * what still comes of the message is dropped. Afterwards nobody uses their memory. A receive of a
- * message in parts that names no peer goes on until the sender has sent them. A put or atomic that
- * ended so may have been done wholly, in part, or not at all, and its range of the region may
- * contain anything meanwhile. A message is received wholly, or its receive ends with
- * WEFT_ECANCELED, or the receiver never knows of it. To let operations complete, wait for them, or
- * for a flush, first.
+ * offered message by [peer]. So does a receive that names [peer] and whose message is arriving, in
+ * parts or from another member of its group, except if another handle of the same remote endpoint
+ * or of its group is open; what still comes of the message is dropped. Afterwards nobody uses their
+ * memory. A receive of a message in parts that names no peer goes on until the sender has sent
+ * them. A put or atomic that ended so may have been done wholly, in part, or not at all, and its
+ * range of the region may contain anything meanwhile. A message is received wholly, or its receive
+ * ends with WEFT_ECANCELED, or the receiver never knows of it. To let operations complete, wait for
+ * them, or for a flush, first.
  * If NICs move bytes of such an operation, the connection breaks and is made anew; then atomics
  * that other handles of the same endpoint have under way by NICs may end with WEFT_ELOST. Receives
  * that name [peer], and that no message has matched, complete with WEFT_ECLOSED, except if another

@@ -85,7 +85,8 @@ static struct wf_msg_offer offer_of(const struct weft_msg *m)
                                  (const struct wf_offer_range *)(const void *)m->bytes,
                                  wf_msg_push_is_due(m),
                                  m->conn,
-                                 m->member};
+                                 m->member,
+                                 m->named};
 }
 
 /* Free the kept message *m. [matching]: it is still in the matcher. */

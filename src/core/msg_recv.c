@@ -199,6 +199,7 @@ enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer
     req->u.copy.word = o->word;
     req->u.copy.sender = o->sender;
     req->u.copy.conn = o->conn;
+    req->u.copy.named = o->named;
     wf_sender_ref(o->sender);
     *out = req;
     if (!o->pushed)
@@ -231,6 +232,27 @@ void wf_msg_copy_cancel(struct wf_req *req)
     wf_msg_op_fill(op, req->u.copy.sender, &req->u.copy.head, req->u.copy.full);
     WF_PROBE3(op_end, op, req->kind, WEFT_ECANCELED);
     wf_op_end(req->ep, op, WEFT_ECANCELED);
+}
+
+/* Requests of [flow] stay in its list, or are freed. */
+static void named_cancel(struct wf_flow *flow, const struct wf_sender *sender)
+{
+    wf_list_each_safe(it, nx, &flow->on_loss)
+    {
+        struct wf_req *req = wf_container_of(it, struct wf_req, on_loss);
+        if (req->kind == WF_REQ_COPY && req->op && req->u.copy.named &&
+            req->u.copy.sender == sender)
+            wf_msg_copy_cancel(req);
+    }
+}
+
+void wf_msg_copies_close(struct wf_sender *sender)
+{
+    for (unsigned i = 0; i < wf_address_members(&sender->known.address); i++) {
+        const struct weft_peer *peer = wf_sender_reply_peer(sender, i);
+        if (peer && peer->flow)
+            named_cancel(peer->flow, sender);
+    }
 }
 
 /* ---- messages that arrive ---- */
@@ -455,6 +477,7 @@ void wf_msg_on_offer(const struct weft_am *am)
         wf_msg_answer(am, o.id, sender, wf_msg_keep(ep, sender, m) ? WEFT_PENDING : WEFT_ENOMEM, 0);
         return;
     }
+    o.named = taken.named;
     status = wf_msg_copy_begin(ep, &o, &taken.mem, taken.room, op, &req);
     wf_msg_answer(am, o.id, sender, status, wf_cost_report(sender, o.len));
     if (!req) {

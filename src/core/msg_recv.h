@@ -51,6 +51,7 @@ struct wf_msg_offer {
     bool pushed;       /* its payload follows */
     void *const *conn; /* the connection on which it came */
     unsigned member;   /* of the sender's group (sender.h) */
+    bool named;        /* the receive names the sender */
 };
 _Static_assert(WF_GROUP_BITS <= 8 && WEFT_IOV_MAX <= 255, "one byte of struct weft_msg");
 
@@ -206,6 +207,10 @@ void wf_msg_copy_close(struct wf_req *copy, bool report, enum weft_status status
 /* End the receive of [copy] with ECANCELED. Its buffers are not used any more. The request stays
  * until its sender knows. */
 void wf_msg_copy_cancel(struct wf_req *copy);
+/* The program has closed its last peer for [sender]: end the receives that name it, and that copy
+ * an offered message by a reply peer (a member of the group without a peer, or a lost peer), with
+ * ECANCELED. */
+void wf_msg_copies_close(struct wf_sender *sender);
 /* End [copy], which has all its bytes. [report]: the sender does not know yet. */
 void wf_msg_push_end(struct wf_req *copy, bool report);
 static inline enum weft_status wf_msg_copy_status(const struct wf_req *copy,

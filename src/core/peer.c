@@ -7,6 +7,7 @@
 #include "core/msg.h"
 #include "core/msg_credit.h"
 #include "core/msg_parts.h"
+#include "core/msg_recv.h"
 #include "core/resolve.h"
 
 /* Peer handles opened so far, in all contexts. */
@@ -182,6 +183,7 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
         if (!wf_sender_is_open(sender)) {
             wf_msg_sender_down(sender, WEFT_ECLOSED);
             wf_msg_parts_close(sender);
+            wf_msg_copies_close(sender);
         }
         wf_sender_unref(sender);
     }

@@ -142,6 +142,7 @@ struct wf_req {
             uint64_t id;              /* of the sender's request */
             struct wf_pull_word word; /* the sender's process has the bytes as long as this holds */
             bool awaits;              /* item of sender->pushed_to: nothing was asked for yet */
+            bool named;               /* the receive names the sender */
         } copy;
         struct {
             struct wf_msg_head head;

@@ -229,9 +229,9 @@ bool wf_sender_leads_to(struct weft_peer *peer, const struct wf_sender *s, unsig
     return a.ep == s->known.address.ep + member;
 }
 
-/* Returns the sender whose reply peer leads to [member] of [s]. Returns NULL if there is no memory.
- */
-static struct wf_sender *member_of(struct wf_sender *s, unsigned member)
+/* Returns the sender whose reply peer leads to [member] of [s]. If there is none, makes it if
+ * [make] is true. Returns NULL otherwise, or if there is no memory. */
+static struct wf_sender *member_of(struct wf_sender *s, unsigned member, bool make)
 {
     struct wf_address a = s->known.address;
     struct wf_sender *m;
@@ -239,7 +239,13 @@ static struct wf_sender *member_of(struct wf_sender *s, unsigned member)
         return s;
     a.ep = (uint16_t)(a.ep + member);
     m = find(&s->ep->senders, &a);
-    return m ? m : add(s->ep, &a, &s->contact);
+    return m || !make ? m : add(s->ep, &a, &s->contact);
+}
+
+struct weft_peer *wf_sender_reply_peer(struct wf_sender *s, unsigned member)
+{
+    const struct wf_sender *m = member_of(s, member, false);
+    return m ? m->reply_peer : NULL;
 }
 
 struct weft_peer *wf_sender_peer(struct wf_sender *s, unsigned member, enum weft_status *why)
@@ -249,7 +255,7 @@ struct weft_peer *wf_sender_peer(struct wf_sender *s, unsigned member, enum weft
     for (struct weft_peer *p = s->peer; p; p = p->next_handle)
         if (p->status == WEFT_OK && wf_sender_leads_to(p, s, member))
             return p;
-    s = member_of(s, member);
+    s = member_of(s, member, true);
     *why = WEFT_ENOMEM;
     if (!s)
         return NULL;

@@ -94,6 +94,8 @@ void wf_senders_sweep(struct weft_ep *ep);
 /* Returns a peer by which [member] of [s] can be answered: one of the application's peers, or else
  * a reply peer, which is opened if there is none. Returns NULL and sets *why if that fails. */
 struct weft_peer *wf_sender_peer(struct wf_sender *s, unsigned member, enum weft_status *why);
+/* Returns the reply peer that leads to [member] of [s], or NULL if none is open. */
+struct weft_peer *wf_sender_reply_peer(struct wf_sender *s, unsigned member);
 /* Called after the application has opened [peer], and when it closes [peer]. */
 void wf_sender_peer_opened(struct weft_peer *peer, const struct wf_address *address);
 void wf_sender_peer_closed(struct weft_peer *peer);

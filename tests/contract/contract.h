@@ -386,6 +386,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(group_later)                                                                                 \
     X(group_closed)                                                                                \
     X(group_named)                                                                                 \
+    X(group_left)                                                                                  \
     X(group_flood)                                                                                 \
     X(group_misuse)
 

@@ -235,6 +235,66 @@ void test_group_closed(void **state)
         OK(weft_peer_close(g.peer[i]));
 }
 
+enum { COPY_LEN = 8000000 };
+
+static bool is_all(const unsigned char *at, size_t len, unsigned char byte)
+{
+    return at[0] == byte && !memcmp(at, at + 1, len - 1);
+}
+
+/* Begin to receive the message that member 1 has offered to end 0, and that is kept there. */
+static enum weft_status receive_kept(struct pair *p, struct group *g, bool claims,
+                                     unsigned char *in, struct weft_op *r)
+{
+    struct weft_msg_info info;
+    struct weft_msg *msg;
+    BOTH(p, g, weft_msg_probe(p->ep[0], g->peer[0], 1, FULL, &info) == WEFT_OK);
+    if (!claims)
+        return weft_msg_recv(p->ep[0], g->peer[0], 1, FULL, in, COPY_LEN, r);
+    OK(weft_msg_claim(p->ep[0], g->peer[0], 1, FULL, &info, &msg));
+    return weft_msg_take(p->ep[0], msg, in, COPY_LEN, r);
+}
+
+/* Fails when: a receive that names a peer of the group, and copies what a member without a peer has
+ * offered, ends while another peer of the group is open, or is under way, or writes, when the last
+ * one is closed. */
+void test_group_left(void **state)
+{
+    static unsigned char out[COPY_LEN], in[COPY_LEN];
+    struct pair *p = *state;
+    for (int i = 0; i < 8; i++) { /* the message is kept, claimed, or comes later */
+        struct weft_op s = {0}, r = {0};
+        enum weft_status started;
+        struct group g;
+        group_open(p, &g, false);
+        OK(weft_peer_open_member(p->ep[0], g.address, sizeof g.address, 0, &g.peer[0]));
+        OK(weft_peer_open_member(p->ep[0], g.address, sizeof g.address, 2, &g.peer[2]));
+        if (i >= 2)
+            GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], g.peer[0], 1, FULL, in, COPY_LEN, &r));
+        started = weft_msg_send(g.back[1], 1, out, COPY_LEN, &s);
+        GIVES(WEFT_PENDING, started);
+        if (i < 2)
+            GIVES(WEFT_PENDING, receive_kept(p, &g, i, in, &r));
+        for (int polls = 2; polls < i; polls++)
+            assert_true(pair_poll(p) >= 0 && group_poll(&g));
+        OK(weft_peer_close(g.peer[2]));
+        if (i < 2)
+            assert_int_equal(r.status, WEFT_PENDING);
+        OK(weft_peer_close(g.peer[0]));
+        assert_int_not_equal(r.status, WEFT_PENDING);
+        if (i < 2)
+            assert_int_equal(r.status, WEFT_ECANCELED);
+        g.peer[0] = g.peer[2] = NULL;
+        memset(in, 0xdb, sizeof in);
+        for (int polls = 0; polls < 100; polls++)
+            assert_true(pair_poll(p) >= 0 && group_poll(&g));
+        pair_quiet(p);
+        assert_true(is_all(in, sizeof in, 0xdb));
+        group_close(p, &g);
+        assert_int_not_equal(s.status, WEFT_PENDING);
+    }
+}
+
 /* Fails when: a group is not found by its name, or another member is. */
 void test_group_named(void **state)
 {
@@ -269,27 +329,27 @@ void test_group_named(void **state)
 
 enum { FLOOD = 3, WORD = 9, FLOOD_LEN = 80 };
 
-/* Member 0 sends messages without weft_op until one is refused. */
-static unsigned flood(struct group *g)
+/* [member] sends messages without weft_op until one is refused. Returns how many were sent. */
+static unsigned flood(struct group *g, int member)
 {
     static const unsigned char out[FLOOD_LEN];
     unsigned n = 0;
     enum weft_status status;
-    while ((status = weft_msg_send(g->back[0], FLOOD, out, FLOOD_LEN, NULL)) == WEFT_OK)
+    while ((status = weft_msg_send(g->back[member], FLOOD, out, FLOOD_LEN, NULL)) == WEFT_OK)
         n++;
     GIVES(WEFT_AGAIN, status);
     return n;
 }
 
-/* Fails when: what a member has sent in vain keeps another member's message with a weft_op from a
- * receive that waits for it. */
+/* Fails when: what two members have sent in vain keeps the message with a weft_op of one of them,
+ * which has no credit left, from a receive that waits for it. */
 static void flood_unreceived(struct pair *p, struct group *g)
 {
     uint64_t out = 5, in = 0, end = test_now_ns() + TEST_LIMIT_NS;
     struct weft_op s = {0}, r = {0};
     enum weft_status sent;
     for (unsigned vain = 0; vain < 200; vain++) { /* no credit has come for some time */
-        if (flood(g))
+        if (flood(g, 0) + flood(g, 1))
             vain = 0;
         pair_poll(p);
         assert_true(group_poll(g));
@@ -303,16 +363,16 @@ static void flood_unreceived(struct pair *p, struct group *g)
 }
 
 /* Fails when: a member that sends as much as it may, all the time, keeps the messages without
- * weft_op of another member from being sent for ever. */
+ * weft_op of another member, which has no credit left, from being sent for ever. */
 static void flood_beside(struct pair *p, struct group *g)
 {
-    enum { WORDS = 10 };
+    enum { WORDS = 4 };
     static unsigned char in[FLOOD_LEN];
     uint64_t end = test_now_ns() + TEST_LIMIT_NS, words = 0, got = 0;
     while (got < WORDS) {
         struct weft_op r = {0};
         struct weft_msg_info info;
-        (void)flood(g);
+        (void)flood(g, 0);
         if (words < WORDS && weft_msg_send(g->back[1], WORD, &words, sizeof words, NULL) == WEFT_OK)
             words++;
         pair_poll(p);
