@@ -232,8 +232,6 @@ static bool is_in_use(const struct weft_job *job)
 enum weft_status weft_job_close(struct weft_job *job)
 {
     enum weft_status s = job ? wf_ep_check(job->ep) : WEFT_EINVAL;
-    if (!s && wf_ep_defers_here(job->ep))
-        s = WEFT_ECONTEXT;
     if (!s && (is_in_use(job) || !settle(job, SETTLE_NS)))
         s = WEFT_EBUSY;
     if (s)

@@ -19,7 +19,7 @@ from harness import Job, read_within
 WEFT, MEMBER = sys.argv[1:3]
 LAUNCHER = sys.argv[3] if len(sys.argv) > 3 else "run"
 EVERYTHING = ["open", "barrier", "gather", "memory", "handler-check", "fork-check", "close-busy",
-              "close-owned", "close-in-flight", "close-inside", "close"]
+              "close-owned", "close-in-flight", "inside", "close"]
 NODES = sys.argv[4:]  # JOB_TEST_NODES
 NETWORKS = {"tcp": "tcp", "rdma": "loop,rdma"}  # WEFT_TRANSPORTS
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

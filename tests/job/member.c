@@ -18,7 +18,7 @@
  *   beside                    20 barriers: a rank enters only after a message that
  *                             another rank, which waits inside, sends by a thread
  *   close-owned               closing what the job owns is refused
- *   close-inside              close inside a deferred call: ECONTEXT
+ *   inside                    the calls of a job inside a deferred call: ECONTEXT
  *   close-deferring           close while the progress thread runs a deferred call: EBUSY
  *   gather                    allgathers of many sizes, contents checked
  *   gather-of=N               an allgather of N bytes; prints its status
@@ -309,21 +309,46 @@ static void on_beside(const struct weft_am *am)
 
 /* ---- deferred calls ---- */
 
-static enum weft_status closed_inside = WEFT_OK;
+static unsigned ran_inside;
 
-static void close_inside(struct weft_deferred *call)
+static void call_inside(struct weft_deferred *call)
 {
+    unsigned char byte = 0, *all = malloc(weft_job_size(job));
+    struct weft_remote **remotes = calloc(weft_job_size(job), sizeof(struct weft_remote *));
+    struct weft_mr *mr;
+    uint32_t name;
     (void)call;
-    closed_inside = weft_job_close(job);
+    check(weft_job_close(job) == WEFT_ECONTEXT, "close in a deferred call");
+    check(weft_job_leave(job) == WEFT_ECONTEXT, "leave in a deferred call");
+    check(weft_job_barrier(job) == WEFT_ECONTEXT, "barrier in a deferred call");
+    check(weft_job_allgather(job, &byte, 1, all) == WEFT_ECONTEXT, "gather in a deferred call");
+    check(weft_job_mem_alloc(job, 64, WEFT_REMOTE_WRITE, &mr, remotes) == WEFT_ECONTEXT,
+          "meet-memory in a deferred call");
+    check(weft_job_barrier_notify(job, 5, 0) == WEFT_ECONTEXT, "notify in a deferred call");
+    check(weft_job_barrier_try(job, 5, 0) == WEFT_ECONTEXT, "try in a deferred call");
+    check(weft_job_barrier_wait(job, 5, 0) == WEFT_ECONTEXT, "wait in a deferred call");
+    check(weft_job_barrier_name(job, &name) == WEFT_ECONTEXT, "name in a deferred call");
+    free(all);
+    free(remotes);
+    ran_inside++;
 }
 
-static void do_close_inside(void)
+static void run_inside(void)
 {
-    struct weft_deferred call = {.fn = close_inside};
+    struct weft_deferred call = {.fn = call_inside};
+    unsigned before = ran_inside;
     check(weft_ep_defer(weft_job_ep(job), &call) == WEFT_OK, "defer");
     check(weft_ep_poll(weft_job_ep(job)) >= 0, "poll, which runs it");
-    check(closed_inside == WEFT_ECONTEXT, "close is refused inside a deferred call");
+    check(ran_inside == before + 1, "a deferred call ran");
+}
+
+static void do_inside(void)
+{
+    run_inside();
     check(weft_job_barrier(job) == WEFT_OK, "nothing changed");
+    check(weft_job_barrier_notify(job, 5, 0) == WEFT_OK, "notify");
+    run_inside();
+    check(weft_job_barrier_wait(job, 5, 0) == WEFT_OK, "nothing changed between two steps");
 }
 
 static atomic_bool call_runs, call_ends;
@@ -889,7 +914,7 @@ static void do_word(const char *word)
         {"beside", do_beside},
         {"close-busy", do_close_busy},
         {"close-owned", do_close_owned},
-        {"close-inside", do_close_inside},
+        {"inside", do_inside},
         {"close-deferring", do_close_deferring},
         {"cancelled", do_cancelled},
         {"gather", do_gather},
