@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A peer that is killed: what is under way, receives that name it included, ends with an error in
- * time, and nothing returns -FI_EAGAIN for ever. The peer is a child that opens its side by itself.
+ * time, and nothing returns -FI_EAGAIN for ever. So does the receive of a message of the peer that
+ * was claimed before. The peer is a child that opens its side by itself.
  */
 #include "sides.h"
 
@@ -14,9 +15,13 @@
 
 static const struct how plain = {0};
 
-/* In the child: exchange names by the pipes, receive one message, then do nothing. */
+enum { LONG_TAG = 50, LONG_LEN = 3 << 20 };
+
+/* In the child: exchange names by the pipes, receive one message, send a long one, then do nothing.
+ */
 static void child_run(int from, int to)
 {
+    static char out[LONG_LEN];
     uint8_t name[NAME], mine[NAME];
     size_t len = NAME;
     char got[8];
@@ -28,6 +33,7 @@ static void child_run(int from, int to)
         _exit(1);
     take(&b);
     RETRY(fi_tinject(b.ep, got, 8, b.other, 1));
+    RETRY(fi_tsend(b.ep, out, LONG_LEN, NULL, b.other, LONG_TAG, out));
     for (int i = 0; i < 100000; i++)
         (void)fi_cq_read(b.cq, NULL, 0);
     if (write(to, name, 1) != 1)
@@ -36,8 +42,34 @@ static void child_run(int from, int to)
         pause();
 }
 
+static ssize_t long_receive(uint64_t flags, char *buf)
+{
+    struct iovec iov = {buf, LONG_LEN};
+    struct fi_msg_tagged m = {
+        .msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .tag = LONG_TAG, .context = buf};
+    return fi_trecvmsg(a.ep, &m, flags | FI_COMPLETION);
+}
+
+/* Claim the child's long message. */
+static void long_claim(char *buf)
+{
+    struct fi_cq_tagged_entry e;
+    struct fi_cq_err_entry err = {0};
+    uint64_t deadline = now_ms() + WAIT_MS;
+    ssize_t n = 0;
+    while (n != 1) {
+        RETRY(long_receive(FI_PEEK | FI_CLAIM, buf));
+        while ((n = fi_cq_read(a.cq, &e, 1)) == -FI_EAGAIN && now_ms() < deadline)
+            turn();
+        assert_true(n == 1 || fi_cq_readerr(a.cq, &err, 0) == 1);
+        assert_true(now_ms() < deadline);
+    }
+    assert_ptr_equal(e.op_context, buf);
+}
+
 static void killed_test(void **state)
 {
+    static char claimed[LONG_LEN];
     static char buf[1 << 20];
     struct fi_cq_err_entry e;
     uint8_t name[NAME], mine[NAME];
@@ -63,6 +95,7 @@ static void killed_test(void **state)
     RETRY(fi_tinject(a.ep, "question", 8, a.other, 1));
     assert_ptr_equal(take(&a).op_context, &a);
     assert_int_equal(read(up[0], name, 1), 1);
+    long_claim(claimed);
     /* A receive that names it, a read of its memory, and a send that no receive will match. */
     RETRY(fi_trecv(a.ep, buf, 8, NULL, a.other, 2, 0, &b));
     RETRY(fi_read(a.ep, buf, 8, NULL, a.other, 0, 1, &child));
@@ -76,6 +109,11 @@ static void killed_test(void **state)
         assert_true(e.op_context == &b || e.op_context == &child || e.op_context == &e);
     }
     assert_in_range(now_ms() - start, 0, limit + 500);
+    RETRY(long_receive(FI_CLAIM, claimed));
+    e = take_error(&a);
+    assert_true(e.err == FI_ECONNRESET || e.err == FI_ESHUTDOWN);
+    assert_ptr_equal(e.op_context, claimed);
+    assert_int_equal(long_receive(FI_CLAIM | FI_DISCARD, claimed), -FI_EINVAL); /* it is gone */
     /* From here on calls fail. */
     while ((rc = fi_tinject(a.ep, "x", 1, a.other, 1)) == -FI_EAGAIN || !rc) {
         turn();

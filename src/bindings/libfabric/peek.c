@@ -126,6 +126,21 @@ static void *bounce(struct wfi_op *o, const struct wfi_message *m)
     return x->bounce;
 }
 
+/* May the program use the claim again after weft_msg_take has returned [s]? */
+static bool is_claimed_still(enum weft_status s)
+{
+    switch (s) {
+    case WEFT_EINVAL:
+    case WEFT_ENOMEM:
+    case WEFT_ELIMIT:
+    case WEFT_ESYSTEM:
+    case WEFT_AGAIN:
+    case WEFT_ECONTEXT:
+    case WEFT_EFORKED: return true;
+    default: return false;
+    }
+}
+
 static ssize_t claim_receive(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags,
                              struct weft_msg *msg)
 {
@@ -141,7 +156,13 @@ static ssize_t claim_receive(struct wfi_ep *ep, const struct wfi_message *m, uin
     o->len = wfi_iov_length(m->iov, m->count);
     buf = bounce(o, m);
     s = m->count > 1 && !buf ? WEFT_ENOMEM : weft_msg_take(ep->wep, msg, buf, o->len, &o->op);
-    return s == WEFT_PENDING ? 0 : wfi_recv_started(o, s);
+    if (s == WEFT_PENDING)
+        return 0;
+    if (is_claimed_still(s))
+        return wfi_recv_started(o, s);
+    o->op.status = s;
+    o->op.done(&o->op);
+    return 0;
 }
 
 /* In a window. */
