@@ -18,9 +18,10 @@
  * closely. So a few messages leave even if the program makes no further call. */
 #define PROMPT 8
 /* If there were more of them, the messages after the next poll belong to the same stream, if they
- * follow within this time: only the first of them is sent at once. A link that sends by itself what
- * is short (send_one) gains nothing by that. */
-#define STREAM_NS 50000
+ * follow within this time: only the first of them is sent at once. It is longer than a window of 64
+ * puts and its answers take between two hosts. A link that sends by itself what is short (send_one)
+ * gains nothing by that. */
+#define STREAM_NS 500000
 /* A channel with this many unsent bytes sends without waiting for a poll. By then some 500 small
  * messages share one write. This write takes hardly longer than a write of one message: 16 KiB take
  * 1.5 us, and 32 KiB take 2.2 us (measured on the same machine as QUIET_NS). */
