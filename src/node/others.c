@@ -185,6 +185,7 @@ static void other_drop(struct node_work *work, struct node_other *other)
     peer_close(work, &other->peer);
     work->tep->transport->give_up(work->tep, &other->address); /* nothing names [other] any more */
     work->others[other->word] = NULL;
+    work->warned_full = false;
     free(other);
 }
 
@@ -349,6 +350,16 @@ static enum weft_status source_of(struct node_work *work, const struct wf_token 
     return status;
 }
 
+/* Once for each time that all words are taken. */
+static void full_warn(struct node_work *work)
+{
+    if (!work->warned_full)
+        wf_warn("the services of %d other nodes are connected, which are all that this one takes: "
+                "more of them wait until one has ended, or WEFT_PEER_TIMEOUT is over",
+                WF_NODE_WORDS - 1);
+    work->warned_full = true;
+}
+
 static void on_deliver(void *owner, struct weft_am *am)
 {
     struct node_work *work = owner;
@@ -358,8 +369,10 @@ static void on_deliver(void *owner, struct weft_am *am)
     enum weft_status status = source_of(work, token, &other);
     bool ok;
     /* A refusal is for good: its service loses this one, and its clients their peers here. */
-    token->later = status == WEFT_ENOMEM;
-    token->refuse = status != WEFT_OK && status != WEFT_ENOMEM;
+    token->later = status == WEFT_ENOMEM || status == WEFT_ELIMIT;
+    token->refuse = status != WEFT_OK && !token->later;
+    if (status == WEFT_ELIMIT)
+        full_warn(work);
     if (status != WEFT_OK || other->down)
         return;
     if (am->is_reply || am->handler < FRAME_HANDLER)

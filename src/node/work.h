@@ -77,8 +77,9 @@ struct desk_other {
  * | known   | a frame of a later instance             | LOST, another word for that one | -       |
  * | any     | its session ends, or it breaks a rule   | LOST, the word is free          | -       |
  *
- * A frame of an earlier instance, or one that gets no word, is refused: the other service loses
- * this one. */
+ * A frame of an earlier instance is refused: the other service loses this one. A service for which
+ * there is no word or no memory comes again, after pauses of at most 500 ms, until there is. When
+ * it has waited for WEFT_PEER_TIMEOUT, it loses this one, too; but it may call anew. */
 struct node_other {
     struct wf_address address;
     struct wf_contact contact;
@@ -117,7 +118,8 @@ struct node_work {
     uint32_t nothers;                         /* words from here on are free */
     uint32_t guess;                           /* the last one */
     bool any_full, any_change;
-    bool is_short; /* of memory: a frame was not sent, and no event reports when it can be */
+    bool warned_full; /* that all words are taken */
+    bool is_short;    /* of memory: a frame was not sent, and no event reports when it can be */
     struct wf_tctx *tctx;
     struct wf_tep *tep;
     int event_fd, epoll_fd;

@@ -354,8 +354,10 @@ struct wf_token {
      * give_up does, and deliver nothing more of it. */
     bool refuse;
     /* Set by deliver instead, for a one-way message of a handler from WEFT_AM_USER_HANDLERS on:
-     * there is no memory for the message. The connection is made anew, and the message is delivered
-     * again. */
+     * there is no room for the message now. The connection is made anew, after a pause that grows
+     * to 500 ms, and the message is delivered again. When nothing else was taken for
+     * WEFT_PEER_TIMEOUT, the session ends. If nothing was taken before either, that endpoint is not
+     * turned away when it calls anew. */
     bool later;
 };
 
@@ -414,8 +416,10 @@ struct wf_transport {
                                   const struct wf_address *to, const struct wf_contact *contact);
     void (*peer_close)(struct wf_tpeer *tpeer); /* all its remotes are unmapped */
     /* End the session with the endpoint of [to], if there is one: its tpeers get peer_down with
-     * EPEER. That endpoint loses this one, and is turned away when it connects again. Not inside
-     * poll. NULL if the transport has no sessions. */
+     * EPEER. That endpoint loses this one, and is turned away when it connects again. But a session
+     * by which neither side has taken anything is forgotten, also one that ended before: a tpeer
+     * that is opened afterwards calls anew. Not inside poll. NULL if the transport has no sessions.
+     */
     void (*give_up)(struct wf_tep *tep, const struct wf_address *to);
 
     /* Send an active message (rule 1). The first message to a peer opens the connection. The

@@ -14,7 +14,7 @@
 #include "node/work.h"
 #include "transport/stream.h"
 
-enum { LIMIT_MS = 20000, FAKE_PORT = 1, LANES = 2 };
+enum { LIMIT_MS = 20000, FAKE_PORT = 1, LANES = 2, PEER_MS = 2000 /* WEFT_PEER_TIMEOUT */ };
 
 static const uint8_t key[WF_NODE_KEY] = "node_others_test";
 static struct wf_node_scope scope;
@@ -238,19 +238,70 @@ static void test_words(void **state)
     service_close(a);
 }
 
-/* Fails when: what a service sends to one that has no word left is dropped, and the sender waits
- * for an answer for ever; or an earlier one loses its word. */
+/* [from] sends to the service of word [name], which is [to], for [ms]. */
+static void send_for(struct node_work *from, uint32_t name, struct node_work *to, uint64_t ms)
+{
+    uint64_t until = wf_now_ns() + ms * UINT64_C(1000000);
+    while (wf_now_ns() < until) {
+        send_some(from, name);
+        (void)wf_node_others_poll(from);
+        (void)wf_node_others_poll(to);
+    }
+}
+
+/* Let [a] know as many services as there are words. Returns the name of one of them. */
+static uint32_t words_take(struct node_work *a)
+{
+    uint32_t name = 0;
+    for (uint32_t i = 1; i < WF_NODE_WORDS; i++)
+        OK(ask(a, (uint16_t)(FAKE_PORT + i), &name));
+    return name;
+}
+
+static void word_free(struct node_work *a, uint32_t name)
+{
+    wf_node_other_behind(a, (uint16_t)wf_node_word_index(name));
+}
+
+/* Fails when: a service that calls one whose words are all taken is refused at once, or is not
+ * taken soon after a word is free; or an earlier one loses its word. */
 static void test_no_word(void **state)
 {
     struct node_work *a = service_open(1000, 0), *b = service_open(70000, 0);
-    uint32_t name, to_a;
+    uint32_t name = words_take(a), to_a;
+    uint64_t begin;
     (void)state;
-    for (uint32_t i = 1; i < WF_NODE_WORDS; i++)
-        OK(ask(a, (uint16_t)(FAKE_PORT + i), &name));
-    assert_int_equal(ask(a, b->contact.port, &name), WEFT_ELIMIT);
+    assert_int_equal(ask(a, b->contact.port, &to_a), WEFT_ELIMIT);
     OK(ask(b, a->contact.port, &to_a));
-    UNTIL(a, b, (send_some(b, to_a), state_of(b, to_a) == WF_NODE_LOST));
+    send_for(b, to_a, a, PEER_MS / 2);
+    assert_int_equal(state_of(b, to_a), WF_NODE_UP);
     assert_int_equal(others(a), WF_NODE_WORDS - 1);
+    word_free(a, name);
+    begin = wf_now_ns();
+    UNTIL(a, b, (send_some(b, to_a), known(a)));
+    assert_true(wf_now_ns() - begin < PEER_MS / 2 * UINT64_C(1000000));
+    assert_int_equal(state_of(b, to_a), WF_NODE_UP);
+    assert_int_equal(others(a), WF_NODE_WORDS - 1);
+    service_close(a);
+    service_close(b);
+}
+
+/* Fails when: a service that gets no word waits for ever; or it loses the other one for good, and
+ * is turned away when words are free again. */
+static void test_no_word_for_long(void **state)
+{
+    struct node_work *a = service_open(1000, 0), *b = service_open(70000, 0);
+    uint32_t name = words_take(a), old, to_a;
+    (void)state;
+    for (int again = 0; again < 2; again++) {
+        OK(ask(b, a->contact.port, &old));
+        UNTIL(a, b, (send_some(b, old), state_of(b, old) == WF_NODE_LOST));
+        assert_int_equal(others(a), WF_NODE_WORDS - 1);
+    }
+    word_free(a, name);
+    OK(ask(b, a->contact.port, &to_a));
+    UNTIL(a, b, (send_some(b, to_a), known(a)));
+    assert_int_equal(state_of(b, to_a), WF_NODE_UP);
     service_close(a);
     service_close(b);
 }
@@ -272,13 +323,43 @@ static void test_no_memory(void **state)
     service_close(b);
 }
 
+/* Fails when: a service is called again and again without a pause while it has no memory for the
+ * caller. With pauses it is called about 10 times in a second. */
+static void test_no_memory_for_long(void **state)
+{
+    enum { MANY = 10000, FEW = 40 };
+    struct node_work *a = service_open(1000, 0), *b = service_open(70000, 0);
+    uint32_t to_a;
+    (void)state;
+    for (int greater = 0; greater < 2; greater++) { /* the side with the greater address dials */
+        struct node_work *from = greater ? a : b, *to = greater ? b : a;
+        OK(ask(from, to->contact.port, &to_a));
+        shortages = MANY;
+        send_for(from, to_a, to, PEER_MS / 2);
+        assert_in_range(MANY - shortages, 2, FEW);
+        shortages = 0;
+        UNTIL(a, b, (send_some(from, to_a), known(to)));
+        assert_int_equal(state_of(from, to_a), WF_NODE_UP);
+        service_close(a);
+        service_close(b);
+        a = service_open(1000, 0);
+        b = service_open(70000, 0);
+    }
+    service_close(a);
+    service_close(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_found),
                                        cmocka_unit_test(test_restarted),
-                                       cmocka_unit_test(test_words), cmocka_unit_test(test_no_word),
-                                       cmocka_unit_test(test_no_memory)};
+                                       cmocka_unit_test(test_words),
+                                       cmocka_unit_test(test_no_word),
+                                       cmocka_unit_test(test_no_word_for_long),
+                                       cmocka_unit_test(test_no_memory),
+                                       cmocka_unit_test(test_no_memory_for_long)};
     setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
+    setenv("WEFT_PEER_TIMEOUT", "2s", 1);
     if (wf_config_init() != WEFT_OK)
         return 1;
     wf_node_scope_here(&scope);

@@ -18,6 +18,8 @@
 /* If the peer follows the protocol, a channel's next connection has a generation at most this much
  * greater than the last connection's generation. */
 #define GEN_STEP 65536u
+/* From so many links in a row on that came to nothing, the pause is the longest. */
+#define PAUSES 8u
 /* How long a poll waits for a link to send everything. */
 #define SETTLE_NS 2000000u
 /* While the endpoint closes, each link may wait at least this long to send everything. */
@@ -218,18 +220,41 @@ bool wf_net_chan_is_stuck(struct net_chan *chan)
     return again && chan->was_stuck;
 }
 
+/* Frames that were taken or acknowledged. */
+static uint32_t progress(const struct net_chan *chan)
+{
+    return chan->first + chan->taken;
+}
+
+/* Returns how long to wait before the next dial, after the link has ended. A peer that closes each
+ * connection at once, because it has no room for the first message, is not called without a pause.
+ */
+static uint32_t redial_ms(struct net_chan *chan)
+{
+    uint32_t most = (uint32_t)WF_MIN(NET_PAUSE_MAX_MS, wf_config()->peer_timeout_ms / 10);
+    uint32_t pause = 0;
+    bool came_to_nothing = progress(chan) == chan->begun_at &&
+                           wf_now_ns() - chan->begun_ns < NET_PAUSE_MAX_MS * UINT64_C(1000000);
+    chan->barren = came_to_nothing ? WF_MIN(chan->barren + 1, PAUSES) : 0;
+    if (chan->barren > 1)
+        pause = WF_MIN(NET_PAUSE_MIN_MS << (chan->barren - 2), most);
+    return chan->session->is_greater ? pause : WF_MAX(pause, NET_LATER_MS);
+}
+
 void wf_net_chan_break(struct net_chan *chan, const char *why)
 {
     struct net_session *session = chan->session;
+    uint32_t pause_ms;
     if (!chan->link)
         return;
     wf_debug("connection %u of lane %u to endpoint %u of process %u broke: %s", chan->gen,
              chan->index, session->known.address.ep, session->known.address.process.pid, why);
     wf_net_count(session->ep, WF_STAT_TCP_BREAKS, 1);
+    pause_ms = redial_ms(chan);
     link_drop(chan);
     rewind_out(chan);
     if (!session->ep->closing.begun || wf_net_has_unsent(chan))
-        wf_net_chan_dial(chan, session->is_greater ? 0 : NET_LATER_MS);
+        wf_net_chan_dial(chan, pause_ms);
 }
 
 /* ---- a new link ---- */
@@ -321,6 +346,8 @@ void wf_net_chan_adopt(struct net_chan *chan, struct wf_net_conn *conn)
     }
     wf_net_conn_free(conn);
     chan->link = link;
+    chan->begun_ns = wf_now_ns();
+    chan->begun_at = progress(chan);
     chan->empty = 0;
     wf_list_append(&ep->live, &chan->live);
     ep->nlive++;
@@ -398,9 +425,11 @@ enum weft_status wf_net_chan_sync(struct net_chan *chan, const struct wf_net_fra
     struct net_session *session = chan->session;
     enum weft_status status;
     if ((sync->yours && sync->yours != session->number) ||
-        (session->theirs && sync->session != session->theirs))
+        (session->theirs && sync->session != session->theirs)) {
         /* SYNC is of another session: one of the two endpoints has forgotten this session. */
+        session->passing = true;
         return WEFT_EPEER;
+    }
     if (!sync_is_possible(chan, f, sync))
         return WEFT_EPROTO;
     session->theirs = sync->session;

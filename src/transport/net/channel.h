@@ -20,6 +20,9 @@ void wf_net_session_free(struct net_session *session);
 /* Called when the peer is lost or has closed. Ends the session with status [why], and remembers the
  * peer's address, so that the peer's later connections are turned away. */
 void wf_net_session_end(struct net_session *session, enum weft_status why);
+/* The owner has no room for a message that was just delivered. It may have some soon, so the peer
+ * is to send the message again; but not for longer than WEFT_PEER_TIMEOUT. */
+void wf_net_session_later(struct net_session *session);
 /* Called when BYE, the peer's last frame on a channel, has arrived by a lane. The peer sends BYE by
  * each lane in the bit mask [lanes]. Ends the session when BYE has arrived by all of them. */
 void wf_net_session_bye(struct net_session *session, uint32_t lanes);

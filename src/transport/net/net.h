@@ -47,7 +47,8 @@
  * dialling side knew. A channel adopts a connection with a greater generation than its present or
  * last connection, and closes any other connection. Changing connections is always safe, since SYNC
  * shows which frames to send again. After a break the greater side dials at once. The other side
- * dials NET_LATER_MS later, if no connection has come by then.
+ * dials NET_LATER_MS later, if no connection has come by then. If connections of a lane end soon
+ * and bring nothing, one after the other, a growing pause precedes the next dial.
  *
  * Room. A channel's ring has a part for requests and a part for replies. A request reserves room
  * for its reply in the responder's ring. The requester counts the room that it has reserved, so
@@ -112,6 +113,11 @@
 #define NET_ARRIVALS_MAX 1024u
 /* After a break, the side with the smaller address dials this much later than the other side. */
 #define NET_LATER_MS 100
+/* The pause before the second dial in a row for a lane whose last connections came to nothing. It
+ * doubles with each, up to NET_PAUSE_MAX_MS or a tenth of WEFT_PEER_TIMEOUT, as the pauses within a
+ * dial do (manager.h). */
+#define NET_PAUSE_MIN_MS 10u
+#define NET_PAUSE_MAX_MS 500u
 
 WF_LOCK_CLASS(net_ctx_lock_class); /* struct net_ctx.lock */
 WF_LOCK_CLASS(net_ep_lock_class);  /* struct net_ep.lock */
@@ -242,7 +248,14 @@ struct net_session {
     struct net_peer *handle; /* an open handle of the peer, or NULL */
     bool is_greater;         /* this side has the greater address */
     bool refused; /* by the owner (struct wf_token): the read that is under way ends it */
-    bool later;   /* the owner has no memory for the message that was just delivered */
+    bool later;   /* the owner has no room for the message that was just delivered */
+    bool expired; /* nor had it any for WEFT_PEER_TIMEOUT: the read that is under way ends it */
+    bool unused;  /* it has ended, and no frame was taken or acknowledged before */
+    /* The end is not remembered if the session is unused and no handle knows it. */
+    bool passing;
+    /* Since when the owner has had no room, and how many frames had been taken then. 0: it has. */
+    uint64_t later_ns;
+    uint32_t later_taken;
     /* A bit mask of the lanes by which the peer sends BYE, its last frame. 0 before the first
      * BYE. */
     uint16_t bye;
@@ -385,6 +398,12 @@ struct net_chan {
         uint32_t since;    /* bytes received in the gap */
         uint32_t from;     /* during a read: where the gap begins in the receive buffer */
     } gap;
+
+    /* between links */
+    /* When the present or last link began, how many frames had been taken and acknowledged then,
+     * and how many links in a row came to nothing (redial_ms). */
+    uint64_t begun_ns;
+    uint32_t begun_at, barren;
 };
 
 #define NET_OF(ptr, type) ((struct type *)(void *)(ptr))

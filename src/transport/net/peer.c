@@ -131,9 +131,13 @@ void wf_net_peer_close(struct wf_tpeer *tpeer)
 
 void wf_net_give_up(struct wf_tep *tep, const struct wf_address *to)
 {
-    struct net_session *session = wf_net_session_find(NET_OF(tep, net_ep), to);
+    struct net_ep *ep = NET_OF(tep, net_ep);
+    struct net_session *session = wf_net_session_find(ep, to);
     if (session)
         wf_net_session_end(session, WEFT_EPEER);
+    session = wf_net_session_find(ep, to); /* unless its end was not remembered */
+    if (session && session->unused)
+        wf_net_session_free(session);
 }
 
 struct wf_tpeer *wf_net_find(struct wf_tep *tep, const struct wf_address *address, uint32_t *at)

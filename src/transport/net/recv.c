@@ -90,7 +90,8 @@ void wf_net_deliver(struct net_chan *chan, const struct wf_net_frame *f, const u
         ep->base.events->deliver(ep->base.owner, &am);
         if (__builtin_expect(ep->token.base.refuse | ep->token.base.later, 0) && chan->session) {
             chan->session->refused |= ep->token.base.refuse; /* for good: it is never reset */
-            chan->session->later = ep->token.base.later;
+            if (ep->token.base.later)
+                wf_net_session_later(chan->session);
         }
     }
     ep->token.base.serial++;
@@ -101,7 +102,8 @@ void wf_net_deliver(struct net_chan *chan, const struct wf_net_frame *f, const u
 
 /* Called when the last counted frame was delivered.
  * Returns  OK
- *          EPEER  the owner has refused the session, or has ended it: chan->session is then NULL
+ *          EPEER  the owner has refused the session, or had no room for its messages for too long,
+ *                 or has ended it: chan->session is then NULL
  *          AGAIN  the owner has not taken the message, which does not count */
 static inline enum weft_status delivery_end(struct net_chan *chan)
 {
@@ -112,7 +114,7 @@ static inline enum weft_status delivery_end(struct net_chan *chan)
         return WEFT_EPEER;
     session->later = false;
     chan->taken--;
-    return WEFT_AGAIN;
+    return session->expired ? WEFT_EPEER : WEFT_AGAIN;
 }
 
 /* ---- bulk ---- */
@@ -465,11 +467,11 @@ static void read_done(struct net_chan *chan, enum weft_status status, uint32_t b
 {
     struct net_session *session = chan->session;
     if (!session)
-        return;                                    /* a handler has ended it */
-    if (status == WEFT_EPEER && !session->refused) /* else when it connects again */
-        wf_net_chan_turn_away(chan);
+        return; /* a handler has ended it */
+    if (status == WEFT_EPEER && !session->refused && !session->expired)
+        wf_net_chan_turn_away(chan); /* else when it connects again */
     if (status == WEFT_AGAIN) {
-        wf_net_chan_break(chan, "no memory for its message, which comes again");
+        wf_net_chan_break(chan, "no room for its message, which comes again");
     } else if (status == WEFT_OK && bye_lanes) {
         wf_net_flush(chan); /* the peer waits for the acknowledgement of its last messages */
         wf_net_session_bye(session, bye_lanes);

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "config/config.h"
 #include "transport/net/channel.h"
 
 /* How many ended sessions an endpoint remembers, to turn away late connections of the sessions'
@@ -279,6 +281,14 @@ static void dead_remember(struct net_session *session)
         wf_net_session_free(wf_container_of(ep->dead.next, struct net_session, item));
 }
 
+static bool is_unused(const struct net_session *session)
+{
+    for (unsigned i = 0; i < session->nchans; i++)
+        if (session->chans[i] && (session->chans[i]->first || session->chans[i]->taken))
+            return false;
+    return true;
+}
+
 /* For WEFT_DEBUG=shuffle: deliver the kept messages, which arrived before the session's end, and
  * send the replies to these messages. */
 static void kept_deliver(struct net_session *session)
@@ -299,6 +309,8 @@ void wf_net_session_end(struct net_session *session, enum weft_status why)
     /* Acknowledgements of the peer's last messages may still have to reach the peer. */
     if (why == WEFT_ECLOSED)
         wf_net_session_linger(session);
+    session->unused = is_unused(session);
+    session->passing &= session->unused && !session->handle;
     wf_net_session_chans_free(session); /* before the core is informed */
     session->status = why;
     wf_net_count(ep, WF_STAT_PEERS_DOWN, session->handle != NULL);
@@ -315,7 +327,25 @@ void wf_net_session_end(struct net_session *session, enum weft_status why)
         ep->base.events->conn_down(ep->base.owner, &session->conn);
     session->conn = NULL;
     ep->events++;
-    dead_remember(session);
+    if (session->passing) /* the peer may come again, and begin anew */
+        wf_net_session_free(session);
+    else
+        dead_remember(session);
+}
+
+void wf_net_session_later(struct net_session *session)
+{
+    uint64_t now = wf_now_ns();
+    uint32_t taken = 0;
+    for (unsigned i = 0; i < session->nchans; i++)
+        taken += session->chans[i] ? session->chans[i]->taken : 0;
+    session->later = true;
+    if (!session->later_ns || session->later_taken != taken) {
+        session->later_ns = now;
+        session->later_taken = taken;
+    }
+    session->expired = session->passing =
+        now - session->later_ns >= wf_config()->peer_timeout_ms * UINT64_C(1000000);
 }
 
 /* End the session if BYE has arrived on each of [lanes]. Otherwise dial for each of these lanes
