@@ -87,6 +87,7 @@ enum wbtl_slow {
     WBTL_QUEUED = 2, /* earlier items wait */
     WBTL_LOST = 4,   /* [why] has the reason */
     WBTL_PUTS = 8,   /* btl_weft_order=module: puts are under way */
+    WBTL_NEW = 16,   /* no operation is known to have left yet (queue.c) */
 };
 
 /* Accesses that have begun and whose callbacks have not run. A flush waits for those that began
@@ -109,6 +110,8 @@ struct mca_btl_base_endpoint_t {
     struct weft_peer
         *weft; /* of the first port; NULL until connected; set by a thread that drains */
     struct wbtl_list queue;
+    struct wbtl_item *first; /* in the queue: a message that Weft has, and that has not left */
+    bool has_begun; /* with WBTL_NEW: Weft has an operation. Both of a thread that drains */
     struct mca_btl_base_endpoint_t *next_queued;  /* in wbtl.queued, while WBTL_QUEUED */
     struct mca_btl_base_endpoint_t *next, **prev; /* all peers; changed under the lock */
     struct wbtl_epochs accesses;
