@@ -109,6 +109,11 @@ found left BUG=NO_RETRY
 found left BUG=HEED_SENDS
 found left BUG=HELLO_LATE
 found left BUG=CLEAR_LATE
+holds epochs BUG=0
+holds epochs ACCESSES=2 FLUSHES=2
+found epochs WITNESS=1
+found epochs BUG=NO_LOOK
+found epochs BUG=NO_EMPTY
 holds node STOP=1
 holds node LATE=1 SAME=1
 holds node LATE=1 N1=0 DIES=2
@@ -150,6 +155,7 @@ holds ring BUG=RSEQ_RELAXED LEN=1 MSGS=4
 holds lend E=4 SENDERS=2
 holds lend E=4 SENDERS=3 ORDER=1
 holds lend RINGS=2 E=4 SENDERS=2
+holds epochs ACCESSES=2
 holds node SAME=1 DIES=2
 holds node STOP=1 DIES=2
 holds node SAME=1 Q=2 L=2 R=2

@@ -8,23 +8,13 @@
 /* LEN bytes are registered. Weft's region ends with the page, so more of it is within reach. */
 enum { ROOM = 1 << 20, LEN = ROOM - 100, MANY = 1000, GO = MCA_BTL_TAG_USR + 1, REGIONS = 200 };
 
-struct place {
-    uint64_t address;
-    unsigned char handle[MCA_BTL_REG_HANDLE_MAX_SIZE];
-};
-
 static unsigned ended, wanted;
 static int last_status;
-static struct place place; /* of the other rank's memory */
+static struct side_place place; /* of the other rank's memory */
 
 static bool all_have_ended(void)
 {
     return ended >= wanted;
-}
-
-static mca_btl_base_registration_handle_t *handle_of(struct place *p)
-{
-    return (mca_btl_base_registration_handle_t *)(void *)p->handle;
 }
 
 static void on_ended(struct mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *peer,
@@ -49,16 +39,17 @@ static int wait(int rc)
     return last_status;
 }
 
-static int put(struct place *p, const void *from, uint64_t offset, size_t len)
+static int put(struct side_place *p, const void *from, uint64_t offset, size_t len)
 {
     return side.btl->btl_put(side.btl, side.peer, (void *)(uintptr_t)from, p->address + offset,
-                             NULL, handle_of(p), len, 0, MCA_BTL_NO_ORDER, on_ended, &side, &ended);
+                             NULL, side_handle(p), len, 0, MCA_BTL_NO_ORDER, on_ended, &side,
+                             &ended);
 }
 
-static int get(struct place *p, void *to, uint64_t offset, size_t len)
+static int get(struct side_place *p, void *to, uint64_t offset, size_t len)
 {
-    return side.btl->btl_get(side.btl, side.peer, to, p->address + offset, NULL, handle_of(p), len,
-                             0, MCA_BTL_NO_ORDER, on_ended, &side, &ended);
+    return side.btl->btl_get(side.btl, side.peer, to, p->address + offset, NULL, side_handle(p),
+                             len, 0, MCA_BTL_NO_ORDER, on_ended, &side, &ended);
 }
 
 /* With ACCESS_ANY as for windows, with ACCESS_SOME as for messages. */
@@ -69,13 +60,7 @@ static uint32_t access_flags = ACCESS_ANY;
 /* Register [len] bytes at [memory], and swap handles with the other rank. */
 static mca_btl_base_registration_handle_t *swap(void *memory, size_t len)
 {
-    mca_btl_base_registration_handle_t *h =
-        side.btl->btl_register_mem(side.btl, MCA_BTL_ENDPOINT_ANY, memory, len, access_flags);
-    struct place mine = {.address = (uintptr_t)memory};
-    CHECK(h && side.btl->btl_registration_handle_size <= sizeof mine.handle);
-    memcpy(mine.handle, h, side.btl->btl_registration_handle_size);
-    side_swap(&mine, &place, sizeof mine);
-    return h;
+    return side_share(memory, len, access_flags, &place);
 }
 
 static void fill(unsigned char *p, size_t len, unsigned seed)
@@ -115,13 +100,13 @@ static void past_end(unsigned char *in)
 static int fetch(uint64_t offset, int op, uint64_t operand, int flags, void *old)
 {
     return side.btl->btl_atomic_fop(side.btl, side.peer, old, place.address + offset, NULL,
-                                    handle_of(&place), (mca_btl_base_atomic_op_t)op, operand, flags,
-                                    MCA_BTL_NO_ORDER, on_ended, &side, &ended);
+                                    side_handle(&place), (mca_btl_base_atomic_op_t)op, operand,
+                                    flags, MCA_BTL_NO_ORDER, on_ended, &side, &ended);
 }
 
 static int change(uint64_t offset, int op, uint64_t operand, int flags)
 {
-    return side.btl->btl_atomic_op(side.btl, side.peer, place.address + offset, handle_of(&place),
+    return side.btl->btl_atomic_op(side.btl, side.peer, place.address + offset, side_handle(&place),
                                    (mca_btl_base_atomic_op_t)op, operand, flags, MCA_BTL_NO_ORDER,
                                    on_ended, &side, &ended);
 }
@@ -129,7 +114,7 @@ static int change(uint64_t offset, int op, uint64_t operand, int flags)
 static int swap_if(uint64_t offset, uint64_t compare, uint64_t value, int flags, void *old)
 {
     return side.btl->btl_atomic_cswap(side.btl, side.peer, old, place.address + offset, NULL,
-                                      handle_of(&place), compare, value, flags, MCA_BTL_NO_ORDER,
+                                      side_handle(&place), compare, value, flags, MCA_BTL_NO_ORDER,
                                       on_ended, &side, &ended);
 }
 
@@ -217,7 +202,7 @@ static void on_chained(struct mca_btl_base_module_t *btl, struct mca_btl_base_en
     CHECK(status == OPAL_SUCCESS);
     (void)context;
     if (++chained < 100000)
-        CHECK(btl->btl_get(btl, peer, local, place.address, local_handle, handle_of(&place), 8, 0,
+        CHECK(btl->btl_get(btl, peer, local, place.address, local_handle, side_handle(&place), 8, 0,
                            MCA_BTL_NO_ORDER, on_chained, NULL, data) == OPAL_SUCCESS);
 }
 
@@ -229,7 +214,7 @@ static bool is_chained(void)
 static void chain(void)
 {
     CHECK(side.btl->btl_get(side.btl, side.peer, &chain_word, place.address, NULL,
-                            handle_of(&place), 8, 0, MCA_BTL_NO_ORDER, on_chained, NULL,
+                            side_handle(&place), 8, 0, MCA_BTL_NO_ORDER, on_chained, NULL,
                             NULL) == OPAL_SUCCESS);
     side_until(is_chained);
 }
@@ -248,7 +233,7 @@ static void on_endless(struct mca_btl_base_module_t *btl, struct mca_btl_base_en
     if (!goes_on)
         return;
     on_way++;
-    CHECK(btl->btl_get(btl, peer, local, place.address, local_handle, handle_of(&place), 8, 0,
+    CHECK(btl->btl_get(btl, peer, local, place.address, local_handle, side_handle(&place), 8, 0,
                        MCA_BTL_NO_ORDER, on_endless, NULL, data) == OPAL_SUCCESS);
 }
 
@@ -262,7 +247,7 @@ static void endless(void)
     goes_on = true;
     on_way = 1;
     CHECK(side.btl->btl_get(side.btl, side.peer, &chain_word, place.address, NULL,
-                            handle_of(&place), 8, 0, MCA_BTL_NO_ORDER, on_endless, NULL,
+                            side_handle(&place), 8, 0, MCA_BTL_NO_ORDER, on_endless, NULL,
                             NULL) == OPAL_SUCCESS);
     for (int i = 0; i < 3; i++) {
         CHECK(side.btl->btl_flush(side.btl, side.peer) == OPAL_SUCCESS);
@@ -292,7 +277,7 @@ static void regions(void)
 {
     static unsigned char *memory[REGIONS];
     static mca_btl_base_registration_handle_t *handles[REGIONS];
-    static struct place places[REGIONS];
+    static struct side_place places[REGIONS];
     unsigned char byte;
     for (int i = 0; i < REGIONS; i++) {
         memory[i] = mmap(NULL, 12288, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -34,6 +34,19 @@ def copies_test():
         good(2, "ompi_copies", env={**env, "WEFT_PROGRESS": "thread"})
 
 
+def overdue_test():
+    """Where a callback wants what an access to the sender brings, the bound is suspended."""
+    for how in "nested", "locked":
+        for env in {}, TCP:
+            good(2, "ompi_copies", how, env={**env, "WEFT_PROGRESS": "thread"})
+
+
+def puts_test():
+    """A put that waits for its end takes messages without a bound."""
+    for env in {}, TCP:
+        good(2, "ompi_copies", "puts", env=env, btl_weft_order="all")
+
+
 def accesses_test():
     for env in WAYS:
         good(2, "ompi_accesses", env=env)
@@ -61,5 +74,5 @@ def order_tcp_test():
     assert overtaken, "no free message was overtaken"
 
 
-harness.main([messages_test, messages_few_test, messages_tcp_test, copies_test, accesses_test,
-              accesses_tcp_test, order_test, order_tcp_test])
+harness.main([messages_test, messages_few_test, messages_tcp_test, copies_test, overdue_test,
+              puts_test, accesses_test, accesses_tcp_test, order_test, order_tcp_test])

@@ -77,6 +77,13 @@ def launcher_test():
     assert job.gone_within(2 * SOON), job.members()
 
 
+def open_test():
+    """MPI_Finalize returns while another thread is in the endpoint."""
+    for env in {}, TCP:
+        err = good(2, "ompi_open", env=env)
+        assert "btl weft: an endpoint stays open until the process ends" in err, err
+
+
 def lost_test():
     """Operations under way to a lost rank end, and Open MPI's error callback is called."""
     for env in {}, TCP:
@@ -91,4 +98,4 @@ def kills_test():
 
 
 harness.main([killed_test, kills_test, aborted_test, exited_test, unused_test, stopped_test, launcher_test,
-              lost_test])
+              open_test, lost_test])

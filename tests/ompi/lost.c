@@ -10,11 +10,7 @@
 
 enum { DATA = MCA_BTL_TAG_USR + 1, SENDS = 3000 };
 
-struct place {
-    uint64_t address;
-    unsigned char handle[MCA_BTL_REG_HANDLE_MAX_SIZE];
-};
-static struct place mine, place;
+static struct side_place place;
 static uint64_t word, old;
 static unsigned errors, begun, ended, failed;
 
@@ -77,23 +73,16 @@ static void flood(void)
         send_one();
     for (int i = 0; i < 100; i++, begun++)
         CHECK(side.btl->btl_atomic_fop(side.btl, side.peer, &old, place.address, NULL,
-                                       (mca_btl_base_registration_handle_t *)(void *)place.handle,
-                                       MCA_BTL_ATOMIC_ADD, 1, 0, MCA_BTL_NO_ORDER, on_changed, NULL,
-                                       NULL) == OPAL_SUCCESS);
+                                       side_handle(&place), MCA_BTL_ATOMIC_ADD, 1, 0,
+                                       MCA_BTL_NO_ORDER, on_changed, NULL, NULL) == OPAL_SUCCESS);
 }
 
 int main(int argc, char **argv)
 {
-    mca_btl_base_registration_handle_t *h;
     mca_btl_base_descriptor_t *des;
     pid_t pid, other;
     side_open(&argc, &argv);
-    h = side.btl->btl_register_mem(side.btl, MCA_BTL_ENDPOINT_ANY, &word, sizeof word,
-                                   MCA_BTL_REG_FLAG_ACCESS_ANY);
-    CHECK(h);
-    mine.address = (uintptr_t)&word;
-    memcpy(mine.handle, h, side.btl->btl_registration_handle_size);
-    side_swap(&mine, &place, sizeof mine);
+    (void)side_share(&word, sizeof word, MCA_BTL_REG_FLAG_ACCESS_ANY, &place);
     pid = getpid();
     side_swap(&pid, &other, sizeof pid);
     if (side.rank)

@@ -8,8 +8,9 @@ usage: mpi_test.py COMPONENT MPIRUN PROGRAMS WEFT"""
 import os
 import re
 import subprocess
+import tempfile
 
-from runner import COMPONENT, TCP, WEFT, good, harness
+from runner import COMPONENT, DEADLINE, TCP, WEFT, good, harness, start
 
 
 def symbols_test():
@@ -111,6 +112,25 @@ def receiver_test():
     good(2, "ompi_remap", "1", "3", env=TCP)
 
 
+def spawn_test():
+    """Ranks of other jobs, spawned or met by a port. The launcher serves a rank that has just sent its
+    first message, without progress."""
+    with tempfile.NamedTemporaryFile() as key:
+        key.write(os.urandom(32))
+        key.flush()
+        for env in {}, {**TCP, "WEFT_KEY_FILE": key.name}:
+            good(1, "ompi_spawn", "spawn", env=env)
+            good(2, "ompi_spawn", "merge", env=env)
+            good(1, "ompi_spawn", "connect", env=env)
+            good(2, "ompi_spawn", "self", env=env)
+
+
+def spawn_keyless_test():
+    """A rank of another job, which is reached by a network only, and no key: the job ends."""
+    code, _, err = start(1, "ompi_spawn", "spawn", env=TCP).finish(DEADLINE)
+    assert code and "set WEFT_KEY_FILE for both jobs" in err, (code, err)
+
+
 def remap_test():
     """Memory that changes between messages."""
     for hooks in {}, {"memory": "^patcher"}:
@@ -131,5 +151,6 @@ def adjusted_test():
 
 harness.main([symbols_test, info_test, taken_test, beside_test, ring_test, ring_tcp_test, windows_test,
               windows_tcp_test, pieces_test, shuffled_test,
-              exhausted_test, progress_test, threads_test, threads_tcp_test, endpoints_test, receiver_test, remap_test,
+              exhausted_test, progress_test, threads_test, threads_tcp_test, endpoints_test, receiver_test, spawn_test,
+              spawn_keyless_test, remap_test,
               adjusted_test])

@@ -23,11 +23,7 @@ enum {
 static unsigned count;
 static const char *mode;
 
-struct place {
-    uint64_t address;
-    unsigned char handle[MCA_BTL_REG_HANDLE_MAX_SIZE];
-};
-static struct place place;
+static struct side_place place;
 static uint64_t word; /* which the other rank accesses */
 
 static unsigned begun, seconds, early;
@@ -157,18 +153,13 @@ static void on_got(struct mca_btl_base_module_t *btl, struct mca_btl_base_endpoi
     ended++;
 }
 
-static mca_btl_base_registration_handle_t *handle(void)
-{
-    return (mca_btl_base_registration_handle_t *)(void *)place.handle;
-}
-
 static void on_read_sent(struct mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *peer,
                          struct mca_btl_base_descriptor_t *des, int status)
 {
     const unsigned n = number_of(des);
     CHECK(status == OPAL_SUCCESS);
-    CHECK(btl->btl_get(btl, peer, &values[n], place.address, NULL, handle(), 8, 0, des->order,
-                       on_got, NULL, (void *)(uintptr_t)n) == OPAL_SUCCESS);
+    CHECK(btl->btl_get(btl, peer, &values[n], place.address, NULL, side_handle(&place), 8, 0,
+                       des->order, on_got, NULL, (void *)(uintptr_t)n) == OPAL_SUCCESS);
 }
 
 static void gets(void)
@@ -207,8 +198,8 @@ static void on_before_sent(struct mca_btl_base_module_t *btl, struct mca_btl_bas
 {
     CHECK(status == OPAL_SUCCESS);
     values[0] = number_of(des) + 1;
-    CHECK(btl->btl_put(btl, peer, values, place.address, NULL, handle(), 8, 0, des->order, on_put,
-                       NULL, NULL) == OPAL_SUCCESS);
+    CHECK(btl->btl_put(btl, peer, values, place.address, NULL, side_handle(&place), 8, 0,
+                       des->order, on_put, NULL, NULL) == OPAL_SUCCESS);
 }
 
 /* One after the other: the put of one may not come before the message of the next. */
@@ -243,8 +234,9 @@ static void after_puts(void)
         side_until(few_are_under_way);
         values[n] = n + 1;
         begun++;
-        CHECK(side.btl->btl_put(side.btl, side.peer, &values[n], place.address, NULL, handle(), 8,
-                                0, MCA_BTL_NO_ORDER, on_put, NULL, NULL) == OPAL_SUCCESS);
+        CHECK(side.btl->btl_put(side.btl, side.peer, &values[n], place.address, NULL,
+                                side_handle(&place), 8, 0, MCA_BTL_NO_ORDER, on_put, NULL,
+                                NULL) == OPAL_SUCCESS);
         if (n % 2 || side.btl->btl_sendi(side.btl, side.peer, NULL, &n, sizeof n, 0,
                                          MCA_BTL_NO_ORDER, 0, AFTER, NULL) != OPAL_SUCCESS)
             side_send(AFTER, &n, sizeof n, MCA_BTL_NO_ORDER);
@@ -308,18 +300,6 @@ static void run_out(void)
     begun = ended = seconds = 0;
 }
 
-static mca_btl_base_registration_handle_t *swap_places(void)
-{
-    static struct place mine;
-    mca_btl_base_registration_handle_t *h = side.btl->btl_register_mem(
-        side.btl, MCA_BTL_ENDPOINT_ANY, &word, sizeof word, MCA_BTL_REG_FLAG_ACCESS_ANY);
-    CHECK(h && side.btl->btl_registration_handle_size <= sizeof mine.handle);
-    mine.address = (uintptr_t)&word;
-    memcpy(mine.handle, h, side.btl->btl_registration_handle_size);
-    side_swap(&mine, &place, sizeof mine);
-    return h;
-}
-
 int main(int argc, char **argv)
 {
     static const mca_btl_base_module_recv_cb_fn_t fn[] = {on_first, on_second, on_read, on_before,
@@ -336,7 +316,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < 7; i++)
         CHECK(side.btl->btl_register(side.btl, (mca_btl_base_tag_t)(FIRST + i), fn[i], NULL) ==
               OPAL_SUCCESS);
-    h = swap_places();
+    h = side_share(&word, sizeof word, MCA_BTL_REG_FLAG_ACCESS_ANY, &place);
     chains();
     if (argc == 3) {
         gets();

@@ -21,11 +21,11 @@ void side_open(int *argc, char ***argv)
 {
     opal_process_name_t name;
     opal_proc_t *proc;
-    int size;
-    MPI_Init(argc, argv);
+    int size, provided;
+    MPI_Init_thread(argc, argv, side.threads, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &side.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    CHECK(size == 2);
+    CHECK(size == 2 && provided >= side.threads);
     side.other = 1 - side.rank;
     side.btl = module_find();
     CHECK(side.btl);
@@ -101,4 +101,16 @@ void side_swap(const void *mine, void *theirs, size_t len)
 {
     MPI_Sendrecv(mine, (int)len, MPI_CHAR, side.other, 0, theirs, (int)len, MPI_CHAR, side.other, 0,
                  MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+mca_btl_base_registration_handle_t *side_share(void *memory, size_t len, uint32_t flags,
+                                               struct side_place *theirs)
+{
+    mca_btl_base_registration_handle_t *h =
+        side.btl->btl_register_mem(side.btl, MCA_BTL_ENDPOINT_ANY, memory, len, flags);
+    struct side_place mine = {.address = (uintptr_t)memory};
+    CHECK(h && side.btl->btl_registration_handle_size <= sizeof mine.handle);
+    memcpy(mine.handle, h, side.btl->btl_registration_handle_size);
+    side_swap(&mine, theirs, sizeof mine);
+    return h;
 }

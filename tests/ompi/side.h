@@ -17,6 +17,7 @@
 #include <opal/runtime/opal_progress.h>
 
 struct side {
+    int threads; /* what MPI_Init_thread is asked for; MPI_THREAD_SINGLE at first */
     mca_btl_base_module_t *btl;
     struct mca_btl_base_endpoint_t *peer; /* the other rank, added by the test */
     int rank, other;
@@ -47,5 +48,18 @@ void side_send(mca_btl_base_tag_t tag, const void *data, size_t len, uint8_t ord
 extern unsigned side_sent;
 /* Hand [mine] to the other rank, and get [theirs] from it. */
 void side_swap(const void *mine, void *theirs, size_t len);
+
+/* Memory that the other rank may access. */
+struct side_place {
+    uint64_t address;
+    unsigned char handle[MCA_BTL_REG_HANDLE_MAX_SIZE];
+};
+static inline mca_btl_base_registration_handle_t *side_handle(struct side_place *p)
+{
+    return (mca_btl_base_registration_handle_t *)(void *)p->handle;
+}
+/* Register [len] bytes at [memory] with [flags], and swap places with the other rank. */
+mca_btl_base_registration_handle_t *side_share(void *memory, size_t len, uint32_t flags,
+                                               struct side_place *theirs);
 
 #endif

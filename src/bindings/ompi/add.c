@@ -16,7 +16,7 @@ static wbtl_peer *peer_new(opal_proc_t *proc, const struct wbtl_card *card)
     memcpy(peer->page, card->page, card->page_len);
     peer->page_len = card->page_len;
     peer->proc = proc;
-    atomic_init(&peer->slow, WBTL_CLOSED);
+    atomic_init(&peer->slow, WBTL_CLOSED | WBTL_NEW);
     wbtl_lock();
     peer->next = wbtl.peers;
     peer->prev = &wbtl.peers;

@@ -36,7 +36,8 @@
  *
  * With WEFT_PROGRESS=thread handlers run on a thread of Weft's, and Open MPI may be without locks.
  * So the handler copies the messages, and progress delivers them (wbtl.holds). If progress does not
- * come, the handler waits at WBTL_COPIES: then Weft admits no more messages. */
+ * come, the handler waits at WBTL_COPIES: then Weft admits no more messages. It goes on if a
+ * callback keeps threads that are in progress from delivering (wbtl.overdue). */
 #ifndef WBTL_BINDING_H
 #define WBTL_BINDING_H
 
@@ -66,6 +67,9 @@
     1000000000        /* the longest wait for room for queued items, when a rank leaves */
 #define WBTL_PORTS 64 /* the most endpoints of a process */
 #define WBTL_COPIES ((size_t)16 << 20) /* bytes of copied messages that wait for progress */
+/* How long the callback of a copied message may last until WBTL_COPIES is no bound (recv.c): longer
+ * than a thread waits for its processor, as a rule. */
+#define WBTL_OVERDUE_NS 20000000
 
 /* Something that has begun and will have a callback. It is in the queue of its peer until Weft has
  * it, then in the list of what has ended. */
@@ -87,6 +91,7 @@ enum wbtl_slow {
     WBTL_QUEUED = 2, /* earlier items wait */
     WBTL_LOST = 4,   /* [why] has the reason */
     WBTL_PUTS = 8,   /* btl_weft_order=module: puts are under way */
+    WBTL_NEW = 16,   /* no operation is known to have left yet (queue.c) */
 };
 
 /* Accesses that have begun and whose callbacks have not run. A flush waits for those that began
@@ -109,6 +114,8 @@ struct mca_btl_base_endpoint_t {
     struct weft_peer
         *weft; /* of the first port; NULL until connected; set by a thread that drains */
     struct wbtl_list queue;
+    struct wbtl_item *first; /* in the queue: a message that Weft has, and that has not left */
+    bool has_begun; /* with WBTL_NEW: Weft has an operation. Both of a thread that drains */
     struct mca_btl_base_endpoint_t *next_queued;  /* in wbtl.queued, while WBTL_QUEUED */
     struct mca_btl_base_endpoint_t *next, **prev; /* all peers; changed under the lock */
     struct wbtl_epochs accesses;
@@ -226,6 +233,10 @@ struct wbtl_module {
     struct wbtl_list done;
     struct wbtl_received *_Atomic received, *received_last;
     atomic_size_t copied; /* bytes of [received]; changed under the lock */
+    int64_t refused_ns;   /* when a thread first could not deliver, since the last callback; under
+                           * the lock. 0: none */
+    atomic_bool
+        overdue; /* a callback lasts for long: WBTL_COPIES is no bound; changed under the lock */
     pthread_cond_t taken; /* [copied] has fallen, or the handler must not wait (recv.c) */
     wbtl_peer *_Atomic queued, *queued_last; /* peers with WBTL_QUEUED */
     wbtl_peer *peers;
@@ -505,6 +516,8 @@ int wbtl_received_deliver(void);
 /* From begin to end the handler copies all messages, and never waits. */
 void wbtl_hold_begin(void);
 void wbtl_hold_end(void);
+/* May Weft receive more messages to copy? */
+bool wbtl_has_room(void);
 /* Free copied messages that nothing will deliver. */
 void wbtl_received_free(void);
 

@@ -141,8 +141,7 @@ static int component_close(void)
 /* Poll, unless so many copies wait that they have to be delivered first. */
 static int poll_if_room(void)
 {
-    const size_t copied = atomic_load_explicit(&wbtl.copied, memory_order_relaxed);
-    return copied >= WBTL_COPIES ? 0 : wbtl_ports_poll();
+    return wbtl_has_room() ? wbtl_ports_poll() : 0;
 }
 
 int wbtl_turn(void)

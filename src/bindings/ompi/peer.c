@@ -64,6 +64,7 @@ static enum weft_status key_find(const wbtl_peer *peer)
 enum weft_status wbtl_peer_connect(wbtl_peer *peer)
 {
     struct weft_path path;
+    unsigned over = WBTL_CLOSED;
     enum weft_status s = WEFT_OK;
     if (!peer->weft) {
         s = weft_peer_open(wbtl.ep, peer->address, sizeof peer->address, &peer->weft);
@@ -75,8 +76,10 @@ enum weft_status wbtl_peer_connect(wbtl_peer *peer)
         s = weft_path_of(peer->weft, WEFT_OP_AM, NULL, 0, &path);
     if (s == WEFT_OK && strcmp(path.transport, "shm") && strcmp(path.transport, "loop"))
         s = key_find(peer);
+    else
+        over |= WBTL_NEW; /* within a node messages leave at once */
     if (s == WEFT_OK)
-        atomic_fetch_and(&peer->slow, ~(unsigned)WBTL_CLOSED); /* release "connected" */
+        atomic_fetch_and(&peer->slow, ~over); /* release "connected" */
     return s;
 }
 

@@ -117,6 +117,31 @@ static enum weft_status post(struct wbtl_item *item)
     return WEFT_EINVAL;
 }
 
+/* Begin [item], the first in the queue of [peer] with WBTL_NEW. Weft takes a message while the
+ * connection is being made, and then the message leaves only if this process polls. But MPI_Send
+ * returns after the message's callback, and the rank may wait without progress for what the message
+ * causes elsewhere: MPI_Comm_spawn waits for the launcher. So the first message stays in the queue
+ * until it has left, and later items stay behind it. Returns as post. */
+static enum weft_status post_new(wbtl_peer *peer, struct wbtl_item *item)
+{
+    enum weft_status s;
+    if (!peer->has_begun) {
+        s = post(item);
+        peer->has_begun = s == WEFT_OK || s == WEFT_PENDING;
+        if (s != WEFT_OK || item->kind != WBTL_MESSAGE)
+            return s;
+        peer->first = item;
+    }
+    s = weft_peer_sent(peer->weft);
+    if (s != WEFT_OK)
+        return s;
+    atomic_fetch_and(&peer->slow, ~(unsigned)WBTL_NEW);
+    if (peer->first != item)
+        return post(item);
+    peer->first = NULL;
+    return WEFT_OK;
+}
+
 /* An item of [peer] was refused with the failure [status]. [is_new]: Open MPI wants to send it now.
  * What is still queued for a rank that has left in good order is of no use to it any more. Returns
  * Open MPI's status. */
@@ -148,7 +173,7 @@ static int peer_drain(wbtl_peer *peer)
         wbtl_peer_lost(peer, s, true);
     while (s == WEFT_OK && n < WBTL_ROUND && !(wbtl_slow(peer) & WBTL_LOST) &&
            (item = item_take(peer))) {
-        s = post(item);
+        s = wbtl_slow(peer) & WBTL_NEW ? post_new(peer, item) : post(item);
         if (wbtl_is_later(s) || is_short(peer, s)) {
             item_return(peer, item);
             break;
@@ -224,9 +249,8 @@ int wbtl_begin_slowly(wbtl_peer *peer, struct wbtl_item *item, enum weft_status 
     append(peer, item);
     if (wbtl_slow(peer) & WBTL_LOST) /* meanwhile: the item ends with the loss */
         atomic_store(&wbtl.loss_due, true);
-    if ((slow & ~(unsigned)WBTL_PUTS) ==
-        WBTL_CLOSED) /* the first: connect now, if no handler runs */
-        (void)wbtl_drain();
+    if ((slow & (WBTL_CLOSED | WBTL_NEW)) && !(slow & (WBTL_QUEUED | WBTL_LOST)))
+        (void)wbtl_drain(); /* connect now, if no handler runs */
     return OPAL_SUCCESS;
 }
 

@@ -54,11 +54,39 @@ static bool may_wait(void)
            atomic_load_explicit(&wbtl.ports[0].poller, memory_order_relaxed) != wbtl_self();
 }
 
+static bool is_full(void)
+{
+    return atomic_load_explicit(&wbtl.copied, memory_order_relaxed) >= WBTL_COPIES;
+}
+
+bool wbtl_has_room(void)
+{
+    return !is_full() || atomic_load_explicit(&wbtl.overdue, memory_order_relaxed);
+}
+
 /* Wait until there is room for a copy. The caller holds the lock. */
 static void room_wait(void)
 {
-    while (atomic_load_explicit(&wbtl.copied, memory_order_relaxed) >= WBTL_COPIES && may_wait())
+    while (!wbtl_has_room() && may_wait())
         pthread_cond_wait(&wbtl.taken, &wbtl.lock);
+}
+
+/* A callback that has not returned keeps this thread from delivering copies. The callback may want
+ * a lock of Open MPI's that this thread holds, or this thread runs the callback itself. If this
+ * thread waits for the end of an operation, Weft has to receive: so a callback that lasts for long
+ * suspends the bound. */
+static void delivery_refused(void)
+{
+    if (!is_full())
+        return;
+    wbtl_lock();
+    if (!wbtl.refused_ns)
+        wbtl.refused_ns = wbtl_now_ns();
+    else if (wbtl_now_ns() - wbtl.refused_ns > WBTL_OVERDUE_NS) {
+        atomic_store_explicit(&wbtl.overdue, true, memory_order_relaxed);
+        pthread_cond_broadcast(&wbtl.taken);
+    }
+    wbtl_unlock();
 }
 
 void wbtl_hold_begin(void)
@@ -123,6 +151,8 @@ static void received_remove(struct wbtl_received *r)
     if (!r->next)
         atomic_fetch_sub(&wbtl.copies, 1);
     atomic_fetch_sub_explicit(&wbtl.copied, sizeof *r + r->len, memory_order_relaxed);
+    atomic_store_explicit(&wbtl.overdue, false, memory_order_relaxed);
+    wbtl.refused_ns = 0;
     pthread_cond_signal(&wbtl.taken);
     wbtl_unlock();
     free(r);
@@ -143,8 +173,10 @@ int wbtl_received_deliver(void)
     struct wbtl_incoming in;
     struct wbtl_received *r;
     int n = 0;
-    if (atomic_exchange_explicit(&inside, true, memory_order_acquire))
+    if (atomic_exchange_explicit(&inside, true, memory_order_acquire)) {
+        delivery_refused();
         return 0;
+    }
     wbtl_incoming_init(&in);
     for (; n < WBTL_ROUND; n++) {
         wbtl_lock();
