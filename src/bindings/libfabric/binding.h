@@ -371,11 +371,16 @@ static inline void wfi_cq_put_there(struct wfi_cq *cq, void *context, uint64_t f
     __atomic_store_n(&cq->tail, tail + 1, __ATOMIC_RELAXED);
 }
 
+static inline bool wfi_cq_is_full(const struct wfi_cq *cq)
+{
+    return cq->tail - cq->head > cq->mask;
+}
+
 /* The same, if there is room or memory. Without memory for it, it is lost (logged). */
 static inline void wfi_cq_put(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
                               void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
 {
-    if (WEFT_UNLIKELY(cq->tail - cq->head > cq->mask) && !wfi_cq_grow(cq))
+    if (WEFT_UNLIKELY(wfi_cq_is_full(cq)) && !wfi_cq_grow(cq))
         return;
     wfi_cq_put_there(cq, context, flags, len, buf, data, tag, source);
 }
