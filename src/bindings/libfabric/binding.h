@@ -426,13 +426,12 @@ struct wfi_remotes;
 struct wfi_many;
 struct wfi_claim;
 struct wfi_sender;
-
-#define WFI_REMOVED (UINT64_C(1) << 63) /* of a serial: the address was removed */
+struct wfi_opened;
 
 /* Peers of receive contexts but the first (fi_rx_addr): [n] by entry and context. */
 struct wfi_named {
     struct weft_peer **peers;
-    uint64_t *serials;
+    struct wfi_opened **records; /* of those that are open */
     size_t n;
 };
 
@@ -489,11 +488,12 @@ struct wfi_ep {
     bool forgetting;
     struct weft_deferred forget;
     struct wfi_lock
-        opening;       /* opening and closing of peers and remotes; what follows is under it */
-    size_t room;       /* of the array of peers: npeers, unless addresses were removed meanwhile */
-    uint64_t *serials; /* [room] the opening of each peer, counted from 1, and WFI_REMOVED */
+        opening; /* opening and closing of peers and remotes; what follows is under it */
+    size_t room; /* of the array of peers: npeers, unless addresses were removed meanwhile */
+    struct wfi_opened **records;         /* [room] of the peers that are open */
+    struct wfi_opened *opened, *removed; /* open peers; those whose addresses others removed */
     struct wfi_named named;
-    atomic_uint nremoved; /* peers with WFI_REMOVED */
+    atomic_uint nremoved; /* in [removed] */
     uint64_t serial;      /* openings of peers so far */
     void **retired;       /* earlier arrays of peers, freed when the endpoint closes */
     size_t nretired;
