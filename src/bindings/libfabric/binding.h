@@ -330,8 +330,8 @@ bool wfi_cq_grow(struct wfi_cq *cq);
 void wfi_cq_wake(struct wfi_cq *cq);
 /* Append an error. */
 void wfi_cq_fail(struct wfi_cq *cq, const struct fi_cq_err_entry *e, const void *data, size_t len);
-/* Poll the endpoints of [cq]. */
-void wfi_cq_progress(struct wfi_cq *cq);
+/* Poll the endpoints of [cq]. Returns as wfi_eps_poll */
+enum weft_status wfi_cq_progress(struct wfi_cq *cq);
 /* Lock [cq] from now on. No other thread uses it yet. */
 void wfi_cq_share(struct wfi_cq *cq);
 int wfi_cq_add_ep(struct wfi_cq *cq, struct wfi_ep *ep);
@@ -514,15 +514,16 @@ static inline struct wfi_ep *wfi_ep_of(struct fid_ep *fid)
 
 /* Arm [ep] again for threads that sleep; wake those of its queues if it has events. */
 void wfi_ep_rearm(struct wfi_ep *ep);
-/* Poll [ep]. */
-static inline void wfi_ep_progress(struct wfi_ep *ep)
+/* Poll [ep]. Returns OK, or a failure: EFORKED. */
+static inline enum weft_status wfi_ep_progress(struct wfi_ep *ep)
 {
-    (void)weft_ep_poll(ep->wep);
+    int events = weft_ep_poll(ep->wep);
     /* A sleeper counts itself, then arms under Weft's mutex, which a poll at a locked endpoint has
      * taken, too: a poll that disarms what a sleeper has armed sees the sleeper here. */
     if (WEFT_UNLIKELY(atomic_load_explicit(&ep->domain->waiters, memory_order_relaxed)) &&
         ep->locked)
         wfi_ep_rearm(ep);
+    return events < 0 ? (enum weft_status)events : WEFT_OK;
 }
 
 extern struct fi_ops_msg wfi_msg_ops;
