@@ -153,34 +153,46 @@ enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void 
 
 /* The short way of weft_msg_post_send: a message in one buffer, without a request, for which
  * send_is_short is true, at an endpoint without a lock. Returns AGAIN if it could not be sent, for
- * whatever reason: the long way finds it again. */
+ * whatever reason: the long way finds it again. The arguments are those of wf_msg_head_args,
+ * without a struct wf_msg_head: few stores, because their number limits how many lines of a ring
+ * can be on their way to this core (bench/results/store-buffer.md). */
 static inline enum weft_status
-post_send_short(struct weft_peer *peer, const struct wf_msg_head *head, const struct iovec *iov)
+post_send_short(struct weft_peer *peer, const struct weft_msg_head *head, const struct iovec *iov)
 {
-    uint32_t args[WF_MSG_ARGS_MAX];
-    unsigned nargs = wf_msg_head_args(args, head, false);
-    if (wf_ctl_request(peer, WF_CTL_MSG, args, nargs, iov->iov_base, iov->iov_len, 0) != WEFT_OK)
+    const bool has_data = head->flags & WEFT_MSG_DATA;
+    const uint64_t data = has_data ? head->data : 0;
+    const uint32_t args[] = {WF_LO(head->tag), WF_HI(head->tag), WF_LO(data), WF_HI(data),
+                             head->space | (has_data ? WF_WHAT_DATA : 0)};
+    if (wf_ctl_request(peer, WF_CTL_MSG, args, args[4] ? WF_MSG_MORE_ARGS : 2, iov->iov_base,
+                       iov->iov_len, 0) != WEFT_OK)
         return WEFT_AGAIN;
     wf_msg_eager_sent(peer, iov->iov_len, false, WF_STAT_MSG_EAGER);
     return WEFT_OK;
 }
 
-enum weft_status weft_msg_post_send(struct weft_peer *peer, const struct weft_msg_head *head,
-                                    const struct iovec *iov, unsigned count, struct weft_op *op)
+__attribute__((noinline)) static enum weft_status post_send_slow(struct weft_peer *peer,
+                                                                 const struct weft_msg_head *head,
+                                                                 const struct iovec *iov,
+                                                                 unsigned count, struct weft_op *op)
 {
-    struct wf_msg_head h;
-    if (!head || head->space >= WEFT_MSG_SPACES || head->flags & ~(uint32_t)WEFT_MSG_DATA)
-        return WEFT_EINVAL;
-    h = (struct wf_msg_head){head->tag, 0, head->space, 0};
+    struct wf_msg_head h = {head->tag, 0, head->space, 0};
     if (head->flags & WEFT_MSG_DATA) {
         h.data = head->data;
         h.what |= WF_WHAT_DATA;
     }
+    return send_pieces(peer, &h, iov, count, op);
+}
+
+enum weft_status weft_msg_post_send(struct weft_peer *peer, const struct weft_msg_head *head,
+                                    const struct iovec *iov, unsigned count, struct weft_op *op)
+{
+    if (!head || head->space >= WEFT_MSG_SPACES || head->flags & ~(uint32_t)WEFT_MSG_DATA)
+        return WEFT_EINVAL;
     if (peer && !op && count == 1 && iov && !wf_ep_flags(peer->ep) &&
         wf_fork_gen_is(peer->ep->fork_gen) && send_is_short(peer, iov->iov_base, iov->iov_len) &&
-        post_send_short(peer, &h, iov) == WEFT_OK)
+        post_send_short(peer, head, iov) == WEFT_OK)
         return WEFT_OK;
-    return send_pieces(peer, &h, iov, count, op);
+    return post_send_slow(peer, head, iov, count, op);
 }
 
 /* ---- receiving ---- */

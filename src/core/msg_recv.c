@@ -280,6 +280,7 @@ static void msg_keep(struct weft_ep *ep, struct wf_sender *sender, const struct 
     (void)wf_msg_keep(ep, sender, m);
 }
 
+/* Receive or keep a message that came whole. */
 static inline void whole(const struct weft_am *am, const struct wf_msg_head *head,
                          struct wf_sender *sender)
 {
@@ -326,25 +327,6 @@ __attribute__((noinline)) static void on_odd(const struct weft_am *am, struct wf
         credit_answer(am, sender);
 }
 
-void wf_msg_on_msg(const struct weft_am *am)
-{
-    struct wf_sender *sender = wf_sender_of(am->ep, am->token);
-    struct wf_msg_head head;
-    if (__builtin_expect(!sender || sender->down, 0)) {
-        on_odd(am, sender);
-    } else if (am->nargs == 2) {
-        head = wf_msg_head_of_tag(wf_word64(am->args));
-        whole(am, &head, sender);
-    } else if (am->nargs == WF_MSG_MORE_ARGS && !am->reply_max &&
-               wf_msg_more_parse(am->args, &head)) {
-        whole(am, &head, sender);
-    } else {
-        on_odd(am, sender);
-    }
-}
-
-#define SMALL 64 /* bytes that wf_copy_small copies faster than memcpy(3) */
-
 /* Call [done], the function of an op that is complete. Returns true. */
 __attribute__((noinline)) static bool tagged_done(struct weft_ep *ep, struct weft_op *op,
                                                   void (*done)(struct weft_op *op))
@@ -353,24 +335,85 @@ __attribute__((noinline)) static bool tagged_done(struct weft_ep *ep, struct wef
     return true;
 }
 
-/* Complete the receive [r], whose buffer holds the message. Returns true. All calls are in tail
- * position, so no register has to be saved. */
-static inline bool tagged_end(struct weft_ep *ep, struct wf_sender *sender, struct wf_recv *r,
-                              uint64_t tag, uint32_t len)
+/* Complete the receive [r] of [match], whose buffer holds the message. wf_match_recv_first has
+ * found it. Returns true. All calls are in tail position, so no register has to be saved. */
+static inline bool short_end(struct weft_ep *ep, struct wf_match *match, struct wf_sender *sender,
+                             struct wf_recv *r, const struct wf_msg_head *head, uint32_t len)
 {
     struct weft_op *op = r->op;
     void (*done)(struct weft_op * op) = op->done;
-    const struct wf_msg_head head = wf_msg_head_of_tag(tag);
-    wf_msg_op_fill(op, sender, &head, len);
+    wf_msg_op_fill(op, sender, head, len);
     wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
     wf_ep_count(ep, WF_STAT_MSG_RECEIVED, 1);
-    wf_match_recv_pop(ep->match, &r->match);
+    wf_match_recv_pop(match, &r->match);
     if (r->match.source)
         sender->refs--; /* not the last one: its connection refers to it, too */
     WF_PROBE3(op_end, op, 0, WEFT_OK);
     wf_recv_push(&ep->reqs, r);
     wf_op_complete(op, WEFT_OK);
     return done ? tagged_done(ep, op, done) : true;
+}
+
+static inline bool tagged_end(struct weft_ep *ep, struct wf_sender *sender, struct wf_recv *r,
+                              uint64_t tag, uint32_t len)
+{
+    const struct wf_msg_head head = wf_msg_head_of_tag(tag);
+    return short_end(ep, ep->match, sender, r, &head, len);
+}
+
+/* As whole, with the head in registers. */
+__attribute__((noinline)) static void whole_of(const struct weft_am *am, struct wf_sender *sender,
+                                               uint64_t tag, uint64_t data, uint32_t what)
+{
+    const struct wf_msg_head head = {tag, data, what, 0};
+    whole(am, &head, sender);
+}
+
+/* Handle a MSG of WF_MSG_MORE_ARGS arguments that asks for no reply. The short way is that of
+ * wf_msg_on_tagged, for the oldest receive; there the head stays in registers, since its address is
+ * not given away. */
+__attribute__((noinline)) static void on_more(const struct weft_am *am, struct wf_sender *sender)
+{
+    struct weft_ep *ep = am->ep;
+    struct wf_match_recv *first;
+    struct wf_match *match;
+    struct wf_msg_head head;
+    struct wf_recv *r;
+    if (__builtin_expect(!wf_msg_more_parse(am->args, &head), 0)) {
+        on_odd(am, sender);
+        return;
+    }
+    match = *wf_msg_match_at(ep, wf_msg_space(&head));
+    first = match ? wf_match_recv_first(match, sender, head.tag) : NULL;
+    if (__builtin_expect(!first, 0)) {
+        whole_of(am, sender, head.tag, head.data, head.what);
+        return;
+    }
+    r = wf_container_of(first, struct wf_recv, match);
+    if (wf_recv_is_many(r)) {
+        const struct wf_msg_head copy = head;
+        wf_msg_many_whole(r, sender, &copy, am->data, am->len);
+    } else if (r->mem.n == 1 && am->len <= WF_MSG_SMALL && am->len <= r->room) {
+        wf_copy_small(r->mem.one.iov_base, am->data, am->len);
+        (void)short_end(ep, match, sender, r, &head, am->len);
+    } else {
+        whole_of(am, sender, head.tag, head.data, head.what);
+    }
+}
+
+void wf_msg_on_msg(const struct weft_am *am)
+{
+    struct wf_sender *sender = wf_sender_of(am->ep, am->token);
+    if (__builtin_expect(!sender || sender->down, 0)) {
+        on_odd(am, sender);
+    } else if (am->nargs == 2) {
+        const struct wf_msg_head head = wf_msg_head_of_tag(wf_word64(am->args));
+        whole(am, &head, sender);
+    } else if (am->nargs == WF_MSG_MORE_ARGS && !am->reply_max) {
+        on_more(am, sender);
+    } else {
+        on_odd(am, sender);
+    }
 }
 
 /* Receive a message that wf_copy_small would copy slowly. */
@@ -396,7 +439,7 @@ bool wf_msg_on_tagged(void *owner, void *conn, uint64_t tag, const void *data, u
     r = wf_container_of(first, struct wf_recv, match);
     if (__builtin_expect(len > r->room || r->mem.n != 1, 0))
         return false;
-    if (__builtin_expect(len > SMALL, 0))
+    if (__builtin_expect(len > WF_MSG_SMALL, 0))
         return tagged_long(ep, sender, r, tag, data, len);
     wf_copy_small(r->mem.one.iov_base, data, len);
     return tagged_end(ep, sender, r, tag, len);

@@ -10,6 +10,8 @@
 #include "core/msg.h"
 #include "core/msg_credit.h"
 
+#define WF_MSG_SMALL 64 /* bytes that wf_copy_small copies faster than memcpy(3) */
+
 /* A message that no receive has matched. weft_msg_claim hands such a message to the application. */
 struct weft_msg {
     struct wf_match_msg match;

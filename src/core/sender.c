@@ -129,14 +129,14 @@ static void peers_attach(struct wf_sender *s)
         peers_attach_at(s, &a);
 }
 
-struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
+/* As wf_sender_of, if the connection of [token] refers to no sender. */
+__attribute__((noinline)) static struct wf_sender *sender_find(struct weft_ep *ep,
+                                                               const struct wf_token *token)
 {
-    struct wf_sender *s = *token->conn;
     struct wf_address from;
     struct wf_contact contact = {0};
-    const bool was_lost = s == &ep->senders.lost;
-    if (s && !was_lost)
-        return s;
+    const bool was_lost = *token->conn == &ep->senders.lost;
+    struct wf_sender *s;
     token->tep->transport->source(token, &from, &contact);
     from = wf_address_group(&from);
     s = find(&ep->senders, &from);
@@ -160,6 +160,12 @@ struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
         wf_error("no memory for a sender (process %u): its message is lost", from.process.pid);
     }
     return s;
+}
+
+struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token)
+{
+    struct wf_sender *s = *token->conn;
+    return s && s != &ep->senders.lost ? s : sender_find(ep, token);
 }
 
 void wf_sender_lose(struct weft_ep *ep, const struct wf_token *token)

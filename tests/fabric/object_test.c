@@ -2,9 +2,12 @@
 /* The objects: fi_fabric(3), fi_domain(3), fi_av(3), fi_eq(3), fi_endpoint(3). */
 #include "sides.h"
 
+#include <malloc.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 
 static const struct how plain = {0};
 
@@ -85,6 +88,47 @@ static void remove_test(void **state)
         assert_int_equal(in, i ? '3' : '1');
     }
     close_both();
+}
+
+static long page_faults(void)
+{
+    struct rusage u;
+    assert_int_equal(getrusage(RUSAGE_SELF, &u), 0);
+    return u.ru_minflt;
+}
+
+/* Fails when: closing an endpoint, or a peer whose address another thread has removed, looks at all
+ * addresses. The arrays of peers are not in memory but where the endpoint has opened some. */
+static void many_peers_test(void **state)
+{
+    enum { N = 300000, FEW = 200 }; /* a look at all takes 586 pages */
+    const struct how how = {.threading = FI_THREAD_COMPLETION};
+    uint8_t name[64];
+    size_t len = sizeof name;
+    fi_addr_t last;
+    long before;
+    (void)state;
+    /* Each array is memory of its own, of small pages. */
+    assert_int_equal(mallopt(M_MMAP_THRESHOLD, 65536), 1);
+    assert_int_equal(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0);
+    open_both(&how);
+    assert_int_equal(fi_getname(&b.ep->fid, name, &len), 0);
+    for (unsigned i = 0; i < N; i++)
+        assert_int_equal(fi_av_insert(a.av, name, 1, &last, 0, NULL), 1);
+    RETRY(fi_tinject(a.ep, "1", 1, a.other, 1));
+    RETRY(fi_tinject(a.ep, "1", 1, last, 1));
+    assert_int_equal(fi_av_remove(a.av, &last, 1, 0), 0);
+    before = page_faults();
+    RETRY(fi_tinject(a.ep, "1", 1, a.other, 1)); /* closes the peer of [last] */
+    assert_in_range(page_faults() - before, 0, FEW);
+    assert_int_equal(fi_av_insert(a.av, name, 1, &last, 0, NULL), 1);
+    RETRY(fi_tinject(a.ep, "1", 1, last, 1));
+    before = page_faults();
+    assert_int_equal(fi_close(&a.ep->fid), 0);
+    assert_in_range(page_faults() - before, 0, FEW);
+    a.ep = NULL;
+    close_both();
+    assert_int_equal(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0), 0);
 }
 
 /* Many entries, each found again. */
@@ -485,6 +529,7 @@ static void absent_test(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_peers_test), /* the first: no memory was freed yet */
         cmocka_unit_test(vector_test),       cmocka_unit_test(remove_test),
         cmocka_unit_test(large_vector_test), cmocka_unit_test(later_test),
         cmocka_unit_test(queue_test),        cmocka_unit_test(enable_test),

@@ -54,6 +54,7 @@ struct pair {
     void *desc;                /* of out */
     struct place far;          /* as in, at the other side */
     uint64_t turn;
+    uint64_t empty_reads;    /* of the completion queue */
     bool many_posted[MANYS]; /* the buffers, which are in [in] */
 };
 

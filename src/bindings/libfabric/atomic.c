@@ -42,10 +42,10 @@ static size_t target_elements(const struct call *c)
 /* Check [c]. Sets *total to its number of elements. */
 static int check(const struct wfi_ep *ep, const struct call *c, size_t *total)
 {
-    size_t n, most = wfi_atomic_most(c->way, c->datatype, c->op, weft_am_max(ep->wep));
+    size_t n, unit = wfi_atomic_unit(c->way, c->datatype, c->op), am_max;
     if (c->flags & ~(ATOMIC_FLAGS | (ep->caps & FI_FENCE)))
         return -FI_EBADFLAGS;
-    if (!most)
+    if (!unit)
         return -FI_EOPNOTSUPP;
     if (!c->rma_count || c->rma_count > WFI_IOV || c->count > WFI_IOV ||
         c->compare_count > WFI_IOV || c->result_count > WFI_IOV)
@@ -55,7 +55,9 @@ static int check(const struct wfi_ep *ep, const struct call *c, size_t *total)
         (c->way == WFI_ATOMIC_COMPARE && elements(c->comparev, c->compare_count) != n) ||
         (c->way != WFI_ATOMIC_WRITE && elements(c->resultv, c->result_count) != n))
         return -FI_EINVAL;
-    if (n > most || (c->flags & FI_INJECT && n * wfi_atomic_size(c->datatype) > ep->inject))
+    am_max = weft_am_max(ep->wep);
+    if (n > am_max || n * unit > am_max ||
+        (c->flags & FI_INJECT && n * wfi_atomic_size(c->datatype) > ep->inject))
         return -FI_EMSGSIZE;
     *total = n;
     return 0;

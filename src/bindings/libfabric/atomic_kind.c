@@ -55,12 +55,18 @@ size_t wfi_atomic_size(enum fi_datatype t)
     return (unsigned)t < TYPES ? sizes[t] : 0;
 }
 
-size_t wfi_atomic_most(enum wfi_atomic_way way, enum fi_datatype t, enum fi_op op, size_t am_max)
+size_t wfi_atomic_unit(enum wfi_atomic_way way, enum fi_datatype t, enum fi_op op)
 {
     size_t size = wfi_atomic_size(t);
     if (!size || (unsigned)op >= OPERATIONS || !is_of(way, op) || !is_defined(t, op))
         return 0;
-    return am_max / (size * (way == WFI_ATOMIC_COMPARE ? 2 : 1));
+    return way == WFI_ATOMIC_COMPARE ? 2 * size : size;
+}
+
+size_t wfi_atomic_most(enum wfi_atomic_way way, enum fi_datatype t, enum fi_op op, size_t am_max)
+{
+    size_t unit = wfi_atomic_unit(way, t, op);
+    return unit ? am_max / unit : 0;
 }
 
 int wfi_atomic_query(struct fid_domain *domain, enum fi_datatype datatype, enum fi_op op,

@@ -330,8 +330,8 @@ bool wfi_cq_grow(struct wfi_cq *cq);
 void wfi_cq_wake(struct wfi_cq *cq);
 /* Append an error. */
 void wfi_cq_fail(struct wfi_cq *cq, const struct fi_cq_err_entry *e, const void *data, size_t len);
-/* Poll the endpoints of [cq]. */
-void wfi_cq_progress(struct wfi_cq *cq);
+/* Poll the endpoints of [cq]. Returns as wfi_eps_poll */
+enum weft_status wfi_cq_progress(struct wfi_cq *cq);
 /* Lock [cq] from now on. No other thread uses it yet. */
 void wfi_cq_share(struct wfi_cq *cq);
 int wfi_cq_add_ep(struct wfi_cq *cq, struct wfi_ep *ep);
@@ -371,11 +371,16 @@ static inline void wfi_cq_put_there(struct wfi_cq *cq, void *context, uint64_t f
     __atomic_store_n(&cq->tail, tail + 1, __ATOMIC_RELAXED);
 }
 
+static inline bool wfi_cq_is_full(const struct wfi_cq *cq)
+{
+    return cq->tail - cq->head > cq->mask;
+}
+
 /* The same, if there is room or memory. Without memory for it, it is lost (logged). */
 static inline void wfi_cq_put(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
                               void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
 {
-    if (WEFT_UNLIKELY(cq->tail - cq->head > cq->mask) && !wfi_cq_grow(cq))
+    if (WEFT_UNLIKELY(wfi_cq_is_full(cq)) && !wfi_cq_grow(cq))
         return;
     wfi_cq_put_there(cq, context, flags, len, buf, data, tag, source);
 }
@@ -421,13 +426,12 @@ struct wfi_remotes;
 struct wfi_many;
 struct wfi_claim;
 struct wfi_sender;
-
-#define WFI_REMOVED (UINT64_C(1) << 63) /* of a serial: the address was removed */
+struct wfi_opened;
 
 /* Peers of receive contexts but the first (fi_rx_addr): [n] by entry and context. */
 struct wfi_named {
     struct weft_peer **peers;
-    uint64_t *serials;
+    struct wfi_opened **records; /* of those that are open */
     size_t n;
 };
 
@@ -484,11 +488,12 @@ struct wfi_ep {
     bool forgetting;
     struct weft_deferred forget;
     struct wfi_lock
-        opening;       /* opening and closing of peers and remotes; what follows is under it */
-    size_t room;       /* of the array of peers: npeers, unless addresses were removed meanwhile */
-    uint64_t *serials; /* [room] the opening of each peer, counted from 1, and WFI_REMOVED */
+        opening; /* opening and closing of peers and remotes; what follows is under it */
+    size_t room; /* of the array of peers: npeers, unless addresses were removed meanwhile */
+    struct wfi_opened **records;         /* [room] of the peers that are open */
+    struct wfi_opened *opened, *removed; /* open peers; those whose addresses others removed */
     struct wfi_named named;
-    atomic_uint nremoved; /* peers with WFI_REMOVED */
+    atomic_uint nremoved; /* in [removed] */
     uint64_t serial;      /* openings of peers so far */
     void **retired;       /* earlier arrays of peers, freed when the endpoint closes */
     size_t nretired;
@@ -509,15 +514,16 @@ static inline struct wfi_ep *wfi_ep_of(struct fid_ep *fid)
 
 /* Arm [ep] again for threads that sleep; wake those of its queues if it has events. */
 void wfi_ep_rearm(struct wfi_ep *ep);
-/* Poll [ep]. */
-static inline void wfi_ep_progress(struct wfi_ep *ep)
+/* Poll [ep]. Returns OK, or a failure: EFORKED. */
+static inline enum weft_status wfi_ep_progress(struct wfi_ep *ep)
 {
-    (void)weft_ep_poll(ep->wep);
+    int events = weft_ep_poll(ep->wep);
     /* A sleeper counts itself, then arms under Weft's mutex, which a poll at a locked endpoint has
      * taken, too: a poll that disarms what a sleeper has armed sees the sleeper here. */
     if (WEFT_UNLIKELY(atomic_load_explicit(&ep->domain->waiters, memory_order_relaxed)) &&
         ep->locked)
         wfi_ep_rearm(ep);
+    return events < 0 ? (enum weft_status)events : WEFT_OK;
 }
 
 extern struct fi_ops_msg wfi_msg_ops;

@@ -27,14 +27,14 @@ static struct wfi_eps *eps_of(struct wfi_cntr *c)
 static uint64_t cntr_read(struct fid_cntr *fid)
 {
     struct wfi_cntr *c = cntr_of(fid);
-    wfi_eps_poll(eps_of(c));
+    (void)wfi_eps_poll(eps_of(c));
     return weft_counter_read(c->counter);
 }
 
 static uint64_t cntr_readerr(struct fid_cntr *fid)
 {
     struct wfi_cntr *c = cntr_of(fid);
-    wfi_eps_poll(eps_of(c));
+    (void)wfi_eps_poll(eps_of(c));
     return weft_counter_read_errors(c->counter);
 }
 

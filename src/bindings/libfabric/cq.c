@@ -116,9 +116,9 @@ void wfi_cq_fail(struct wfi_cq *cq, const struct fi_cq_err_entry *e, const void 
         wfi_cq_wake(cq);
 }
 
-void wfi_cq_progress(struct wfi_cq *cq)
+enum weft_status wfi_cq_progress(struct wfi_cq *cq)
 {
-    wfi_eps_poll(&cq->eps);
+    return wfi_eps_poll(&cq->eps);
 }
 
 /* ---- reading ---- */
@@ -176,18 +176,19 @@ static inline bool seems_empty(const struct wfi_cq *cq)
 
 static inline ssize_t read_from(struct wfi_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
+    enum weft_status s = WEFT_OK;
     ssize_t n;
     if (seems_empty(cq))
-        wfi_cq_progress(cq);
+        s = wfi_cq_progress(cq);
     n = take(cq, buf, count, source);
-    return n ? n : -FI_EAGAIN;
+    return n ? n : WEFT_UNLIKELY(s != WEFT_OK) ? -wfi_errno(s) : -FI_EAGAIN;
 }
 
 __attribute__((noinline)) static ssize_t cq_read(struct fid_cq *fid, void *buf, size_t count)
 {
     struct wfi_cq *cq = wfi_cq_of(&fid->fid);
     if (WEFT_UNLIKELY(!count))
-        wfi_cq_progress(cq);
+        (void)wfi_cq_progress(cq);
     return read_from(cq, buf, count, NULL);
 }
 
@@ -196,16 +197,17 @@ static inline ssize_t read_short(struct fid_cq *fid, char *buf, size_t count, si
 {
     struct wfi_cq *cq = wfi_cq_of(&fid->fid);
     size_t n = cq->tail - cq->head, all;
+    int events = 0;
     if (!n) {
         if (WEFT_UNLIKELY(!cq->only))
             return cq_read(fid, buf, count);
-        (void)weft_ep_poll(cq->only); /* as wfi_ep_progress, which has no more to do */
+        events = weft_ep_poll(cq->only); /* as wfi_ep_progress, which has no more to do */
         n = cq->tail - cq->head;
     }
     if (WEFT_UNLIKELY(cq->errors != NULL))
         return cq_read(fid, buf, count);
     if (!n)
-        return -FI_EAGAIN;
+        return WEFT_UNLIKELY(events < 0) ? -wfi_errno((enum weft_status)events) : -FI_EAGAIN;
     all = n;
     n = n < count ? n : count;
     if (WEFT_UNLIKELY(!n))
@@ -234,7 +236,7 @@ ssize_t wfi_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *
 {
     struct wfi_cq *cq = wfi_cq_of(&fid->fid);
     if (WEFT_UNLIKELY(!count))
-        wfi_cq_progress(cq);
+        (void)wfi_cq_progress(cq);
     return read_from(cq, buf, count, source);
 }
 
@@ -246,7 +248,7 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint6
     struct wfi_error *error;
     (void)flags;
     if (!__atomic_load_n(&cq->errors, __ATOMIC_RELAXED))
-        wfi_cq_progress(cq);
+        (void)wfi_cq_progress(cq);
     wfi_lock(&cq->lock);
     error = cq->errors;
     if (!error) {

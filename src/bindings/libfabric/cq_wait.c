@@ -151,7 +151,7 @@ int wfi_cq_trywait(struct wfi_cq *cq)
         return -FI_EINVAL;
     if (ready(cq) || signal_take(cq))
         return -FI_EAGAIN;
-    wfi_cq_progress(cq);
+    (void)wfi_cq_progress(cq);
     clear_event(cq->wait_event);
     if (!atomic_exchange(&cq->fd_waits, true))
         atomic_fetch_add(&cq->domain->waiters, 1);
@@ -232,7 +232,7 @@ ssize_t wfi_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t 
         if (ready(cq) < least) {
             if (signal_take(cq))
                 break;
-            wfi_cq_progress(cq);
+            s = wfi_cq_progress(cq);
             over = end >= 0 && wfi_now_ns() >= end;
         }
         if (over || ready(cq) >= least) {
@@ -241,9 +241,9 @@ ssize_t wfi_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t 
             if (n != -FI_EAGAIN || over || !count)
                 break;
         }
-        if (spins < SPINS)
+        if (s == WEFT_OK && spins < SPINS)
             continue;
-        if (sleeps(cq))
+        if (s == WEFT_OK && sleeps(cq))
             s = cq_sleep(cq, end, least, &failed);
         else
             sched_yield();

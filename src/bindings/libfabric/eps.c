@@ -105,30 +105,43 @@ void wfi_eps_remove(struct wfi_eps *eps, struct wfi_ep *ep)
     disown(eps);
 }
 
-void wfi_eps_poll(struct wfi_eps *eps)
+/* Under share. */
+static enum weft_status poll_all(struct wfi_eps *eps)
 {
+    enum weft_status all = WEFT_OK;
+    for (size_t i = 0; i < eps->n; i++) {
+        enum weft_status s = wfi_ep_progress(eps->all[i]);
+        if (WEFT_UNLIKELY(s != WEFT_OK))
+            all = s;
+    }
+    return all;
+}
+
+enum weft_status wfi_eps_poll(struct wfi_eps *eps)
+{
+    enum weft_status s;
     share(eps);
-    for (size_t i = 0; i < eps->n; i++)
-        wfi_ep_progress(eps->all[i]);
+    s = poll_all(eps);
     unshare(eps);
+    return s;
 }
 
 enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter, uint64_t at_least,
                               int64_t ns)
 {
-    enum weft_status s = WEFT_ETIMEDOUT;
+    enum weft_status s = WEFT_ETIMEDOUT, polled = WEFT_OK;
     bool several;
     share(eps);
     several = eps->n > 1;
     if (!several)
         s = weft_counter_wait(counter, eps->n ? eps->all[0]->wep : NULL, at_least, ns);
     /* Also after a wait at one: this arms the endpoint again for threads that sleep at a queue. */
-    for (size_t i = 0; i < eps->n && (several || eps->on); i++)
-        wfi_ep_progress(eps->all[i]);
+    if (several || eps->on)
+        polled = poll_all(eps);
     unshare(eps);
     if (several)
         sched_yield();
-    return s;
+    return several && polled != WEFT_OK ? polled : s;
 }
 
 enum weft_status wfi_eps_arm(struct wfi_eps *eps)

@@ -33,11 +33,11 @@ static inline void wfi_eps_share(struct wfi_eps *eps)
 /* Add [ep], if it is not there. Returns 0 or -FI_ENOMEM. */
 int wfi_eps_add(struct wfi_eps *eps, struct wfi_ep *ep);
 void wfi_eps_remove(struct wfi_eps *eps, struct wfi_ep *ep);
-/* Poll all of them. */
-void wfi_eps_poll(struct wfi_eps *eps);
+/* Poll all of them. Returns OK, or the failure of one: EFORKED, in a child, where none works. */
+enum weft_status wfi_eps_poll(struct wfi_eps *eps);
 /* Wait until the value of [counter] is >= [at_least], for at most [ns] nanoseconds: in Weft, which
  * polls the one endpoint. Several endpoints are polled once.
- * Returns  as weft_counter_wait does; ETIMEDOUT also after the poll of several */
+ * Returns  as weft_counter_wait does; after the poll of several ETIMEDOUT, or as wfi_eps_poll */
 enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter, uint64_t at_least,
                               int64_t ns);
 /* Arm all of them. Returns OK | AGAIN (one has events) | another status of weft_ep_arm, after which

@@ -17,13 +17,28 @@ struct wfi_many {
     bool ended;      /* freed when fi_cancel has used it; under free_lock */
 };
 
+__attribute__((noinline)) static void report(struct wfi_many *m, const struct weft_op *message,
+                                             void *at)
+{
+    size_t room = m->many.len - (size_t)((char *)at - (char *)m->many.buf);
+    wfi_recv_report(m->ep, m->context, FI_RECV | FI_MSG, at, room, message, m->ep->recv_cntr,
+                    m->report);
+}
+
+/* The short way is that of plain receives (wfi_ep.plain_recv), which has no lock. */
 static void received(struct weft_msg_many *many, const struct weft_op *message, void *at)
 {
     struct wfi_many *m = container_of(many, struct wfi_many, many);
-    size_t room = many->len - (size_t)((char *)at - (char *)many->buf);
+    struct wfi_ep *ep = m->ep;
     m->received = true;
-    wfi_recv_report(m->ep, m->context, FI_RECV | FI_MSG, at, room, message, m->ep->recv_cntr,
-                    m->report);
+    if (WEFT_UNLIKELY(!m->report || !ep->plain_recv ||
+                      !wfi_source_is_known(ep, message, ep->source) || wfi_cq_is_full(ep->rx_cq)))
+        report(m, message, at);
+    else
+        wfi_cq_put_there(ep->rx_cq, m->context,
+                         FI_RECV | FI_MSG | (message->has_data ? FI_REMOTE_CQ_DATA : 0),
+                         message->len, at, message->data, message->tag,
+                         ep->source ? ep->last_source : FI_ADDR_NOTAVAIL);
 }
 
 /* Take [m] from the list. It is freed by this call, or by the fi_cancel that uses it. */

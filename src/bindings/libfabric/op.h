@@ -71,6 +71,18 @@ static inline fi_addr_t wfi_source_of(struct wfi_ep *ep, struct weft_sender *sen
     return ep->last_source;
 }
 
+/* Did [message] come well, and from the sender of the last one, so that ep->last_source is its
+ * source? [source]: ep->source; without it, is the sender the same? Not called if [free_lock] is
+ * on.
+ */
+static inline bool wfi_source_is_known(const struct wfi_ep *ep, const struct weft_op *message,
+                                       bool source)
+{
+    return message->status == WEFT_OK && message->sender == ep->last_sender &&
+           (!source || (ep->last_version == wfi_av_version(ep->av) &&
+                        !(ep->source_err && ep->last_source == FI_ADDR_NOTAVAIL)));
+}
+
 /* Know [sender], of which a message has failed: it has to be forgotten like others. Called as
  * wfi_sender_source. */
 void wfi_sender_note(struct wfi_ep *ep, struct weft_sender *sender);

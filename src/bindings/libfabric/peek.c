@@ -195,7 +195,7 @@ ssize_t wfi_recv_peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t f
     if (m->count > WFI_IOV)
         return -FI_EINVAL;
     if (flags & FI_PEEK)
-        wfi_ep_progress(ep);
+        (void)wfi_ep_progress(ep);
     wfi_window_open(ep);
     rc = peek_or_claim(ep, m, flags);
     wfi_window_close(ep);

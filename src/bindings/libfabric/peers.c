@@ -10,12 +10,23 @@
  * An endpoint that nothing locks belongs to one thread, though others may share its address vector
  * (FI_THREAD_COMPLETION). Then the thread that removes an address marks its peers, and hides the
  * array by a length of 0. So the endpoint's thread takes ep->opening for the next look-up, and
- * there closes the marked peers. The peers of named receive contexts are always looked up so. */
+ * there closes the marked peers. The peers of named receive contexts are always looked up so.
+ *
+ * Lists of the open and of the marked peers are kept beside the arrays, so that the time to close
+ * them does not depend on the number of addresses. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "binding.h"
 #include "remote.h"
+
+/* The record of an open peer, under wfi_ep.opening. */
+struct wfi_opened {
+    struct wfi_opened *next, **at; /* of wfi_ep.opened or .removed; the pointer to this one */
+    fi_addr_t addr;
+    uint64_t serial; /* the opening of the peer, counted from 1 */
+    bool removed;    /* the address was removed by another thread */
+};
 
 static unsigned ctx_bits(const struct wfi_ep *ep)
 {
@@ -45,7 +56,7 @@ static bool named_reserve(struct wfi_ep *ep, size_t at)
     struct wfi_named *named = &ep->named;
     size_t room = named->n ? named->n : 64;
     struct weft_peer **peers;
-    uint64_t *serials;
+    struct wfi_opened **records;
     while (room <= at)
         room *= 2;
     if (room == named->n)
@@ -53,9 +64,9 @@ static bool named_reserve(struct wfi_ep *ep, size_t at)
     if (!(peers = realloc(named->peers, room * sizeof(void *))))
         return false;
     named->peers = peers;
-    if (!(serials = realloc(named->serials, room * sizeof *serials)))
+    if (!(records = realloc(named->records, room * sizeof *records)))
         return false;
-    named->serials = serials;
+    named->records = records;
     memset(peers + named->n, 0, (room - named->n) * sizeof(void *));
     named->n = room;
     return true;
@@ -66,7 +77,7 @@ static bool reserve(struct wfi_ep *ep, fi_addr_t addr)
 {
     size_t n = ep->room, room = n ? n : 64;
     struct weft_peer **old = atomic_load(&ep->peers), **peers;
-    uint64_t *serials;
+    struct wfi_opened **records;
     void **retired;
     if (context_of(ep, addr))
         return named_reserve(ep, named_at(ep, addr));
@@ -74,9 +85,9 @@ static bool reserve(struct wfi_ep *ep, fi_addr_t addr)
         return true;
     while (room <= addr)
         room *= 2;
-    if (!(serials = realloc(ep->serials, room * sizeof *serials)))
+    if (!(records = realloc(ep->records, room * sizeof *records)))
         return false;
-    ep->serials = serials;
+    ep->records = records;
     peers = calloc(room, sizeof(void *));
     retired = peers ? realloc(ep->retired, (ep->nretired + 1) * sizeof *retired) : NULL;
     if (!retired) {
@@ -93,7 +104,8 @@ static bool reserve(struct wfi_ep *ep, fi_addr_t addr)
     return true;
 }
 
-static int open_new(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
+/* Open the peer of [addr], which is not open, and set *out. */
+static int weft_open(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
 {
     uint8_t bytes[WFI_ADDR_SIZE];
     enum weft_status s;
@@ -127,10 +139,26 @@ static struct weft_peer **slot_of(struct wfi_ep *ep, fi_addr_t addr)
     return addr < ep->room ? &atomic_load(&ep->peers)[addr] : NULL;
 }
 
-/* Returns where the serial of [addr] is kept, which has a slot. */
-static uint64_t *serial_of(const struct wfi_ep *ep, fi_addr_t addr)
+/* Returns where the record of [addr] is kept, which has a slot. */
+static struct wfi_opened **record_of(const struct wfi_ep *ep, fi_addr_t addr)
 {
-    return context_of(ep, addr) ? &ep->named.serials[named_at(ep, addr)] : &ep->serials[addr];
+    return context_of(ep, addr) ? &ep->named.records[named_at(ep, addr)] : &ep->records[addr];
+}
+
+static void record_add(struct wfi_opened **list, struct wfi_opened *r)
+{
+    r->next = *list;
+    r->at = list;
+    if (r->next)
+        r->next->at = &r->next;
+    *list = r;
+}
+
+static void record_remove(struct wfi_opened *r)
+{
+    *r->at = r->next;
+    if (r->next)
+        r->next->at = r->at;
 }
 
 /* Returns the peer of [addr], or NULL if it is not open. Under ep->opening. */
@@ -148,46 +176,48 @@ static void set(struct weft_peer **slot, struct weft_peer *peer)
 
 uint64_t wfi_peer_serial(const struct wfi_ep *ep, fi_addr_t addr)
 {
-    return *serial_of(ep, addr);
+    return (*record_of(ep, addr))->serial;
 }
 
-static void close_one(struct wfi_ep *ep, struct weft_peer **slot)
+static void close_one(struct wfi_ep *ep, struct wfi_opened *r)
 {
-    struct weft_peer *peer = *slot;
+    struct weft_peer **slot = slot_of(ep, r->addr), *peer = *slot;
     enum weft_status s;
     set(slot, NULL);
+    record_remove(r);
+    if (r->removed)
+        atomic_fetch_sub(&ep->nremoved, 1);
+    free(r);
     wfi_remotes_close(ep, peer);
     s = weft_peer_close(peer);
     if (s != WEFT_OK)
         WFI_WARN(EP_CTRL, "a peer could not be closed: %s\n", weft_status_text(s));
 }
 
-/* Close peers of an array of [n]: all, or those whose addresses another thread has removed. Under
- * ep->opening. */
-static void close_some(struct wfi_ep *ep, struct weft_peer **peers, const uint64_t *serials,
-                       size_t n, bool all)
-{
-    for (size_t i = 0; i < n && (all || atomic_load(&ep->nremoved)); i++) {
-        bool removed = peers[i] && serials[i] & WFI_REMOVED;
-        if (removed)
-            atomic_fetch_sub(&ep->nremoved, 1);
-        if (removed || (all && peers[i]))
-            close_one(ep, &peers[i]);
-    }
-}
-
-static void close_both(struct wfi_ep *ep, bool all)
-{
-    close_some(ep, atomic_load(&ep->peers), ep->serials, ep->room, all);
-    close_some(ep, ep->named.peers, ep->named.serials, ep->named.n, all);
-}
-
 /* Close the peers whose addresses another thread has removed, and show the array again. Under
  * ep->opening. */
 static void removed_close(struct wfi_ep *ep)
 {
-    close_both(ep, false);
+    while (ep->removed)
+        close_one(ep, ep->removed);
     atomic_store_explicit(&ep->npeers, ep->room, memory_order_release); /* "peers" */
+}
+
+static int open_new(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
+{
+    struct wfi_opened *r = malloc(sizeof *r);
+    int rc = r ? weft_open(ep, addr, out) : -FI_ENOMEM;
+    if (rc) {
+        free(r);
+        return rc;
+    }
+    r->addr = addr;
+    r->serial = ++ep->serial;
+    r->removed = false;
+    record_add(&ep->opened, r);
+    *record_of(ep, addr) = r;
+    set(slot_of(ep, addr), *out);
+    return 0;
 }
 
 int wfi_peer_open_held(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
@@ -197,12 +227,8 @@ int wfi_peer_open_held(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out
     if (atomic_load(&ep->nremoved))
         removed_close(ep);
     peer = opened(ep, addr);
-    if (!peer && atomic_load(&ep->closing))
-        rc = -FI_ECANCELED;
-    else if (!peer && !(rc = open_new(ep, addr, &peer))) {
-        *serial_of(ep, addr) = ++ep->serial;
-        set(slot_of(ep, addr), peer);
-    }
+    if (!peer)
+        rc = atomic_load(&ep->closing) ? -FI_ECANCELED : open_new(ep, addr, &peer);
     *out = peer;
     return rc;
 }
@@ -238,10 +264,13 @@ void wfi_peer_release(struct wfi_ep *ep)
  * [addr] any more, which may name another endpoint soon. Under ep->opening. */
 static void mark(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer *peer)
 {
-    uint64_t *serial = serial_of(ep, addr);
-    if (!(*serial & WFI_REMOVED))
+    struct wfi_opened *r = *record_of(ep, addr);
+    if (!r->removed) {
+        r->removed = true;
+        record_remove(r);
+        record_add(&ep->removed, r);
         atomic_fetch_add(&ep->nremoved, 1);
-    *serial |= WFI_REMOVED;
+    }
     weft_peer_set_arg(peer, NULL);
     atomic_store_explicit(&ep->npeers, 0, memory_order_relaxed);
 }
@@ -257,7 +286,7 @@ void wfi_peer_remove(struct wfi_ep *ep, fi_addr_t addr)
         if (peer && ep->domain->shared && !ep->locked)
             mark(ep, at, peer);
         else if (peer)
-            close_one(ep, slot_of(ep, at));
+            close_one(ep, *record_of(ep, at));
     }
     wfi_unlock(&ep->opening);
 }
@@ -265,7 +294,10 @@ void wfi_peer_remove(struct wfi_ep *ep, fi_addr_t addr)
 void wfi_peers_close(struct wfi_ep *ep)
 {
     wfi_lock(&ep->opening);
-    close_both(ep, true);
+    while (ep->removed)
+        close_one(ep, ep->removed);
+    while (ep->opened)
+        close_one(ep, ep->opened);
     wfi_unlock(&ep->opening);
 }
 
@@ -274,8 +306,8 @@ void wfi_peers_free(struct wfi_ep *ep)
     for (size_t i = 0; i < ep->nretired; i++)
         free(ep->retired[i]);
     free(ep->retired);
-    free(ep->serials);
+    free(ep->records);
     free(ep->named.peers);
-    free(ep->named.serials);
+    free(ep->named.records);
     free(atomic_load(&ep->peers));
 }

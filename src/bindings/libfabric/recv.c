@@ -134,11 +134,7 @@ static inline void plain_done(struct wfi_op *o, bool source, bool context)
 {
     struct wfi_ep *ep = o->ep;
     struct wfi_cq *cq = ep->rx_cq;
-    bool known = o->op.status == WEFT_OK && o->op.sender == ep->last_sender;
-    if (source)
-        known = known && ep->last_version == wfi_av_version(ep->av) &&
-                !(ep->source_err && ep->last_source == FI_ADDR_NOTAVAIL);
-    if (WEFT_UNLIKELY(!known || cq->tail - cq->head > cq->mask)) {
+    if (WEFT_UNLIKELY(!wfi_source_is_known(ep, &o->op, source) || wfi_cq_is_full(cq))) {
         plain_done_slow(o);
         return;
     }

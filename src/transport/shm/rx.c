@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -199,6 +200,20 @@ static inline bool tagged_deliver(const struct shm_rx *rx, const struct wf_shm_l
     return tep->events->tagged(tep->owner, rx->conn, tag, data, len);
 }
 
+/* Copy [n] arguments, without stores that overlap. The handler reads several of them by one load.
+ * The load would wait if it needed bytes of two stores that are still in the store buffer. */
+static inline void args_copy(uint32_t *to, const uint8_t *from, unsigned n)
+{
+    if (n == 2) {
+        memcpy(to, from, 8);
+        return;
+    }
+    for (; n >= 4; n -= 4, to += 4, from += 16)
+        memcpy(to, from, 16);
+    for (; n; n--, to++, from += 4)
+        memcpy(to, from, 4);
+}
+
 /* Deliver a message for which request_deliver has no short way: one that needs payload blocks or
  * expects a reply, that the core wants by deliver, or that breaks the protocol.
  * [ready] and [rest] are the two words of its header. Returns false if it breaks the protocol; the
@@ -214,10 +229,10 @@ __attribute__((noinline)) static bool deliver_slow(struct shm_rx *rx, struct shm
     if ((uint32_t)rest == WF_SHM_TAGGED_BESIDE && !h.reply_max &&
         tagged_deliver(rx, line, d->am.data, h.len))
         return true;
-    wf_copy_small(d->args,
-                  h.flags & WF_SHM_ARGS_NEXT ? (const uint8_t *)d->am.data - WF_SHM_ARGS_BLOCK
-                                             : line->data + WF_SHM_DATA - 4u * h.nargs,
-                  4u * h.nargs);
+    args_copy(d->args,
+              h.flags & WF_SHM_ARGS_NEXT ? (const uint8_t *)d->am.data - WF_SHM_ARGS_BLOCK
+                                         : line->data + WF_SHM_DATA - 4u * h.nargs,
+              h.nargs);
     d->am.len = h.len;
     d->am.nargs = h.nargs;
     d->am.handler = h.handler;
@@ -255,7 +270,7 @@ static inline bool request_deliver(struct shm_rx *rx, struct shm_delivery *d, ui
             return true;
     } else if (wf_shm_is_short(rest) && len + 4 * nargs <= WF_SHM_DATA) {
         if (nargs)
-            wf_copy_small(d->args, line->data + WF_SHM_DATA - 4u * nargs, 4u * nargs);
+            args_copy(d->args, line->data + WF_SHM_DATA - 4u * nargs, nargs);
         d->am.data = line->data;
         d->am.len = (uint32_t)len;
         d->am.nargs = (uint8_t)nargs;
