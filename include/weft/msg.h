@@ -103,11 +103,12 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_post_send(struct weft_peer *pee
  *           [len] fills the buffer and completes with WEFT_ETRUNC.
  * Returns  PENDING | OK or ETRUNC (complete already: op is filled in, its done is not called) |
  *          ECANCELED (complete, too: the message that matched was cancelled) | EINVAL | ENOMEM |
- *          ELIMIT (2^24 operations and receives are under way) | ESYSTEM (a message matches, but
- * its sender cannot be answered now, for a reason that is logged) | ECONTEXT | EFORKED. After
- *          ENOMEM, ELIMIT and ESYSTEM nothing has changed
+ *          ELIMIT (2^24 operations and receives are under way)
+ *          | ESYSTEM (a message matches, but its sender cannot be answered now; the log has why)
  *          | AGAIN ([source] was opened by a name that is not known yet: "names" in weft.h)
+ *          | ECONTEXT | EFORKED
  *          | what weft_peer_status returns for [source], if no message from [source] is left
+ *          After ENOMEM, ELIMIT and ESYSTEM nothing has changed.
  * Receives do not count against the limit of operations of weft_msg_send. So receives can be posted
  * and can complete while any number of sends, puts and gets of this endpoint are under way.
  * When [source] is lost, the receives that name it complete with the reason, but only after all
@@ -169,9 +170,9 @@ struct weft_msg_many {
  * with ENOMEM.
  *   filter  read during the call
  *   many    must stay valid until many->op has completed
- * Returns  PENDING | OK (complete already; many->op.done is not called) | EINVAL | ENOMEM | ELIMIT
- * | ESYSTEM | what weft_peer_status returns for filter->source, after all its messages were
- *          received | ECONTEXT | EFORKED
+ * Returns  PENDING | OK (complete already; many->op.done is not called) | EINVAL | ENOMEM
+ *          | ELIMIT | ESYSTEM | ECONTEXT | EFORKED
+ *          | what weft_peer_status returns for filter->source, after all its messages were received
  *          After ENOMEM, ELIMIT, ESYSTEM or the source's status some messages may have been
  *          received.
  * weft_msg_cancel of many->op ends the receive. It returns EBUSY if messages are arriving; then no

@@ -199,7 +199,7 @@ static void client_main(int sock, void *arg)
     while (poll(&p, 1, 0) == 0 && c.downs < NODES && wf_now_ns() < until)
         CHECK(weft_ep_wait(c.ep, 10000000) >= 0);
     r.ns = wf_now_ns() - begin;
-    if (poll(&p, 1, 0) == 1) /* a byte that stays unread would take what is reported below along */
+    if (poll(&p, 1, 0) == 1) /* closing with a byte unread would discard the report below */
         CHECK(proc_hear(sock, &byte, 1) == 1);
     for (int i = 0; i < 10; i++)
         CHECK(weft_ep_poll(c.ep) >= 0);
