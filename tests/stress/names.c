@@ -2,7 +2,7 @@
 /* A client that knows a server by IP address and port alone, and servers there that are killed and
  * started again under load.
  *
- *     names_test RESTARTS SEED [shm|tcp]
+ *     names_test RESTARTS SEED [shm|tcp|rdma]
  *
  * Seed 0: another one each time; printed. The client begins before the first server is there. Each
  * server is a process that executes this program anew. Messages and puts carry the number of the
@@ -323,7 +323,7 @@ static void restarts(unsigned count)
     CHECK(open_files() <= before + MORE);
     CHECK(c.good && c.bad);
     printf("measured %u restarts: %llu messages came, %llu operations ended well, %llu were lost "
-           "and told; a "
+           "and reported; a "
            "loss took at most %llu ms\n",
            count, (unsigned long long)board->got, (unsigned long long)c.good,
            (unsigned long long)c.bad, (unsigned long long)(slowest / 1000000));
@@ -348,7 +348,7 @@ int main(int argc, char **argv)
         server((uint32_t)strtoul(argv[2], NULL, 0));
     }
     if (argc < 3) {
-        fprintf(stderr, "names_test RESTARTS SEED [shm|tcp]\n");
+        fprintf(stderr, "names_test RESTARTS SEED [shm|tcp|rdma]\n");
         return 2;
     }
     if (argc > 3) {
