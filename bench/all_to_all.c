@@ -12,8 +12,8 @@
  *         for which its receiver waits (large blocks)
  *   msg   a tagged message for each, as MPI does it
  *
- * Two places for what comes: a rank that is a round ahead writes to the other one.
- * No rank can be two ahead, for it cannot end a round without this rank's block. */
+ * Received blocks have two places: a rank that is a round ahead writes to the other one. No rank
+ * can be two ahead, as it cannot end a round without this rank's block. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -49,7 +49,7 @@ struct world {
     uint64_t *words;                   /* put: blocks that came to each place so far */
     uint64_t came[2];                  /* am: blocks of that place */
     unsigned char *pass, *sent;        /* bruck: blocks on their way; those of a message */
-    unsigned char *step[2][STEPS_MAX]; /* bruck: what came, by round and step */
+    unsigned char *step[2][STEPS_MAX]; /* bruck: received blocks, by round and step */
     bool stepped[2][STEPS_MAX];
     struct weft_op *sends, *recvs;
 };

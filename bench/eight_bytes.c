@@ -82,7 +82,7 @@ static void receiver_poll(void)
         CHECK(weft_ep_poll(sides[0].ep) >= 0);
 }
 
-/* ---- the steps, each a function that callgrind can tell apart ---- */
+/* ---- the steps, each a function that callgrind can distinguish ---- */
 
 STEP static void am_send(unsigned n)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The command contention: two real threads on null0, with queues of their own and with shared ones;
- * and what the model says, given this machine's lock, its hand-over, its locked add and cache line,
- * with a NIC that costs nothing. So the processor's half of the model is checked by measurement.
+ * and the model's prediction from this machine's lock, its hand-over, its locked add and cache
+ * line, with a NIC that costs nothing. So the processor's half of the model is checked by
+ * measurement.
  *
  * The speed of a machine's processors and the cost of its lines change within a second. So a pair
  * is many short turns, and each turn measures the machine, then each case. */

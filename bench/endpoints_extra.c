@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Parts of the verdict: where the paper's numbers exclude each other, what its ratios need, and
- * what the model says beyond the paper. */
+/* Parts of the verdict: where the paper's numbers exclude each other, the conditions of its ratios,
+ * and the model's results beyond the paper. */
 #include "endpoints.h"
 #include "endpoints_verdict.h"
 

@@ -4,8 +4,7 @@
 
 #include "params.h"
 
-/* endpoints_extra.c: what the paper's numbers say of each other, and what the model says beyond
- * them. */
+/* endpoints_extra.c: comparisons of the paper's numbers, and the model's results beyond them. */
 void verdict_extra(const struct wf_params *p);
 
 #endif

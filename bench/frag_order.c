@@ -57,7 +57,7 @@ struct end {
     int in, out; /* pipes to the other process */
 };
 
-/* Receiver: what has come of this round, and of how many. Sender: rounds that are over. */
+/* Receiver: blocks of this round, and their number. Sender: rounds that are over. */
 static uint64_t received, expected, done;
 
 /* ---- both ends ---- */

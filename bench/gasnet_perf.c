@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the GASNet binding costs, between the first two nodes of a job (SEQ):
+/* The cost of the GASNet binding, between the first two nodes of a job (SEQ):
  *
  *     weft run -n 2 -- gasnet_perf [--quick]
  *
  * prints one JSON object: the round trip of a Short request and its Short reply, floods of requests
- * that nobody answers (Short; Medium and Long of 8 bytes; Long of 64 KiB), put and get of 8 bytes
+ * without replies (Short; Medium and Long of 8 bytes; Long of 64 KiB), put and get of 8 bytes
  * walking through 1 MiB, a bulk put of 1 MiB, a named barrier. Each is the median of batches.
  * Further nodes, as in `weft run -n 16`, take part in the barriers only. bench/gasnet-table sets
  * the figures beside the machine's limits. */
@@ -133,7 +133,7 @@ static void send_long_64k(uint64_t i)
     gasnet_AMRequestLong0(1, BYTES, source, LONG, (char *)segments[1].addr + LONG * i % AREA);
 }
 
-/* Until the last has been handled; the other side says so. */
+/* Until the last has been handled, as the other side reports. */
 static inline void flood(uint64_t n, void (*send)(uint64_t i))
 {
     if (gasnet_mynode() > 1)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* key64 [COUNT]: latency of puts, gets and fetching adds of 8 bytes by a raw key and by a key of 64
  * bits, to the same region of another process, which polls. In turns, each of COUNT operations
- * (default 20,000) one after the other; the medians of 15 turns. Over shared memory, or what
- * WEFT_TRANSPORTS says.
+ * (default 20,000) one after the other; the medians of 15 turns. Over shared memory, or the
+ * transports of WEFT_TRANSPORTS.
  */
 #define _GNU_SOURCE
 #include <signal.h>

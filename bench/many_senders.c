@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* many_senders [SENDERS] [PAIRS] [MESSAGES]: what one active sender costs a receiver
- * to which SENDERS are connected, over what it costs alone.
+/* many_senders [SENDERS] [PAIRS] [MESSAGES]: the cost of one active sender at a receiver to which
+ * SENDERS are connected, over its cost alone.
  *
  * The receiver has two endpoints: the active sender is connected to both, the
  * others (endpoints of a second, sleeping process) to one of them. One-way

@@ -129,7 +129,7 @@ static void side_open(struct side *s, uint64_t tag)
     CHECK(wf_node_session_set(s->mover, WORD, WF_NODE_UP) == WEFT_OK);
 }
 
-/* ---- the steps, each a function that callgrind can tell apart ---- */
+/* ---- the steps, each a function that callgrind can distinguish ---- */
 
 #define STEP __attribute__((noinline)) void
 STEP client_send(struct node_flow *flow);

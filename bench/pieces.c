@@ -9,8 +9,8 @@
  * and again with two_* in the place of one_*. Divided by COUNT (default 8000), one_14_8 and
  * two_14_8 are a send of 14 and 8 bytes, in bursts of 8, by all that it calls; what is received is
  * polled for outside of them. As long as wf_iov_gather is not in the profile of two_*, the pieces
- * are not copied together first. Two endpoints of one process, over shared memory or what
- * WEFT_TRANSPORTS says. */
+ * are not copied together first. Two endpoints of one process, over shared memory or the transports
+ * of WEFT_TRANSPORTS. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static void on_message(const struct weft_am *am)
 #define MUST(call) CHECK((call) == WEFT_OK)
 
 /* [n] messages of [head] and [body] bytes, in one piece and in two; functions that are not static,
- * so that a profile tells them apart. */
+ * so that a profile distinguishes them. */
 #define SENDS(head, body)                                                                          \
     void one_##head##_##body(struct weft_peer *peer, const char *bytes);                           \
     __attribute__((noinline)) void one_##head##_##body(struct weft_peer *peer, const char *bytes)  \

@@ -37,8 +37,8 @@ static struct weft_ctx *ctx_open(void)
     return ctx;
 }
 
-/* [n] puts, so many at a time; a function for each number, not static, so that a profile tells them
- * apart. */
+/* [n] puts, so many at a time; a function for each number, not static, so that a profile
+ * distinguishes them. */
 #define PUTS(at_a_time)                                                                            \
     void puts_##at_a_time(struct weft_ep *ep, struct weft_remote *r, long n);                      \
     __attribute__((noinline)) void puts_##at_a_time(struct weft_ep *ep, struct weft_remote *r,     \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who should own a shared-memory ring: its sender, with the receiver mapping
- * it read-only, or its receiver? Measures latency and rate of one and the same
- * ring of cache lines under both owners, in turn, in one process pair.
+/* Should a shared-memory ring belong to its sender, with the receiver mapping it read-only, or its
+ * receiver? Measures latency and rate of the same ring of cache lines under both owners, in turn,
+ * in one process pair.
  *
  *   cc -O2 -o ring_ownership bench/ring_ownership.c && ./ring_ownership 15
  *

@@ -191,8 +191,8 @@ struct mtx {
     uint64_t entries; /* that follow the sizes */
 };
 
-/* The next line that is neither empty nor a comment; null at the end, or after
- * printing an error: [*code] tells which. */
+/* The next line that is neither empty nor a comment; null at the end, or after printing an error:
+ * [*code] distinguishes them. */
 static char *mtx_line(struct source *src, char *line, int *code)
 {
     while (fgets(line, MTX_LINE_MAX + 2, src->f)) {

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""dgemm multiplies what a plain implementation multiplies, with the same bits on
-any number of ranks, from every kind of file it reads; and it says what is wrong
-with the others.
+"""dgemm multiplies what a plain implementation multiplies, with the same bits on any number of
+ranks, from every kind of file it reads; and it reports what is wrong with the others.
 
 usage: dgemm_test.py WEFT DGEMM
 """
@@ -78,16 +77,16 @@ class Place:
         self.at = pathlib.Path(directory)
 
     def run(self, a, b, *options, ranks=1, code=0):
-        """Multiply two files' bytes. Returns the result's path and all that was said."""
+        """Multiply two files' bytes. Returns the result's path and the output."""
         a_path, b_path, out = self.at / "a", self.at / "b", self.at / f"c{ranks}.npy"
         out.unlink(missing_ok=True)
         a_path.write_bytes(a)
         b_path.write_bytes(b)
         done = subprocess.run([WEFT, "run", "-n", str(ranks), "--", DGEMM, a_path, b_path, out,
                                *options], capture_output=True, text=True, timeout=60, check=False)
-        said = done.stdout + done.stderr
-        assert done.returncode == code, f"code {done.returncode}, not {code}\n{said}"
-        return out, said
+        output = done.stdout + done.stderr
+        assert done.returncode == code, f"code {done.returncode}, not {code}\n{output}"
+        return out, output
 
 
 def test_formats(place):
@@ -115,9 +114,9 @@ def test_ranks(place):
         a, b = fractions(rows, inner), fractions(inner, cols)
         results = set()
         for ranks in (1, 2, 4):
-            out, said = place.run(npy(a), npy(b, fortran=True), "--tile", str(tile), "--check",
+            out, output = place.run(npy(a), npy(b, fortran=True), "--tile", str(tile), "--check",
                                   ranks=ranks)
-            assert "bit for bit" in said and f"{ranks} rank" in said, said
+            assert "bit for bit" in output and f"{ranks} rank" in output, output
             results.add(out.read_bytes())
         assert len(results) == 1, f"{rows} x {inner} x {cols}: bits depend on the ranks"
         for got, want in zip(read_npy(out), product(a, b)):
@@ -126,7 +125,7 @@ def test_ranks(place):
 
 GOOD = [[1.0, 2.0], [3.0, 4.0]]
 HEAD = b"%%MatrixMarket matrix "
-# file, what is said of it
+# file, error
 BAD = [
     (b"", "neither"),
     (b"\x93NUMPZ" + npy(GOOD)[6:], "neither"),
@@ -178,24 +177,24 @@ BAD = [
 
 
 def test_bad_files(place):
-    for data, said in BAD:
+    for data, text in BAD:
         out, got = place.run(data, npy(GOOD), code=1)
-        assert re.search(said, got), f"{said!r} is not said of {data[:120]!r}\n{got}"
+        assert re.search(text, got), f"{text!r} is not printed for {data[:120]!r}\n{got}"
         assert not out.exists()
     place.run(npy(GOOD), npy(GOOD, cut=3), code=1, ranks=3)
 
 
 def test_usage(place):
     good = npy(GOOD)
-    for options, said in ((["--tile"], "needs a number"), (["--tile", "0"], "needs a number"),
+    for options, text in ((["--tile"], "needs a number"), (["--tile", "0"], "needs a number"),
                           (["--tile", "9x"], "needs a number"), (["--tiel", "9"], "unknown option"),
                           (["more"], "one argument too many")):
-        assert said in place.run(good, good, *options, code=2)[1]
-    _, said = place.run(good, npy([[1.0, 2.0]]), code=1)
-    assert "2 x 2, B 1 x 2" in said, said
+        assert text in place.run(good, good, *options, code=2)[1]
+    _, output = place.run(good, npy([[1.0, 2.0]]), code=1)
+    assert "2 x 2, B 1 x 2" in output, output
     thin = npy([[1.0] * 300000])
-    _, said = place.run(npy([[1.0]]), thin, "--tile", "8192", code=1)
-    assert "a smaller --tile" in said, said
+    _, output = place.run(npy([[1.0]]), thin, "--tile", "8192", code=1)
+    assert "a smaller --tile" in output, output
 
 
 def main():

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The hash table over shared memory and TCP, or the transports named, counts right, and says so; a
-# wrong argument is refused.
+# The hash table over shared memory and TCP, or the transports
+# named, counts right, and reports it; a wrong argument is refused.
 #
 # usage: gasnet_table_test.sh WEFT GASNET_TABLE [TRANSPORTS]
 set -euo pipefail
@@ -15,8 +15,8 @@ for transports in ${3:-loop,shm,tcp tcp}; do
             { echo "wrong over $transports with $n nodes"; exit 1; }
     done
 done
-if said=$("$weft" run -n 2 -- "$table" many 2>&1); then
+if output=$("$weft" run -n 2 -- "$table" many 2>&1); then
     echo "a wrong argument was taken"
     exit 1
 fi
-grep -q '^usage: gasnet_table' <<<"$said" || { echo "no usage: $said"; exit 1; }
+grep -q '^usage: gasnet_table' <<<"$output" || { echo "no usage: $output"; exit 1; }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# hello says one line per rank: under weft run, alone, and under Open MPI's mpirun.
+# hello prints one line per rank: under weft run, alone, and
+# under Open MPI's mpirun.
 #
 # usage: hello_test.sh WEFT HELLO
 set -euo pipefail

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The stencil computes what a second, plain implementation computes, the same
-on any number of ranks, for every kind of PNG, and says what is wrong with what
-it cannot use.
+"""The stencil computes what a second, plain implementation computes, the same on any number of
+ranks, for every kind of PNG, and reports what is wrong with what it cannot use.
 
 usage: stencil_test.py WEFT STENCIL
 """
@@ -133,7 +132,7 @@ def check_errors(stencil):
             (2, (small, out, "--steps", "3x"), 2, "give a number")):
         done = stencil.run(ranks, *args)
         assert done.returncode == code, f"{args}: exit {done.returncode}, not {code}\n{done.stderr}"
-        assert done.stderr.count(text) == 1, f"{args}: '{text}' is not said once:\n{done.stderr}"
+        assert done.stderr.count(text) == 1, f"{args}: '{text}' is not printed once:\n{done.stderr}"
 
 
 def ranks_of(launcher):
@@ -162,7 +161,7 @@ def cpu_ms(pid):
 
 
 def check_death(stencil):
-    """A rank is killed while all compute: the others say so and end, with a failure."""
+    """A rank is killed while all compute: the others report it and end, with a failure."""
     for least_ms in (20, 200, 2000):  # a sanitizer's ranks use as much before they have joined
         errors = kill_one(stencil, least_ms)
         if "cannot join the job" not in errors:
@@ -171,7 +170,7 @@ def check_death(stencil):
 
 
 def kill_one(stencil, least_ms):
-    """Kill a rank once all have computed for so long: what was said."""
+    """Kill a rank once all have computed for so long. Returns the output."""
     rows = [[x % 256 for x in range(64)] for _ in range(64)]
     write_png(stencil.path("grey.png"), 64, 64, 8, 0, rows)
     command = [stencil.weft, "run", "-n", "3", "--keep-going", "--", stencil.program,

@@ -60,7 +60,7 @@ static int acks_frame(struct node_mover *m, uint32_t *next)
     for (unsigned i = 0; i < n; i++) {
         sent[i]->dirty = false;
         if (ok)
-            sent[i]->told = sent[i]->expect;
+            sent[i]->acked = sent[i]->expect;
         else
             wf_node_row_dirty(m, sent[i]);
     }

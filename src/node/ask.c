@@ -87,13 +87,13 @@ static bool names_find(struct names *names)
 /* ---- asking ---- */
 
 /* Send HELLO to the service of the name. Returns a socket, or -1 with *why set to NULL (no service,
- * or another user's) or to a sentence. [who] gets the process that listens. */
-static int ask(const char *digits, enum wf_node_role role, struct ucred *who, const char **why)
+ * or another user's) or to a sentence. [creds] get the process that listens. */
+static int ask(const char *digits, enum wf_node_role role, struct ucred *creds, const char **why)
 {
     char name[WF_NODE_SOCKET_ROOM];
     struct wf_node_packet hello;
     struct sockaddr_un sa;
-    socklen_t len, who_len = sizeof *who;
+    socklen_t len, creds_len = sizeof *creds;
     int fd = wf_fd_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     *why = NULL;
     snprintf(name, sizeof name, WF_NODE_SOCKET "%s", digits);
@@ -108,7 +108,8 @@ static int ask(const char *digits, enum wf_node_role role, struct ucred *who, co
     if (connect(fd, (struct sockaddr *)&sa, len)) {
         if (errno == EAGAIN)
             *why = "it does not accept connections: its queue is full";
-    } else if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, who, &who_len) && who->uid == geteuid()) {
+    } else if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, creds, &creds_len) &&
+               creds->uid == geteuid()) {
         if (!wf_node_packet_send(fd, &hello, NULL, 0))
             return fd;
         *why = strerror(errno);
@@ -212,8 +213,8 @@ int wf_node_list(bool json)
         putchar('[');
     for (size_t i = 0; i < names.count; i++) {
         const char *why;
-        struct ucred who;
-        int sock = ask(names.of[i], WF_NODE_LIST, &who, &why);
+        struct ucred creds;
+        int sock = ask(names.of[i], WF_NODE_LIST, &creds, &why);
         if (sock >= 0) {
             why = rows_print(sock, names.of[i], json, first);
             first = false;
@@ -258,11 +259,11 @@ static const char *stop(const char *digits)
     struct wf_node_packet p;
     struct pollfd ended = {.events = POLLIN};
     const char *why;
-    struct ucred who;
-    int sock = ask(digits, WF_NODE_STOP, &who, &why);
+    struct ucred creds;
+    int sock = ask(digits, WF_NODE_STOP, &creds, &why);
     if (sock < 0)
         return why ? why : "it has just ended, or is another user's";
-    ended.fd = wf_pidfd_open(who.pid);
+    ended.fd = wf_pidfd_open(creds.pid);
     if (ended.fd >= 0 && answer(sock, &p, &why) == WF_NODE_BYE && poll(&ended, 1, ANSWER_MS) != 1)
         why = "it has not ended: is it stopped?";
     if (ended.fd >= 0)

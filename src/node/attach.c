@@ -87,7 +87,7 @@ static void proof_read(struct node_desk *desk, struct desk_client *client,
     const struct wf_node_hello *hello = &client->hello.u.hello;
     uint32_t index, mine, theirs;
     if (!wf_node_proof_verify(desk->key, &client->hello, &client->challenge, p)) {
-        wf_node_client_end(desk, client); /* without a word to one that has not the key */
+        wf_node_client_end(desk, client); /* without a reply to a peer that lacks the key */
         return;
     }
     if (desk->stop)

@@ -157,7 +157,7 @@ static struct node_row *row_of(struct node_mover *m, struct node_port *port,
         row = wf_node_row_new(m, d->tag, port->id, is_reply);
     }
     if (row)
-        row->expect = row->told = d->number;
+        row->expect = row->acked = d->number;
     return row;
 }
 
@@ -203,7 +203,7 @@ static enum weft_status data_take(struct node_mover *m, uint16_t word, const str
     }
     row_update(row, d, word, lane);
     if ((int32_t)(d->number - row->expect) < 0) {
-        row->told = row->expect - 1; /* acknowledge again */
+        row->acked = row->expect - 1; /* acknowledge again */
     } else if (d->number == row->expect && d->len <= port->am_max && !port->failed &&
                (d->flags & WF_NODE_REPLY || request_deliver(port, d, word, body, len))) {
         if (d->flags & WF_NODE_REPLY) {

@@ -95,10 +95,10 @@ static void listen_watch(struct node_desk *desk, bool on)
     (void)epoll_ctl(desk->epoll_fd, EPOLL_CTL_MOD, desk->listen_fd, &ev);
 }
 
-static bool is_own_user(int sock, struct ucred *who)
+static bool is_own_user(int sock, struct ucred *creds)
 {
-    socklen_t len = sizeof *who;
-    return !getsockopt(sock, SOL_SOCKET, SO_PEERCRED, who, &len) && who->uid == geteuid();
+    socklen_t len = sizeof *creds;
+    return !getsockopt(sock, SOL_SOCKET, SO_PEERCRED, creds, &len) && creds->uid == geteuid();
 }
 
 static bool client_watch(struct node_desk *desk, struct desk_client *client)
@@ -112,15 +112,15 @@ static bool client_watch(struct node_desk *desk, struct desk_client *client)
 static void client_begin(struct node_desk *desk, int sock)
 {
     struct desk_client *client = NULL;
-    struct ucred who;
-    if (!is_own_user(sock, &who)) {
+    struct ucred creds;
+    if (!is_own_user(sock, &creds)) {
         close(sock);
         return;
     }
     client = calloc(1, sizeof *client);
     if (client) {
         *client = (struct desk_client){
-            .sock = sock, .pidfd = -1, .pid = who.pid, .since_ns = wf_now_ns()};
+            .sock = sock, .pidfd = -1, .pid = creds.pid, .since_ns = wf_now_ns()};
         wf_list_init(&client->rings);
         wf_list_append(&desk->unproved, &client->item);
         desk->unproved_count++;
@@ -140,13 +140,13 @@ static void client_begin(struct node_desk *desk, int sock)
  * an answer. */
 static void accept_to_refuse(struct node_desk *desk)
 {
-    struct ucred who;
+    struct ucred creds;
     int sock;
     if (desk->spare_fd >= 0)
         close(desk->spare_fd);
     sock = wf_fd_high(accept4(desk->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (sock >= 0) {
-        if (is_own_user(sock, &who))
+        if (is_own_user(sock, &creds))
             wf_node_turn_away(desk, sock, WF_NODE_REFUSED_LIMIT);
         close(sock);
     } else

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The end of an endpoint: its service tells all others, on each lane behind what the endpoint has
- * sent by that lane, and they tell those of their clients that the endpoint has sent to or that
- * have a flow to it. */
+/* The end of an endpoint: its service reports it to all others, on each lane behind what the
+ * endpoint has sent by that lane, and they to those of their clients that the endpoint has sent to
+ * or that have a flow to it. */
 #include "node/mover.h"
 
 #include <stdlib.h>

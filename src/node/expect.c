@@ -32,7 +32,7 @@ struct node_row *wf_node_row_find(struct node_mover *m, uint64_t tag, uint32_t p
 
 static bool is_evictable(const struct node_row *row)
 {
-    return !row->tag || (!row->dirty && !row->ended && row->told == row->expect);
+    return !row->tag || (!row->dirty && !row->ended && row->acked == row->expect);
 }
 
 struct node_row *wf_node_row_new(struct node_mover *m, uint64_t tag, uint32_t port, bool is_reply)
@@ -75,7 +75,7 @@ static void dirty_remove(struct node_mover *m, bool (*goes)(const struct node_ro
         i = row->next_dirty;
         row->dirty = false;
         if (goes(row, arg))
-            row->told = row->expect; /* its sender begins again, and is answered then */
+            row->acked = row->expect; /* its sender begins again, and is answered then */
         else
             wf_node_row_dirty(m, row);
     }

@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "node/node.h"
 
-/* A socket that is closed while it holds what nobody read resets the other side, which may then
- * lose what it was sent: unix(7). So read it first. */
+/* A socket closed with unread bytes resets the peer, which may then lose bytes sent to it: unix(7).
+ * So read them first. */
 static void sock_close(int sock)
 {
     char raw[sizeof(struct wf_node_packet)];

@@ -4,8 +4,8 @@
  * tables of states. One thread calls all of these functions. None blocks, and none allocates but
  * the functions that open something.
  *
- * The mover keeps nothing that is missed after its death: what a flow expects is a cache
- * (expect.c), and who waits is found out again when a client attaches to a successor. */
+ * The mover keeps no state that its successor needs: the rows of expect.c are a cache, and flows
+ * that wait are found again when a client attaches to a successor. */
 #ifndef WF_NODE_MOVER_H
 #define WF_NODE_MOVER_H
 
@@ -76,7 +76,7 @@ struct node_mover_ops {
     /* The tag of an endpoint, from its address bytes. */
     uint64_t (*tag)(void *owner, const struct wf_address *address);
     void (*wake)(void *owner, struct node_port *port); /* its client sleeps */
-    /* The client broke the protocol, and its endpoint's status says so. The desk detaches it. */
+    /* The client broke the protocol: its endpoint has that status. The desk detaches it. */
     void (*failed)(void *owner, struct node_port *port);
     /* The service of page word [word] has not taken WF_NODE_ENDS ends: end its session. */
     void (*behind)(void *owner, uint16_t word);
@@ -136,14 +136,14 @@ struct node_port {
 /* A flow of another service's client, as this service expects it. */
 struct node_row {
     uint64_t tag; /* 0: unused */
-    uint32_t expect, told, used;
+    uint32_t expect, acked, used;
     uint32_t next_dirty;
     uint16_t port; /* id of the destination */
     uint16_t word, index, ep, attempt;
     uint16_t refused; /* attempt that was refused; 0: none */
     uint8_t slot, lane;
     uint8_t is_reply : 1, dirty : 1;
-    uint8_t ended : 3; /* enum wf_node_state: the sender has ended, and its port is to be told */
+    uint8_t ended : 3; /* enum wf_node_state: the sender has ended, and its port has to learn it */
 };
 _Static_assert(sizeof(struct node_row) == 40, "40 bytes for each flow (docs/design/node.md)");
 
@@ -194,8 +194,7 @@ struct node_mover {
     bool strays_lost;             /* there were more than the table holds */
     uint32_t *waiter_hash;        /* as many buckets as waiters */
     uint32_t refusals_due;
-    uint64_t
-        dropped; /* frames for endpoints that do not exist, and replies that nobody waits for */
+    uint64_t dropped; /* frames for endpoints that do not exist, and replies that no slot expects */
     uint8_t scratch[WF_NODE_SENDER + 32768 + 64];
 };
 
@@ -260,7 +259,7 @@ struct node_port *wf_node_port_find(const struct node_mover *m, uint32_t index, 
 int wf_node_submit_turn(struct node_port *port);
 /* Give room to flows that wait for a lane that is half empty. */
 int wf_node_lanes_turn(struct node_mover *m);
-/* Nobody waits for the lanes of the session any more. */
+/* No flow waits for the lanes of the session any more. */
 void wf_node_lanes_reset(struct node_mover *m, struct node_session *s);
 
 /* ---- deliver.c ---- */

@@ -127,19 +127,19 @@ void wf_node_other_read(struct node_desk *desk, struct desk_client *client,
                         const struct wf_node_packet *packet);
 /* The client has ended: take its rings back. */
 void wf_node_rings_end(struct node_desk *desk, struct desk_client *client);
-/* Handle what the mover has done. */
+/* Handle the mover's results. */
 void wf_node_jobs_take(struct node_desk *desk);
 
 /* leave.c */
 
 /* Close a client's connection. It is freed after the round. */
 void wf_node_client_end(struct node_desk *desk, struct desk_client *client);
-/* The same, after a line that the client's library logs: it says what the client did wrong. */
+/* The same, after sending the reason, which the client's library logs. */
 __attribute__((format(printf, 3, 4))) void
 wf_node_client_fail(struct node_desk *desk, struct desk_client *client, const char *fmt, ...);
 /* Free the clients of desk->ended. */
 void wf_node_reap(struct node_desk *desk);
-/* Refuse those that wait, take leave of clients, and close all sockets, the listening one last. */
+/* Refuse pending clients, send BYE to the others, and close all sockets, the listening one last. */
 void wf_node_leave(struct node_desk *desk);
 
 /* start.c */

@@ -126,8 +126,8 @@ static void other_lose(struct node_work *work, struct node_other *other)
     other->down = work->any_change = true;
 }
 
-/* An instance of the service has called that is not the one that [other] was taken for. From now on
- * all goes to that one, and what was sent before begins again. */
+/* Another instance of the service has connected than the one that [other] was taken for. All frames
+ * go to it from now on, and those sent before begin again. */
 static enum weft_status other_adopt(struct node_work *work, struct node_other *other,
                                     const struct wf_address *address,
                                     const struct wf_contact *contact)
@@ -219,7 +219,7 @@ static enum weft_status frame_send(struct node_other *other, unsigned lane, unsi
         other->peer, &order, WF_AM_WHAT(FRAME_HANDLER + kind, nargs), args, data, len, 0);
 }
 
-/* What both services must have alike, and which lane this is. */
+/* Values that both services must have in common, and the number of this lane. */
 static void hello_pack(const struct node_work *work, unsigned lane, uint32_t args[HELLO_ARGS])
 {
     args[0] = WF_NODE_FRAMES_VERSION;
@@ -350,7 +350,7 @@ static enum weft_status source_of(struct node_work *work, const struct wf_token 
     return status;
 }
 
-/* Once for each time that all words are taken. */
+/* Logged once for each time that all words are taken. */
 static void full_warn(struct node_work *work)
 {
     if (!work->warned_full)
@@ -368,7 +368,7 @@ static void on_deliver(void *owner, struct weft_am *am)
     unsigned kind = am->handler - FRAME_HANDLER;
     enum weft_status status = source_of(work, token, &other);
     bool ok;
-    /* A refusal is for good: its service loses this one, and its clients their peers here. */
+    /* A refusal is final: its service loses this one, and its clients their peers here. */
     token->later = status == WEFT_ENOMEM || status == WEFT_ELIMIT;
     token->refuse = status != WEFT_OK && !token->later;
     if (status == WEFT_ELIMIT)

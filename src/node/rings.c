@@ -64,7 +64,7 @@ static struct desk_ring *ring_find(const struct desk_client *client, uint16_t ep
     return NULL;
 }
 
-/* Returns a sentence that says why RING is refused, or NULL if it is not. */
+/* Returns the reason to refuse RING, as a sentence, or NULL if there is none. */
 static const char *ring_wrong(const struct node_desk *desk, const struct desk_client *client,
                               const struct wf_node_ring *r)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Becoming the service. The client's library starts this program with the job's key in a pipe,
- * which is descriptor 0, and reads one line from a pipe, which is descriptor 1: STARTED, TAKEN or a
- * sentence that says why there is no service. The process that was started forks and ends, so that
- * the service is no child of the client's process. */
+ * which is descriptor 0, and reads one line from a pipe, which is descriptor 1: STARTED, TAKEN or
+ * the reason why there is no service. The process that was started forks and ends, so that the
+ * service is no child of the client's process. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -30,7 +30,7 @@
 
 /* ---- the report ---- */
 
-/* Write a line to the starter. Descriptor 1 may be a pipe that nobody reads any more. */
+/* Write a line to the starter. Descriptor 1 may be a pipe whose reader has ended. */
 __attribute__((format(printf, 1, 2))) static void report(const char *fmt, ...)
 {
     char line[512];
@@ -43,7 +43,7 @@ __attribute__((format(printf, 1, 2))) static void report(const char *fmt, ...)
     line[n] = '\n';
     signal(SIGPIPE, SIG_IGN);
     if (write(STDOUT_FILENO, line, (size_t)n + 1) < 0)
-        n = 0; /* the starter has ended: nobody is left to read it */
+        n = 0; /* the starter has ended */
     signal(SIGPIPE, SIG_DFL);
 }
 
@@ -178,7 +178,7 @@ static int serve(struct node_desk *desk)
 }
 
 /* Everything that can fail for the starter's settings comes before the fork, so that the exit code
- * says so, too. */
+ * shows it. */
 static bool desk_prepare(struct node_desk *desk)
 {
     char name[WF_NODE_NAME_ROOM];

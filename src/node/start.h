@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The line that a service which starts writes to the process that started it. Any other line says
- * why it did not start. */
+/* The line that a service which starts writes to the process that started it. Any other line is the
+ * reason why it did not start. */
 #ifndef WF_NODE_START_H
 #define WF_NODE_START_H
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the programs that test GASNet's rules share. Each is a table of tests; its main is
+/* Shared by the programs that test GASNet's rules. Each is a table of tests; its main is
  *
  *     check_init(&argc, &argv); check_attach(handlers, count, bytes); check_tests(argc, argv,
  * tests, n);
  *
- * Every rank runs every test, with a barrier between two. A check that fails says where, on which
- * rank, what it wanted and what it saw, and ends the job with code 1: nobody can report success
- * then. Rank 0 says "rule 17 exactly_once ok" after each. With words behind the program's name only
- * those tests run. */
+ * Every rank runs every test, with a barrier between two. A check that fails prints its place, its
+ * rank, and the wanted and found values, and ends the job with code 1: nobody can report success
+ * then. Rank 0 prints "rule 17 exactly_once ok" after each. Arguments of the program select the
+ * tests to run. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -42,7 +42,7 @@ struct check_test {
     unsigned min_ranks;
 };
 
-/* Where each rank can be written to: its segment, or, if that is everything, memory for this. */
+/* Where other ranks may write: in its segment, or in this memory if the segment is everything. */
 struct check_area {
     char *addr;
     size_t size;
@@ -89,7 +89,7 @@ CHECK_FN uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Of a rank, an iteration, a size or what else two transfers differ in. */
+/* Made of a rank, an iteration, a size, or whatever distinguishes two transfers. */
 CHECK_FN uint64_t seed3(uint64_t a, uint64_t b, uint64_t c)
 {
     return mix(mix(mix(a) + b) + c);
@@ -136,7 +136,8 @@ CHECK_FN void check_same(const char *file, int line, const void *p, size_t len, 
 }
 #define ALL_BYTES(p, len, byte) check_same(__FILE__, __LINE__, (p), (len), (byte))
 
-/* [len] bytes with GUARD bytes before and behind, all with what no transfer should leave there. */
+/* [len] bytes with GUARD bytes before and behind, all set to a value that no transfer leaves
+ * there. */
 CHECK_FN void guard(void *p, size_t len)
 {
     memset((char *)p - GUARD, GUARD_BYTE, len + 2 * GUARD);
@@ -173,7 +174,7 @@ CHECK_FN double seconds(void)
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-/* Work for so long that looks at no network. */
+/* Compute for so long without a call of GASNet. */
 CHECK_FN void compute(double for_seconds)
 {
     double end = seconds() + for_seconds;
@@ -246,7 +247,7 @@ CHECK_FN void check_attach(gasnet_handlerentry_t *table, size_t count, size_t by
 #else
     for (gasnet_node_t r = 0; r < ranks; r++) {
         area[r] = (struct check_area){info[r].addr, info[r].size};
-        CHECK(area[r].size >= bytes); /* "may be smaller": not so small as this is */
+        CHECK(area[r].size >= bytes); /* "may be smaller": not as small as here */
     }
 #endif
 }

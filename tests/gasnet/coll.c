@@ -67,7 +67,7 @@ static void check(const char *what, const struct group *g, const char *at, unsig
             differ(what, g, len, j);
 }
 
-/* A barrier: everyone has something of everyone. */
+/* A barrier: every member sends something to every member. */
 static void meet(const struct group *g)
 {
     char one = 1, all[MAX_IMAGES];
@@ -76,7 +76,7 @@ static void meet(const struct group *g)
         EXPECT(all[i] == 1);
 }
 
-static void say(const struct group *g, const char *what)
+static void print_ok(const struct group *g, const char *what)
 {
     meet(g);
     if (g->me == 0 && gasnet_mynode() == 0) {
@@ -410,7 +410,7 @@ static void several(const struct group *g)
 
 /* ---- teams ---- */
 
-/* What this image and the others have there. */
+/* The data of this image and of the others. */
 static void addresses(struct group *g, unsigned image)
 {
     int flags = MY | GASNET_COLL_LOCAL;
@@ -475,7 +475,7 @@ static void use_team(const struct group *g)
     barriers(g);
 }
 
-/* Two teams that share this image: what is under way in one does not meet the other's. */
+/* Two teams that share this image: operations in flight in one do not affect the other's. */
 static void both(const struct group *a, const struct group *b)
 {
     gasnet_coll_handle_t h[FLIGHT];
@@ -493,7 +493,7 @@ static void teams(const struct group *g, unsigned image)
     unsigned half = image % 2, count = (g->n + !half) / 2;
     struct group odd = split(g, image, half, g->n - image, count, count - 1 - image / 2);
     use_team(&odd);
-    /* By places in the nodes: with several images a team that does not lie by node. */
+    /* Teams by places in the nodes: with several images, a team does not lie by node. */
     unsigned key = (image - first_image) * gasnet_nodes() + gasnet_mynode(), me = 0;
     unsigned *keys = calloc(g->n, sizeof *keys);
     gasnet_coll_gather_all(g->team, keys, &key, sizeof key, MY | GASNET_COLL_LOCAL);
@@ -530,7 +530,7 @@ static void nodes_only(const struct group *g, unsigned image)
 
 /* ---- thresholds ---- */
 
-/* Every algorithm at sizes that would take another. One image of each node; the others wait. */
+/* Every algorithm at sizes that would choose another. One image of each node; the others wait. */
 static void tune(const struct group *g, unsigned image, unsigned long limit)
 {
     static const char *const names[] = {"GASNET_COLL_BROADCAST_TREE_LIMIT",
@@ -575,24 +575,24 @@ static void check_image(unsigned image)
                       .dst = area[1][image - first_image]};
     addresses(&g, image);
     all_sizes(&g, ONE, false);
-    say(&g, "one address, all sizes");
+    print_ok(&g, "one address, all sizes");
     if (images == gasnet_nodes())
         moves(&g, 100, MY, ONE, true);
     moves(&g, 100, MY, LISTS, false);
     moves(&g, 5000, MY, LISTS, true);
     moves(&g, BIG, MY, LISTS, true);
-    say(&g, "lists of addresses");
+    print_ok(&g, "lists of addresses");
     all_syncs(&g);
-    say(&g, "synchronisation modes");
+    print_ok(&g, "synchronisation modes");
     all_folds(&g);
-    say(&g, "reduce and scan");
+    print_ok(&g, "reduce and scan");
     several(&g);
-    say(&g, "several at a time");
+    print_ok(&g, "several at a time");
     barriers(&g);
     nodes_only(&g, image);
-    say(&g, "barriers");
+    print_ok(&g, "barriers");
     teams(&g, image);
-    say(&g, "teams");
+    print_ok(&g, "teams");
     tune(&g, image, 1);
     moves(&g, 100, MY, ONE, false);
     moves(&g, 5000, MY, LISTS, false);
@@ -602,7 +602,7 @@ static void check_image(unsigned image)
     if (g.n <= 8)
         moves(&g, BIG, MY, ONE, false);
     folds(&g, 300, MY, ONE, false);
-    say(&g, "every algorithm");
+    print_ok(&g, "every algorithm");
 }
 
 static gasnet_coll_fn_entry_t functions[] = {{multiply, GASNET_COLL_NONCOMM}, {add, 0}};
@@ -616,8 +616,7 @@ static void *image_main(void *arg)
     return NULL;
 }
 
-/* The same address everywhere, for GASNET_COLL_SINGLE with one; sanitizers keep some for
- * themselves. */
+/* The same address everywhere, as GASNET_COLL_SINGLE requires; sanitizers reserve some ranges. */
 static void *map_area(size_t number)
 {
     static const uintptr_t starts[] = {0x4000000000, 0x300000000000};

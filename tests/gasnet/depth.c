@@ -123,7 +123,7 @@ static void send_by_threads(void)
 
 /* ---- blocks ---- */
 
-#define STUCK_MS 100 /* gives a requester that does not wait the time to go on */
+#define STUCK_MS 100 /* lets a requester that does not wait continue */
 #define DEADLINE_S 30
 
 static _Atomic unsigned sent;
@@ -146,8 +146,8 @@ static void *watch(void *path)
     return NULL;
 }
 
-/* Node 1 does not poll until the file is there. Node 0 sends one request more than the limit, which
- * it cannot before. It begins when node 1 has made a second file: the barrier before polls, too. */
+/* Node 1 does not poll until the file is there. Node 0 sends one request beyond the limit, which is
+ * impossible before. It begins when node 1 has made a second file, since the barrier polls, too. */
 static void blocks(char *path)
 {
     time_t until = time(NULL) + DEADLINE_S;

@@ -35,8 +35,8 @@ def run(args, program, nodes, env, only=None):
         most = []
         for node in range(nodes):
             with open(f"{place}/s-{node}", encoding="ascii") as f:
-                said = re.search(r"^most requests under way +(\d+)", f.read(), re.M)
-                most.append(int(said[1]) if said else 0)
+                match = re.search(r"^most requests under way +(\d+)", f.read(), re.M)
+                most.append(int(match[1]) if match else 0)
         return most, err
 
 
@@ -45,9 +45,9 @@ def limits_test(args, program):
         for nodes in (2, 3) if args.on != "rdma" else (2,):
             for env, most in (({TOTAL: "1"}, 1), ({TOTAL: "2"}, 2), ({TOTAL: "64"}, 64), ({NODE: "1"}, nodes - 1),
                               ({NODE: "5"}, 5 * (nodes - 1)), ({NODE: "5", TOTAL: "3"}, 3), ({NODE: "1", TOTAL: "64"}, nodes - 1)):
-                said, err = run(args, program, nodes, env)
-                assert max(said) <= most and "WARNING" not in err, f"{nodes} nodes, {env}: {said}, {most} allowed\n{err}"
-                assert most > 8 or min(said) == most, f"{nodes} nodes, {env}: {said}, {most} expected\n{err}"
+                most_each, err = run(args, program, nodes, env)
+                assert max(most_each) <= most and "WARNING" not in err, f"{nodes} nodes, {env}: {most_each}, {most} allowed\n{err}"
+                assert most > 8 or min(most_each) == most, f"{nodes} nodes, {env}: {most_each}, {most} expected\n{err}"
 
     test.__name__ = f"limits {os.path.basename(program)}"
     return test
@@ -81,8 +81,8 @@ def none_test(args):
 
 def one_test(args):
     def test():
-        said, _ = run(args, args.depth, 2, {TOTAL: "2"}, only=1)
-        assert said == [0, 2], said
+        most_each, _ = run(args, args.depth, 2, {TOTAL: "2"}, only=1)
+        assert most_each == [0, 2], most_each
 
     test.__name__ = "one"
     return test
@@ -101,7 +101,7 @@ def sizes_test(args):
 
 def blocks_test(args):
     """At the limit, a request waits until the other node has handled an earlier one. That node polls only
-    when the file is there; the requester makes it after it has told how many requests it could send."""
+    when the file is there; the requester makes it after it has reported how many requests it sent."""
     def test():
         for limit in (1, 3):
             with tempfile.TemporaryDirectory() as place:
@@ -117,8 +117,8 @@ def blocks_test(args):
 def adjusted_test(args):
     def test():
         for text, most in (("0", 1), ("70000", 65535)):
-            said, err = run(args, args.depth, 2, {TOTAL: text})
-            assert f"WARNING: {TOTAL}={text} is adjusted to {most}: 1 to 65535" in err and max(said) <= most, f"{said} {err}"
+            most_each, err = run(args, args.depth, 2, {TOTAL: text})
+            assert f"WARNING: {TOTAL}={text} is adjusted to {most}: 1 to 65535" in err and max(most_each) <= most, f"{most_each} {err}"
 
     test.__name__ = "adjusted"
     return test

@@ -2,7 +2,7 @@
 /* Handlers do not run in gasnet_attach, however early other nodes send: they find what the program
  * sets up right after it. Node 0 sends as soon as it has attached, to all nodes, requests of each
  * kind. Each handler checks [ready], which its node sets once gasnet_attach has returned, and
- * replies. Ends with code 0 if all was so.
+ * replies. Ends with code 0 on success.
  *
  * usage: early                  in gasnet_attach, as above
  *        early drained ROUNDS   in each round every node sends COUNT requests to all nodes, and

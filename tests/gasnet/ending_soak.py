@@ -28,19 +28,19 @@ def option(words, name):
 
 
 def turn(programs, number):
-    """{case: (held, seconds)}, and what was said of those that did not hold."""
+    """Returns {case: (held, seconds)}, and the output of the cases that did not hold."""
     parts = [subprocess.Popen([sys.executable, os.path.join(HERE, "ending_test.py"), "--hosts", "--part",
                                f"{(number + i) % PARTS}/{PARTS}", *programs],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
              for i in range(PARTS)]
-    found, said = {}, []
+    found, failures = {}, []
     for part in parts:
         out, _ = part.communicate(timeout=LIMIT_S)
         cases = [match for match in map(LINE.fullmatch, out.splitlines()) if match]
         found |= {match[1]: (match[2] == "ok", float(match[3])) for match in cases}
         if part.returncode:
-            said.append(out)
-    return found, said
+            failures.append(out)
+    return found, failures
 
 
 def main():
@@ -49,13 +49,13 @@ def main():
     end = min(first + only, count)
     held, ran, slowest, failed = {}, {}, {}, False
     for number in range(first, end):
-        found, said = turn(programs, number)
+        found, failures = turn(programs, number)
         for case, (well, seconds) in found.items():
             ran[case] = ran.get(case, 0) + 1
             held[case] = held.get(case, 0) + well
             slowest[case] = max(slowest.get(case, 0), seconds)
-        failed |= bool(said) or not found
-        for text in said:
+        failed |= bool(failures) or not found
+        for text in failures:
             print(f"turn {number}:\n{text}", flush=True)
     for case, times in ran.items():
         print(f"{case}: {held[case]} of {times} held; slowest {slowest[case] * 1000:.1f} ms")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""How GASNet jobs end that do not end well: misuse, gasnet_exit at any time, a rank that dies. In
-bounded time, with the right code, saying why, and leaving no process.
+"""The end of jobs that fail: misuse, gasnet_exit at any time, a rank that dies. Each ends in
+bounded time, with the right code, reports the reason, and leaves no process.
 
 usage: ending_test.py [--hosts [--misuses]] [--repeat N] [--only WORD]
        WEFT MISUSE MISUSE_DEBUG LEAVE LEAVE_PAR
@@ -28,12 +28,12 @@ START = 10.0
 HANGS = 60.0
 PATIENCE = 3.5  # GASNET_EXITTIMEOUT_MIN, and _FACTOR for each of 4
 AT_ONCE = 0.5
-LONG = {"GASNET_EXITTIMEOUT": "30"}  # who waits where nobody should takes longer than START
-SHORT = {"GASNET_EXITTIMEOUT": "0.5"}  # for those that would wait for somebody who computes
+LONG = {"GASNET_EXITTIMEOUT": "30"}  # a wrong wait takes longer than START
+SHORT = {"GASNET_EXITTIMEOUT": "0.5"}  # to bound waits for a rank that computes
 
 TCP = {"WEFT_TRANSPORTS": "tcp"}
 
-# ---- misuse: rule, name, what is named besides the rank; who says it may be the target ----
+# ---- misuse: rule, name, text beside the rank; the target may report it ----
 
 MISUSE = [
     (1, "init-twice", "gasnet_init"),
@@ -94,7 +94,7 @@ MISUSE = [
     (42, "try-first", "gasnet_barrier_try"),
     (42, "wait-twice", "gasnet_barrier_wait"),
 ]
-# Where finding out costs something: in programs compiled with -DGASNET_DEBUG.
+# Found only in programs compiled with -DGASNET_DEBUG, since the check costs time.
 MISUSE_DEBUG = [
     (2, "put-before-attach", "gasnet_put"),
     (2, "get-nb-before-attach", "gasnet_get"),
@@ -109,7 +109,7 @@ MISUSE_DEBUG = [
 ]
 BY_TARGET = {"handler-unregistered", "handler-mine-only", "handler-reserved", "reply-unregistered"}
 NOT_YET = {"attach-before-init"}  # no rank is known
-# Of the many that are alike these are also tried in programs with -DGASNET_DEBUG, and on hosts.
+# Of the many similar ones, these are also tried with -DGASNET_DEBUG, and on hosts.
 SOME = {"init-twice", "am-before-attach", "attach-twice", "attach-duplicate", "medium-too-long",
         "long-outside", "two-replies", "request-in-handler", "handler-unregistered",
         "handler-mine-only", "hsl-not-held", "put-outside", "put-past-end", "get-nbi-outside",
@@ -120,7 +120,7 @@ ON_HOSTS = {"am-before-attach", "attach-duplicate", "two-replies", "handler-mine
 # ---- leave: rule, how, rank, code, others; codes, how long, environment ----
 
 MANY = set(range(20, 20 + RANKS))
-FAILURE = set(range(1, 256))  # the signal's, or a survivor's, who noticed before the launcher did
+FAILURE = set(range(1, 256))  # the signal's, or a survivor's that noticed before the launcher did
 LEAVE = [
     (8, "exit", 2, 5, "compute", {5}, PATIENCE, {}),
     (8, "exit", 0, 5, "compute", {5}, 0.5, SHORT),
@@ -198,15 +198,16 @@ class Hosts:
 
 
 def end_of(place, words, env, within):
-    """Code, output, errors: soon enough, and nobody is left."""
+    """Returns code, output, errors and a description. The job ends in time, and leaves no
+    process."""
     start = time.monotonic()
     job = place.job(words, env)
     code, out, err = job.finish(HANGS)
     took = time.monotonic() - start
-    said = f"{' '.join(words[1:])}: code {code}, {took:.1f} s\n{out}{err}"
-    assert job.gone_within(2), f"processes {job.members()} are left: {said}"
-    assert took < within + place.slack, f"longer than {within + place.slack:.1f} s: {said}"
-    return code, out, err, said
+    report = f"{' '.join(words[1:])}: code {code}, {took:.1f} s\n{out}{err}"
+    assert job.gone_within(2), f"processes {job.members()} are left: {report}"
+    assert took < within + place.slack, f"longer than {within + place.slack:.1f} s: {report}"
+    return code, out, err, report
 
 
 def misuse_test(place, program, rule, name, what):
@@ -215,12 +216,12 @@ def misuse_test(place, program, rule, name, what):
         rank = 1  # 3 has none
 
     def test():
-        code, _, err, said = end_of(place, [program, name, str(rank)], LONG, AT_ONCE)
-        assert "nothing was noticed" not in err, said
-        assert code != 0 and code < 128, f"neither 0 nor a signal: {said}"
-        who = r"node \d of" if name in BY_TARGET else "" if name in NOT_YET else f"node {rank} of"
-        lines = [line for line in err.splitlines() if re.search(f"FATAL.*{who}.*{what}", line)]
-        assert lines, f"no line has {who!r} and {what!r}: {said}"
+        code, _, err, report = end_of(place, [program, name, str(rank)], LONG, AT_ONCE)
+        assert "nothing was noticed" not in err, report
+        assert code != 0 and code < 128, f"neither 0 nor a signal: {report}"
+        named = r"node \d of" if name in BY_TARGET else "" if name in NOT_YET else f"node {rank} of"
+        lines = [line for line in err.splitlines() if re.search(f"FATAL.*{named}.*{what}", line)]
+        assert lines, f"no line has {named!r} and {what!r}: {report}"
 
     test.__name__ = f"rule {rule} {place.name} {os.path.basename(program)} {name} {rank}"
     return test
@@ -229,20 +230,20 @@ def misuse_test(place, program, rule, name, what):
 def leave_test(place, program, rule, how, rank, code_given, others, codes, within, env):
     def test():
         words = [program, how, str(rank), str(code_given), others]
-        # With code 0 the others are waited for before they are told.
+        # With code 0 the launcher waits for the others before it ends them.
         patience = PATIENCE if code_given == 0 and how not in ("kill", "segv", "abort") else 0
         end_env = {**LONG, **env} if within == AT_ONCE and code_given else env
-        code, out, err, said = end_of(place, words, end_env, within + patience)
-        assert code in codes, f"code not in {codes}: {said}"
-        assert how != "busy" or "FATAL" not in err, said
-        assert how in ("early", "words", "busy") or out.count("is here") == RANKS, said
-        # Nobody has left the barrier before it came: it can say this, as programs do.
-        assert how != "words" or "last words" in out, f"cut short: {said}"
+        code, out, err, report = end_of(place, words, end_env, within + patience)
+        assert code in codes, f"code not in {codes}: {report}"
+        assert how != "busy" or "FATAL" not in err, report
+        assert how in ("early", "words", "busy") or out.count("is here") == RANKS, report
+        # No rank has left the barrier before this one came: it can still print, as programs do.
+        assert how != "words" or "last words" in out, f"cut short: {report}"
         if how in ("exit", "handler", "thread", "return", "libexit") and others not in ("exit", "return"):
-            assert f"rank {rank} leaves" in out, f"its output was not flushed: {said}"
+            assert f"rank {rank} leaves" in out, f"its output was not flushed: {report}"
         if others.startswith("quit"):
-            assert out.count("got SIGQUIT") == RANKS - 1, f"peers' SIGQUIT handlers: {said}"
-        assert how not in ("kill", "segv", "abort") or err, f"nobody says why: {said}"
+            assert out.count("got SIGQUIT") == RANKS - 1, f"peers' SIGQUIT handlers: {report}"
+        assert how not in ("kill", "segv", "abort") or err, f"no reason is printed: {report}"
 
     test.__name__ = (f"rule {rule} {place.name} {os.path.basename(program)} {how} {rank} {code_given} "
                      f"{others}")
@@ -250,7 +251,7 @@ def leave_test(place, program, rule, how, rank, code_given, others, codes, withi
 
 
 def of_each_kind(ways):
-    """One of those with the same ways to leave and to stay."""
+    """One of the misuses with the same ways to leave and to stay."""
     kinds = {}
     for way in ways:
         kinds.setdefault((way[1], way[4]), way)

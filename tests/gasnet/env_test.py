@@ -24,9 +24,9 @@ def medium(text):
     env = {"GASNET_VERBOSEENV": "1", **({} if text is None else {"WEFT_AM_MAX": text})}
     code, out, err = harness.Job([WEFT, "run", "-n", "2", "--", PROGRAM], env=env).finish(DEADLINE)
     assert code == 0, f"code {code}\n{out}{err}"
-    said = re.findall(r"gasnet_AMMaxMedium\(\) is (\d+)", err)
-    assert len(said) == 1, err
-    return int(said[0]), re.findall(r"^WARNING: WEFT_AM_MAX=(.*) is not 640 to 32704", err, re.M)
+    values = re.findall(r"gasnet_AMMaxMedium\(\) is (\d+)", err)
+    assert len(values) == 1, err
+    return int(values[0]), re.findall(r"^WARNING: WEFT_AM_MAX=(.*) is not 640 to 32704", err, re.M)
 
 
 def taken_test():
@@ -46,7 +46,7 @@ def not_set_test():
 
 
 def configured(env):
-    """What is not the default in Weft's configuration, and the warnings."""
+    """Returns the rows of Weft's configuration that differ from the defaults, and the warnings."""
     with tempfile.TemporaryDirectory() as place:
         job = harness.Job([WEFT, "run", "-n", "2", "--", PROGRAM], env={**env, "GASNET_STATSFILE": f"{place}/s-%"})
         code, out, err = job.finish(DEADLINE)
@@ -113,7 +113,7 @@ def unknown_test():
 
 
 def largest(program, env):
-    """gasnet_getMaxGlobalSegmentSize() on two nodes, and what the nodes wrote."""
+    """Returns gasnet_getMaxGlobalSegmentSize() on two nodes, and the nodes' output."""
     job = harness.Job([WEFT, "run", "-n", "2", "--", program], env={**env, "GASNET_VERBOSEENV": "1"})
     code, out, err = job.finish(DEADLINE)
     assert code == 0, f"{env}: code {code}\n{out}{err}"

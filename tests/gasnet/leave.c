@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* leave HOW RANK CODE OTHERS: rank RANK ends the job, as ending_test.py says, while the others do
- * something else.
+/* leave HOW RANK CODE OTHERS: rank RANK ends the job, while the others do something else
+ * (ending_test.py).
  *
  * HOW:    exit handler thread return libexit kill segv abort early (before the attach)
- *         all: every rank, with codes CODE, CODE + 1, ...
- *         busy: every rank with CODE, while two more threads of each poll, send and put
- *         words: every rank with CODE, right after a barrier; rank RANK says something between
+ *         all: every rank, with codes CODE, CODE + 1, ... busy: every rank with CODE, while two
+ *         more threads of each poll, send and put words: every rank with CODE, right after a
+ *         barrier; rank RANK prints something between
  * OTHERS: compute (never polls) pause barrier until poll exit (with CODE + 10 + rank) return
- *         quit: as until, with a SIGQUIT handler that says so
- *         quit-exit: that handler calls gasnet_exit */
+ *         quit: as until, with a SIGQUIT handler that reports it quit-exit: that handler calls
+ *         gasnet_exit */
 #include <gasnet.h>
 #include <pthread.h>
 #include <signal.h>
@@ -36,7 +36,7 @@ static void on_nothing(gasnet_token_t token)
     (void)token;
 }
 
-/* Whatever it is in when the process ends, it disturbs nobody. */
+/* Does not fail, wherever the process ends. */
 static void *be_busy(void *arg)
 {
     gasnet_node_t next = (me + 1) % gasnet_nodes();
@@ -79,7 +79,7 @@ __attribute__((noreturn)) static void for_ever(void)
         __asm__ volatile("" ::: "memory");
 }
 
-/* Returns what main shall return, if it shall. */
+/* Returns the value for main to return, or does not return. */
 static int leave(const char *how)
 {
     pthread_t thread;

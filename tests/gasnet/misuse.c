@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* misuse NAME RANK: rank RANK does what GASNet forbids; the others attach and wait in a barrier.
- * The job must say who did what, and end with a code that is not 0 (ending_test.py). Where nothing
- * is noticed, the rank says so and the job ends with code 0. */
+ * The job must report the rank and the misuse, and end with a code that is not 0 (ending_test.py).
+ * If nothing is noticed, the rank reports that and the job ends with code 0. */
 #include <gasnet.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -60,11 +60,11 @@ static bool reply_badly(gasnet_token_t token)
                                   15, 16, 17);
     else
         return false;
-    atomic_fetch_add(&came, !is("reply-unregistered")); /* who gets that one may be who notices */
+    atomic_fetch_add(&came, !is("reply-unregistered")); /* its receiver may notice it */
     return true;
 }
 
-/* At the misuser: all but the replies' own handler acts in the request's. */
+/* At the misuser: all but the reply's own handler act in the request's. */
 static void on_act(gasnet_token_t token)
 {
     if (is("request-in-handler"))
@@ -142,7 +142,7 @@ static void try_first(void)
     (void)gasnet_barrier_try(1, 0);
 }
 
-/* The others are in it, too. */
+/* The others are in the barrier, too. */
 static void wait_twice(void)
 {
     gasnet_barrier_notify(7, 0);
@@ -150,7 +150,7 @@ static void wait_twice(void)
     (void)gasnet_barrier_wait(7, 0);
 }
 
-/* The target may be who notices, and then it does not tell the sender. */
+/* The target may notice it, and then does not notify the sender. */
 static void request_to(gasnet_handler_t handler)
 {
     (void)gasnet_AMRequestShort1(other, handler, 1);
@@ -250,7 +250,7 @@ static void put_val_outside(void)
     gasnet_put_val(other, outside(), 1, 8);
 }
 
-/* At one whose segment has no bytes: rank 3 is it (below). */
+/* To a rank whose segment has no bytes: rank 3 (below). */
 static void put_no_segment(void)
 {
     gasnet_put(3, seg[other].addr, some, 8);
@@ -481,7 +481,7 @@ int main(int argc, char **argv)
     (void)gasnet_barrier_wait(0, GASNET_BARRIERFLAG_ANONYMOUS);
     if (!misuser && other == (gasnet_node_t)atoi(argv[2]) && is_act())
         (void)gasnet_AMRequestShort0(other, ACT);
-    if (!misuser) { /* a barrier that comes to no end, but for wait-twice's first */
+    if (!misuser) { /* a barrier that does not end, but for wait-twice's first */
         gasnet_barrier_notify(7, 0);
         (void)gasnet_barrier_wait(7, 0);
         gasnet_barrier_notify(7, 0);

@@ -15,7 +15,7 @@ import harness  # pylint: disable=wrong-import-position
 RANKS = {"shm": [1, 2, 3, 5, 16], "tcp": [2, 3, 5], "rdma": [2, 3]}
 WAYS = {"shm": {}, "tcp": {"WEFT_TRANSPORTS": "tcp"}, "rdma": {"WEFT_TRANSPORTS": "loop,rdma"}}
 DEADLINE = float(os.environ.get("WEFT_TEST_DEADLINE", "60"))
-GROUPS = {"coll": 8, "vis": 5}  # lines that say ok
+GROUPS = {"coll": 8, "vis": 5}  # "ok" lines
 
 
 def one_test(weft, way, program, ranks, *arguments):
@@ -26,8 +26,8 @@ def one_test(weft, way, program, ranks, *arguments):
                           env=WAYS[way])
         code, out, err = job.finish(DEADLINE)
         assert code == 0, f"code {code}\n{out}{err}"
-        said = sum("ok" in line.split() for line in out.splitlines())
-        assert said == GROUPS[name.split("_")[0]], f"{said} groups\n{out}{err}"
+        groups = sum("ok" in line.split() for line in out.splitlines())
+        assert groups == GROUPS[name.split("_")[0]], f"{groups} groups\n{out}{err}"
         assert job.gone_within(2), "processes are left"
 
     test.__name__ = f"{name} {' '.join(arguments)} {way} {ranks}"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* An allocation of a segment that fails a number of times, as if the kernel released memory late
- * after an unmap: this program's own mmap fails on the last node. retry_test.py says how often.
+ * after an unmap: this program's own mmap fails on the last node. retry_test.py sets how often.
  *
  * usage: retry FAILURES RESULT    RESULT: what gasnet_attach returns on all nodes, ok or resource
  */
@@ -30,7 +30,7 @@ void *mmap(void *addr, size_t len, int protection, int flags, int fd, off_t offs
     return (void *)syscall(SYS_mmap, addr, len, protection, flags, fd, offset);
 }
 
-/* The segments are whole and of use: each node writes to the first and last byte of the next. */
+/* The segments are usable: each node writes to the first and last byte of the next one. */
 static void check_segments(size_t size)
 {
     gasnet_node_t me = gasnet_mynode(), nodes = gasnet_nodes(), to = (me + 1) % nodes;
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
         gasnet_exit(10);
     if (gasnet_mynode() == gasnet_nodes() - 1)
         printf("%u failed\n", failed);
-    if (!ok) { /* a smaller one is to be had */
+    if (!ok) { /* a smaller one is possible */
         size = GASNET_PAGESIZE;
         if (gasnet_attach(NULL, 0, size, 0) != GASNET_OK)
             gasnet_exit(13);

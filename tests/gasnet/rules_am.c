@@ -2,7 +2,7 @@
 /* GASNet's rules about active messages: sizes, sources, destinations, replies, delivery, waiting.
  *
  * A message's contents follow from its sender, its number and its size. Its arguments are the
- * number, what it wants as a reply, and how many bytes of that. Handlers check what came before
+ * number, what it wants as a reply, and how many bytes of that. Handlers check the contents before
  * they reply, and again after, and that they run one at a time in a thread. */
 #include "check.h"
 
@@ -40,7 +40,7 @@ static struct {
 
 static _Atomic unsigned requests_came, replies_came;
 
-/* In this thread: which handlers are running. */
+/* Which handlers are running in this thread. */
 static _Thread_local int in_request, in_reply, replying;
 
 static void set_replies(bool by_rank, unsigned per_rank, size_t stride)
@@ -79,7 +79,7 @@ static void request_begins(void)
 static void reply_begins(void)
 {
     EQ(in_reply, 0);
-    EQ(in_request, replying); /* inside a request's only where that is replying */
+    EQ(in_request, replying); /* inside a request's only while that one replies */
     in_reply = 1;
 }
 
@@ -112,7 +112,7 @@ static void answer(gasnet_token_t token, gasnet_handlerarg_t number, gasnet_hand
                                (gasnet_handlerarg_t)from),
            GASNET_OK);
     replying = 0;
-    memset(buf, 0, (size_t)size); /* it is this rank's again */
+    memset(buf, 0, (size_t)size); /* the source is this rank's again */
 }
 
 static void on_short(gasnet_token_t token, gasnet_handlerarg_t number, gasnet_handlerarg_t kind,
@@ -161,7 +161,7 @@ static void on_reply_short(gasnet_token_t token, gasnet_handlerarg_t number, gas
     reply_ends();
 }
 
-/* LongAsync's sources: from here on they are this rank's again. */
+/* LongAsync's sources: from here on this rank may change them. */
 static char *async_sources;
 static size_t async_size;
 
@@ -296,8 +296,8 @@ static void increment_in_place(void)
     GASNET_BLOCKUNTIL(atomic_load(&replies_came) == sent);
 }
 
-/* A message to itself has run, and its reply, when the call that sends it returns: this thread may
- * block elsewhere next, and no other thread has to call anything that runs handlers. */
+/* A message to the own rank has run, and its reply, when the call that sends it returns: this
+ * thread may block elsewhere next, and no other thread has to run handlers. */
 static void self_at_once(void)
 {
     const size_t sizes[] = {0, 8, 48, 49, 512, 513, max_medium};
@@ -403,7 +403,7 @@ static void long_zero(void)
 
 /* ---- sources ---- */
 
-/* One buffer for all: whoever keeps a reference to it sends the wrong contents. */
+/* One buffer for all messages: a reference that the library keeps leads to wrong contents. */
 static void source_reusable(void)
 {
     enum { MEDIUMS = 300, LONGS = 24, LEN = 70001, SPACE = 80000 };
@@ -423,8 +423,8 @@ static void source_reusable(void)
     GASNET_BLOCKUNTIL(atomic_load(&replies_came) == mediums + LONGS);
 }
 
-/* LongAsync's sources are changed where that is allowed first: in the reply's handler. What is at
- * the target must be the original then, and stay that. */
+/* The reply's handler changes LongAsync's sources, the first place where it may. The target must
+ * have, and keep, the original. */
 static void async_source(void)
 {
     enum { MESSAGES = 24, LEN = 100003 };
@@ -442,14 +442,14 @@ static void async_source(void)
     }
     GASNET_BLOCKUNTIL(atomic_load(&replies_came) == MESSAGES);
     async_size = 0;
-    ALL_BYTES(async_sources, (size_t)MESSAGES * LEN, 0xee); /* nobody has written it back */
+    ALL_BYTES(async_sources, (size_t)MESSAGES * LEN, 0xee); /* nothing has changed it */
     barrier();
     for (unsigned i = 0; i < MESSAGES; i++)
         FILLED(area[me].addr + (size_t)i * LEN, LEN, seed3(from, i, LEN));
     free(async_sources);
 }
 
-/* It may block, but not for ever: all do it at once, and answer with payload. */
+/* It may block, but not for ever: all ranks do it at once, and reply with payload. */
 static void async_flood(void)
 {
     enum { LEN = 16384, SPACE = LEN + 256 };
@@ -501,7 +501,7 @@ static void reply_kinds(void)
             }
     }
     barrier();
-    EQ(atomic_load(&replies_came), want); /* none for who wanted none */
+    EQ(atomic_load(&replies_came), want); /* none if none was wanted */
 }
 
 /* ---- what a handler may call ---- */
@@ -515,7 +515,7 @@ static void on_peek(gasnet_token_t token, gasnet_handlerarg_t from)
     EQ(gasnet_mynode(), me);
     EQ(gasnet_nodes(), ranks);
     EQ(source(token), from);
-    EQ(source(token), from);  /* as often as it likes */
+    EQ(source(token), from);  /* as often as is useful */
     gasnet_hold_interrupts(); /* ignored here */
     EQ(gasnet_hsl_trylock(&peeked), GASNET_OK);
     inside++;
@@ -580,8 +580,8 @@ static size_t some_size(unsigned i)
     return i % 61 == 60 ? max_medium : mix(i) % (i % 8 ? 600 : 4097) % (max_medium + 1);
 }
 
-/* [each] requests to every rank without a look at the answers, which are as large as can be.
- * Whoever needs room for a reply that only its own progress frees stands still here. */
+/* [each] requests to every rank without polling, with the largest replies. A rank that needs room
+ * for a reply, which only its own progress frees, hangs here. */
 static unsigned flood(unsigned each, enum reply kind)
 {
     for (unsigned i = 0; i < each; i++)
@@ -615,8 +615,8 @@ static void flood_long_replies(void)
     GASNET_BLOCKUNTIL(atomic_load(&replies_came) == want);
 }
 
-/* Half flood and go into the barrier with everything unanswered; the others are there already and
- * serve them from inside. */
+/* Half of the ranks flood, and enter the barrier with all requests unanswered; the others serve
+ * them from inside. */
 static void flood_barrier(void)
 {
     unsigned want = 0;
@@ -647,7 +647,7 @@ static void flood_get(void)
     FILLED(area[me].addr + LEN, LEN, seed3(me, 4, LEN)); /* what the neighbour got from here */
 }
 
-/* All at rank 0, which floods them at the same time. */
+/* All flood rank 0, which floods them at the same time. */
 static void flood_one(void)
 {
     unsigned each = flood_count(), want = each;
@@ -708,7 +708,7 @@ static void poll_only(void)
     EQ(atomic_load(&tokens), 10);
 }
 
-/* Nobody polls but by sending. */
+/* Ranks poll only by sending. */
 static void sends_poll(void)
 {
     unsigned sent = 0, to_me;
@@ -733,7 +733,7 @@ static void blockuntil_forms(void)
         CHECK(!evaluated);
 }
 
-/* All are in it, and one message at a time wakes one of them. */
+/* All ranks are in it, and one message at a time wakes one of them. */
 static void blockuntil_ring(void)
 {
     unsigned turns = rounds(40);

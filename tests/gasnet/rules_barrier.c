@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GASNet's rules about the split-phase barrier. Its names, its result, what it holds up and what it
- * does not. (What flags the wait repeats is not tested: since GASNet 1.20 a named wait may follow
- * an anonymous notify and the reverse.) */
+/* GASNet's rules about the split-phase barrier. Its names, its result, and its waits. (What flags
+ * the wait repeats is not tested: since GASNet 1.20 a named wait may follow an anonymous notify and
+ * the reverse.) */
 #include <limits.h>
 
 #include "check.h"
@@ -32,7 +32,8 @@ static int both(int id, int flags)
 
 /* ---- nobody is through before the last one came ---- */
 
-/* Each rank counts on at every other before its notify; after the wait all must have. */
+/* Each rank adds to a counter at every other before its notify; after the wait all must be
+ * there. */
 static void holds(void)
 {
     uint64_t *here = (uint64_t *)(void *)area[me].addr;
@@ -59,8 +60,7 @@ static void on_nudge(gasnet_token_t token, gasnet_handlerarg_t a)
     atomic_fetch_add(&nudges, 1);
 }
 
-/* One rank after the other holds up the rest: their try says so until it has heard from them all.
- */
+/* One rank after the other delays the rest: their try reports that until all have notified. */
 static void try_is_not_ready(void)
 {
     for (gasnet_node_t late = 0; late < ranks && late < 4; late++) {
@@ -83,7 +83,8 @@ static void try_is_not_ready(void)
     }
 }
 
-/* Who waits serves: one rank asks them all before its notify, and needs their answers. */
+/* A rank that waits serves requests: one rank asks all others before its notify, and needs their
+ * replies. */
 static _Atomic unsigned answered;
 
 static void on_ask(gasnet_token_t token, void *buf, size_t nbytes, gasnet_handlerarg_t a)
@@ -117,7 +118,7 @@ static void wait_serves(void)
     }
 }
 
-/* Between notify and wait everything else goes on, and computing for long is no error. */
+/* Between notify and wait all other calls work, and long computing is no error. */
 static void split(void)
 {
     gasnet_node_t to = next_rank(1);
@@ -168,7 +169,7 @@ static void anonymous(void)
 {
     EQ(both(12, ANON), GASNET_OK);
     NOT_NAMED();
-    EQ(both((int)me, ANON), GASNET_OK); /* an id that is none */
+    EQ(both((int)me, ANON), GASNET_OK); /* an invalid id */
     NOT_NAMED();
     EQ(gasnet_barrier((int)me, ANON), GASNET_OK);
     NOT_NAMED();
@@ -177,10 +178,12 @@ static void anonymous(void)
 /* An anonymous one takes the others' name: with one, half, and all but one of them named. */
 static void some_named(void)
 {
-    for (gasnet_node_t who = 0; who < ranks && who < 5; who++)
+    for (gasnet_node_t odd_one = 0; odd_one < ranks && odd_one < 5; odd_one++)
         for (int kind = 0; kind < 3; kind++) {
-            bool name = kind == 0 ? me == who : kind == 1 ? me % 2 == who % 2 : me != who;
-            int id = 1000 * kind + (int)who;
+            bool name = kind == 0   ? me == odd_one
+                        : kind == 1 ? me % 2 == odd_one % 2
+                                    : me != odd_one;
+            int id = 1000 * kind + (int)odd_one;
             bool any = kind != 2 || ranks > 1;
             EQ(both(name ? id : 77, name ? 0 : ANON), GASNET_OK);
             if (any)
@@ -190,7 +193,7 @@ static void some_named(void)
         }
 }
 
-/* Two names: all are told, whoever has the other one; and the next one is good again. */
+/* Two names: all ranks get the error, whichever name they gave; and the next barrier works. */
 static void two_names(void)
 {
     for (gasnet_node_t odd = 0; odd < ranks && odd < 6; odd++) {
@@ -209,7 +212,7 @@ static void two_names(void)
     EQ(both((int)me, 0), GASNET_ERR_BARRIER_MISMATCH); /* as many names as ranks */
 }
 
-/* Names that differ in any single bit are two. */
+/* Names that differ in any one bit are different. */
 static void each_bit(void)
 {
     for (int bit = 0; bit<32; bit += ranks> 8 ? 5 : 1) {
@@ -220,24 +223,24 @@ static void each_bit(void)
 
 static void flagged(void)
 {
-    for (gasnet_node_t who = 0; who < ranks && who < 4; who++) {
-        int flags = me == who ? MISMATCH : 0;
+    for (gasnet_node_t odd_one = 0; odd_one < ranks && odd_one < 4; odd_one++) {
+        int flags = me == odd_one ? MISMATCH : 0;
         gasnet_barrier_notify(3, flags);
         EQ(gasnet_barrier_wait(3, flags), GASNET_ERR_BARRIER_MISMATCH);
-        flags = me == who ? MISMATCH : ANON;
+        flags = me == odd_one ? MISMATCH : ANON;
         gasnet_barrier_notify(3, flags);
         EQ(gasnet_barrier_wait(3, flags), GASNET_ERR_BARRIER_MISMATCH);
         EQ(both(4, 0), GASNET_OK);
     }
 }
 
-/* Who waits for another name than it gave is told; all others are through. */
+/* Only a rank that waits with another name than it gave gets the error. */
 static void other_name_at_wait(void)
 {
-    for (gasnet_node_t who = 0; who < ranks && who < 4; who++) {
+    for (gasnet_node_t odd_one = 0; odd_one < ranks && odd_one < 4; odd_one++) {
         gasnet_barrier_notify(8, 0);
-        EQ(gasnet_barrier_wait(me == who ? 7 : 8, 0),
-           me == who ? GASNET_ERR_BARRIER_MISMATCH : GASNET_OK);
+        EQ(gasnet_barrier_wait(me == odd_one ? 7 : 8, 0),
+           me == odd_one ? GASNET_ERR_BARRIER_MISMATCH : GASNET_OK);
         EQ(both(4, 0), GASNET_OK);
     }
 }
@@ -254,7 +257,7 @@ static void unnamed(void)
     }
 }
 
-/* The same pseudo-random mix on all ranks: what each must get can be computed. */
+/* The same pseudo-random mix on all ranks, so that each result can be computed. */
 static void random_names(void)
 {
     for (unsigned i = 0; i < rounds(400); i++) {
@@ -300,7 +303,7 @@ static void turns(void)
     }
 }
 
-/* Notify does not block: every rank does it before it says so to a rank that has not yet. */
+/* Notify does not block: every rank calls it before it sends a message to a rank that has not. */
 static void notify_does_not_block(void)
 {
     atomic_store(&nudges, 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GASNet's rules where the segment is everything (GASNET_SEGMENT_EVERYTHING): what others may write
- * and read is their stack, their static memory, what they have just allocated and what they mapped.
+/* GASNet's rules where the segment is everything (GASNET_SEGMENT_EVERYTHING): others may write and
+ * read a rank's stack, static memory, new allocations and mappings.
  */
 #include "check.h"
 
@@ -22,8 +22,8 @@ static void segment_info(void)
     EQ(gasnet_getMaxGlobalSegmentSize(), UINTPTR_MAX);
 }
 
-/* Every rank gives the address of [len] bytes of its own; the next writes them, all of the ways,
- * and reads them back. */
+/* Every rank gives the address of [len] bytes of its own; the next rank writes and reads them in
+ * all ways. */
 static void write_next(char *mine, size_t len)
 {
     static char src[LEN], back[LEN];
@@ -72,7 +72,7 @@ static void write_stack(void)
     write_next(here + GUARD, 3000);
 }
 
-/* Allocated, given back and allocated anew: often the same place, sometimes on other pages. */
+/* Memory freed and allocated again: often at the same place, sometimes on other pages. */
 static void write_heap(void)
 {
     for (unsigned i = 0; i < 6; i++) {

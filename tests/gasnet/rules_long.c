@@ -61,13 +61,13 @@ int main(int argc, char **argv)
     check_attach(table, COUNT_OF(table), nbytes);
     whole = repeated(NULL, nbytes);
     fill(whole, MIB, seed3(1, 2, 3));
-    (void)repeated(area[me].addr, nbytes); /* which nobody else may have mapped */
+    (void)repeated(area[me].addr, nbytes); /* which no other thread may have mapped */
     check_tests(argc, argv, tests, COUNT_OF(tests));
 }
 #else
 static size_t max_medium;
 
-/* Of the reply to question [number] of [from]: some fit into a message. */
+/* The reply to question [number] of [from]: some fit into a message. */
 static size_t size_of(gasnet_node_t from, unsigned number)
 {
     const size_t sizes[] = {max_medium + 1, 1,          LONGEST_REPLY,
@@ -147,7 +147,7 @@ static void on_answer_with_16(gasnet_token_t token, void *buf, size_t nbytes, A 
     on_answer(token, buf, nbytes, from, number);
 }
 
-/* Everybody asks everybody, [PLACES] questions at a time. */
+/* Each rank asks every rank, [PLACES] questions at a time. */
 static void ask_all(gasnet_handler_t how)
 {
     for (unsigned number = 0; number < rounds(6) * PLACES;) {
@@ -177,7 +177,7 @@ static void replies_with_16(void)
     ask_all(ASK_WITH_16);
 }
 
-/* Nobody waits for an answer when it goes into the barrier, where all of them come. */
+/* Ranks enter the barrier without waiting for replies; all replies come inside it. */
 static void replies_in_barrier(void)
 {
     atomic_store(&came, 0);

@@ -12,7 +12,7 @@ enum {
 static gasnet_handle_t handles[2 * MANY];
 static uint64_t words[MANY], got[MANY];
 
-/* By each rank; where each has to be asked for and 16 share two cores, fewer. */
+/* By each rank; fewer with round trips, and where 16 ranks share two cores. */
 static unsigned many;
 
 static uint64_t word_of(gasnet_node_t writer, unsigned i, unsigned round)
@@ -20,7 +20,7 @@ static uint64_t word_of(gasnet_node_t writer, unsigned i, unsigned round)
     return seed3(writer, i, round);
 }
 
-/* What the previous rank has put here; then a barrier, so that it may put again. */
+/* Check the previous rank's data here; then a barrier, so that it may put again. */
 static void check_words(size_t at, unsigned count, unsigned round)
 {
     gasnet_node_t from = next_rank(ranks - 1);
@@ -48,7 +48,7 @@ static void invalid_handle(void)
     EQ(memcmp(&none, &zero, sizeof none), 0);
     EQ(gasnet_try_syncnb(none), GASNET_OK);
     gasnet_wait_syncnb(none);
-    gasnet_wait_syncnb(none); /* it is no operation: any number of times */
+    gasnet_wait_syncnb(none); /* no operation: any number of times */
     EQ(gasnet_try_syncnb(zero), GASNET_OK);
     for (unsigned i = 0; i < COUNT_OF(list); i++)
         list[i] = GASNET_INVALID_HANDLE;
@@ -174,7 +174,7 @@ static void many_in_list(void)
     check_words(0, many, 2);
 }
 
-/* One that is ready has its data, and only then is it overwritten; the others stay as they are. */
+/* A complete one has its data, and only then is it overwritten; the others do not change. */
 static void try_some(void)
 {
     enum { N = 600 };
@@ -212,7 +212,7 @@ static void try_some(void)
             EQ(memcmp(data[i], want + i * 512, 512), 0);
 }
 
-/* try: OK once, with the data there, or not ready and to be asked again. */
+/* try: OK once, with the data there; or not ready, and to be tried again. */
 static void try_one(void)
 {
     static char data[200000];
@@ -255,8 +255,8 @@ static void many_implicit(void)
     check_words(0, many, 5);
 }
 
-/* Gets and puts under way together; one kind is synced, then the other. Puts are memsets and
- * values, too. */
+/* Gets and puts in flight together; one kind is synced, then the other. Puts include memsets and
+ * values. */
 static void two_kinds(void)
 {
     enum { N = 40, LEN = 9001, SPACE = 9100 };
@@ -338,8 +338,8 @@ static void empty_region(void)
     }
 }
 
-/* One handle for many; implicit ones from before and after are not its, and it is not theirs; an
- * explicit one that begins inside is its own. */
+/* One handle for many; implicit operations before and after are not part of it, nor it of them; an
+ * explicit one that begins inside is separate. */
 static void regions(void)
 {
     enum { N = 300, LEN = 1024 };
@@ -451,7 +451,7 @@ static void on_pong(gasnet_token_t token, gasnet_handlerarg_t a)
     atomic_fetch_add(&pongs, 1);
 }
 
-/* Operations to everybody while requests from everybody come in. */
+/* Operations to every rank while requests from every rank come in. */
 static void among_messages(void)
 {
     enum { N = 240, LEN = 700, SPACE = 704 };
@@ -482,7 +482,8 @@ static void among_messages(void)
             FILLED(area[me].addr + ((size_t)r * each + i) * SPACE, LEN, seed3(r, i, 10));
 }
 
-/* After the sync any get sees it: of another operation, by a third rank, told by a message. */
+/* After the sync any get sees the data: also of another operation, by a third rank, notified by a
+ * message. */
 static void sync_orders(void)
 {
     gasnet_node_t to = next_rank(1), third = next_rank(2);

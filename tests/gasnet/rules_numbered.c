@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* All 119 numbered active-message calls, and the seven that take a count: 0 to 16 arguments in
- * requests and replies. What a message carries follows from its sender, its family and the number
- * of its arguments, so each handler knows what it must get. */
+ * requests and replies. A message's contents follow from its sender, its family and the number of
+ * its arguments, so each handler can check them. */
 #include <limits.h>
 
 #include "check.h"
@@ -26,7 +26,7 @@ static char *slot(gasnet_node_t of, gasnet_node_t from, int place, int m)
            (((size_t)from * PLACES + (unsigned)place) * (MOST + 1) + (unsigned)m) * SLOT;
 }
 
-/* Long messages of 0 bytes do not say where they are: not here. */
+/* Long messages of 0 bytes carry no address: not here. */
 static size_t length(enum family f, int m)
 {
     static const size_t some[] = {0, 1, 7, 8, 31, 100, 255, 256, 511, 512};
@@ -139,7 +139,7 @@ static void prepare(enum family f, int m, gasnet_handlerarg_t *x, void *data)
 /* Indices: of family f with m arguments. */
 #define INDEX(f, m) ((gasnet_handler_t)(128 + (f) * (MOST + 1) + (m)))
 
-/* What a handler's arguments are, in an array; the first element is not one of them. */
+/* A handler's arguments in an array, from its second element on. */
 #define ARGS(m) const gasnet_handlerarg_t a[] = {0 N##m}
 
 #define SHORT_HANDLERS(m)                                                                          \
@@ -186,7 +186,7 @@ static void prepare(enum family f, int m, gasnet_handlerarg_t *x, void *data)
         atomic_fetch_add(&replies_came, 1);                                                        \
     }
 
-/* The same handlers serve Long and LongAsync: where the data are says which. The reply to the
+/* The same handlers serve Long and LongAsync; the address of the data shows which. The reply to the
  * one is Long, to the other it is Short. */
 #define LONG_HANDLERS(m)                                                                           \
     static void on_long_##m(gasnet_token_t token, void *buf, size_t nbytes P##m)                   \
@@ -290,7 +290,7 @@ static void all_numbers(void)
             ALL_M(REQUEST)
         }
         GASNET_BLOCKUNTIL(atomic_load(&replies_came) == n * REQUESTS);
-        barrier(); /* as many ask this rank as it asks, and all have their answers */
+        barrier(); /* all have asked, and have their replies */
         for (int f = SHORT; f <= ASYNC; f++)
             EQ(atomic_load(&requests_came[f]), n * (MOST + 1));
     }
@@ -320,7 +320,7 @@ static void limits(void)
     CHECK(as_int > INT_MAX / 2 && as_int < INT_MAX - PAGE);
     size_t mine[] = {gasnet_AMMaxMedium(), gasnet_AMMaxLongRequest(), gasnet_AMMaxLongReply()};
     char(*all)[GATHER_MAX] = gather(mine, sizeof mine);
-    for (gasnet_node_t r = 0; r < ranks; r++) /* what one may send another can take */
+    for (gasnet_node_t r = 0; r < ranks; r++) /* the most that one rank may send to another */
         EQ(memcmp(all[r], mine, sizeof mine), 0);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which calls make progress for other nodes. GASNet's rule: a node that keeps calling GASNet
- * answers the others, whatever it calls, and nothing runs handlers inside a handler, with a
- * handler-safe lock held or in a no-interrupt section.
+/* Which calls make progress for other nodes. GASNet's rule: a node that keeps calling GASNet, by
+ * any call, serves the others; and no call runs handlers inside a handler, with a handler-safe lock
+ * held or in a no-interrupt section.
  *
- * The tables below name every call and say whether it polls. For each call that does, rank 0 makes
+ * The tables below name every call, and whether it polls. For each call that does, rank 0 makes
  * only this call, again and again. Meanwhile rank 1 sends a request and waits for its answer, or
  * puts and waits for the put's end. The two ranks arrange this through a file that both map, since
  * a call of GASNet might poll. */
@@ -39,7 +39,7 @@ static gasnet_node_t other; /* rank 1; rank 0 if there is no other */
 static unsigned turn_now;
 static _Atomic unsigned marks;
 
-/* What the calls use. */
+/* Arguments of the calls. */
 static char *there; /* at [other] */
 static uint64_t word, words[CHECK_NODES], got[CHECK_NODES];
 static char data[LONG];
@@ -148,7 +148,7 @@ static gasnet_hsl_t lock = GASNET_HSL_INITIALIZER, lock2 = GASNET_HSL_INITIALIZE
     POLLS(gasnet_coll_wait_sync_all, gasnet_coll_wait_sync_all(no_call, 2))
 
 static gasnet_coll_handle_t no_call[2];
-/* Held by another thread, as it seems. */
+/* Seems to be held by another thread. */
 static gasnet_hsl_t lock_of_other = {1, GASNETW_HSL};
 
 /* ---- calls of all ranks together; rank 0 comes last, and need not wait ---- */
@@ -332,7 +332,7 @@ static void on_lent(gasnet_token_t token, void *buf, size_t nbytes)
 
 /* ---- turns ---- */
 
-/* What rank 1 has put to rank 0's area. */
+/* Check the data that rank 1 has put to rank 0's area. */
 static uint64_t put_there(void)
 {
     return __atomic_load_n((uint64_t *)(void *)area[0].addr, __ATOMIC_ACQUIRE);
@@ -410,8 +410,8 @@ static void asks_poll(void)
     take_turns(asks, COUNT_OF(asks));
 }
 
-/* Rank 0 makes each call after the others have begun it, and says before the call whether it is the
- * last. */
+/* Rank 0 makes each call after the others have begun it, and marks before the call whether it is
+ * the last. */
 static void join_as_last(const struct call *c)
 {
     double end = seconds() + DEADLINE;
@@ -429,7 +429,7 @@ static void join_as_last(const struct call *c)
     }
 }
 
-/* The others make a call, then wait for what rank 0 said of it. */
+/* The others make a call, then wait for rank 0's mark. */
 static void join(const struct call *c)
 {
     for (unsigned n = 1; atomic_load(&side->last) != n - 1 || n == 1; n++) {
@@ -474,7 +474,7 @@ static void together_poll(void)
 
 /* ---- where nothing polls ---- */
 
-/* Calls that a client may make, or makes all the same, where handlers must not run. */
+/* Calls that a client may make, or makes by mistake, where handlers must not run. */
 static void nag(unsigned before)
 {
     for (unsigned i = 0; i < NAGS; i++) {

@@ -70,7 +70,7 @@ static void put_aligned(void)
     }
 }
 
-/* Everybody writes into everybody's, and reads what a third has written there. */
+/* Each rank writes into every rank's area, and reads the bytes that a third has written. */
 static void all_to_all(void)
 {
     enum { LEN = 12345 };
@@ -89,8 +89,8 @@ static void all_to_all(void)
     }
 }
 
-/* Local memory: the stack, static, read-only, malloc'ed and freed again (whoever remembers where it
- * was, and not that it is gone, transfers from the wrong pages), the own segment. */
+/* Local memory: the stack, static, read-only, malloc'ed and freed again (a stale record of such
+ * memory transfers from the wrong pages), the own segment. */
 static void local_memory(void)
 {
     static char fixed[70000];
@@ -146,7 +146,7 @@ static void first_and_last(void)
 /* ---- order: what has been put is there ---- */
 
 static _Atomic unsigned answers;
-static uint64_t told; /* by the reply */
+static uint64_t replied; /* by the reply */
 
 static void on_seen(gasnet_token_t token, gasnet_handlerarg_t offset)
 {
@@ -160,7 +160,7 @@ static void on_seen(gasnet_token_t token, gasnet_handlerarg_t offset)
 static void on_reply_seen(gasnet_token_t token, gasnet_handlerarg_t high, gasnet_handlerarg_t low)
 {
     (void)token;
-    told = (uint64_t)(uint32_t)high << 32 | (uint32_t)low;
+    replied = (uint64_t)(uint32_t)high << 32 | (uint32_t)low;
     atomic_fetch_add(&answers, 1);
 }
 
@@ -181,7 +181,7 @@ static void put_is_seen(void)
         }
         EQ(gasnet_AMRequestShort1(to, SEEN, (gasnet_handlerarg_t)(i % 7 * 8)), GASNET_OK);
         GASNET_BLOCKUNTIL(atomic_load(&answers) == i);
-        EQ(told, word);
+        EQ(replied, word);
         gasnet_get(&back, to, at, 8);
         EQ(back, word);
     }
@@ -195,7 +195,7 @@ static void put_is_seen(void)
 
 /* ---- values ---- */
 
-/* The low bytes of the value, and no others, there; zeros above what was got. */
+/* The value's low bytes, and no others, arrive; zeros above the bytes that were got. */
 static void values(void)
 {
     gasnet_node_t to = next_rank(1), from = next_rank(ranks - 1);
@@ -225,7 +225,7 @@ static void values(void)
         }
 }
 
-/* Many under way, waited for from the last to the first; nothing else counts them as its own. */
+/* Many in flight, waited for from the last to the first, apart from all other operations. */
 static void value_handles(void)
 {
     enum { MANY = 1500 };

@@ -54,7 +54,7 @@ static void same_after_attach(void)
     }
 }
 
-/* Each rank is one of them, once, and all were told the same number. */
+/* Each rank has one number, once, and all know the same count. */
 static void ranks_distinct(void)
 {
     gasnet_node_t mine[2] = {me, ranks};
@@ -67,7 +67,7 @@ static void ranks_distinct(void)
     }
 }
 
-/* The largest that all can have is the smallest of what each can have, and known to all. */
+/* The largest common segment is the smallest of the ranks' largest ones, and known to all. */
 static void max_sizes(void)
 {
     uintptr_t mine[2] = {early.local, early.global}, least = UINTPTR_MAX;
@@ -83,7 +83,7 @@ static void max_sizes(void)
     CHECK(early.global <= least && early.global >= 1024 * PAGE);
 }
 
-/* Clocks of one machine can be compared: nobody is through before the last one came. */
+/* Clocks of one machine can be compared: no rank leaves before the last one came. */
 static void attach_is_barrier(void)
 {
     double mine[2] = {early.before, early.after}, last = 0, first = 1e300;
@@ -146,7 +146,7 @@ static void indices_given(void)
     }
 }
 
-/* Requests carry an index, not a name: all ranks must have given the same. */
+/* Requests carry an index, not a name: all ranks must have given the same ones. */
 static void indices_alike(void)
 {
     gasnet_handler_t mine[ENTRIES];
@@ -193,16 +193,16 @@ static void info_is_not_collective(void)
     gasnet_seginfo_t some[CHECK_NODES + 4], canary = {&canary, 77};
     gasnet_nodeinfo_t info[CHECK_NODES + 4], mark = {.host = 1234567, .supernode = 7654321};
     for (unsigned asked = 0; me == ranks - 1 && asked <= ranks + 2; asked++) {
-        gasnet_node_t told = asked < ranks ? asked : ranks;
+        gasnet_node_t count = asked < ranks ? asked : ranks;
         for (unsigned i = 0; i < COUNT_OF(some); i++) {
             some[i] = canary;
             info[i] = mark;
         }
         EQ(gasnet_getSegmentInfo(some, (int)asked), GASNET_OK);
-        EQ(memcmp(some, seg, told * sizeof *seg), 0);
+        EQ(memcmp(some, seg, count * sizeof *seg), 0);
         EQ(memcmp(&some[asked], &canary, sizeof canary), 0);
         EQ(gasnet_getNodeInfo(info, (int)asked), GASNET_OK);
-        for (gasnet_node_t r = 0; r < told; r++)
+        for (gasnet_node_t r = 0; r < count; r++)
             EQ(info[r].host, early.info[r].host);
         EQ(info[asked].host, mark.host);
         EQ(info[asked].supernode, mark.supernode);
@@ -219,8 +219,7 @@ static void aligned_segments(void)
 #endif
 }
 
-/* The first and the last bytes of every page of the next segments, which nobody has ever touched.
- */
+/* The first and last bytes of every page of the next segments, which have not been touched. */
 static void untouched_first(void)
 {
     for (unsigned by = 0; by < ranks && by < 4; by++) {
@@ -248,7 +247,7 @@ static void untouched_first(void)
     }
 }
 
-/* Who has no segment takes part in everything else. */
+/* A rank without a segment takes part in everything else. */
 static void no_segment(void)
 {
     for (gasnet_node_t r = 0; r < ranks; r++) {
@@ -265,7 +264,7 @@ static void no_segment(void)
 
 /* ---- nodes, names, the environment ---- */
 
-/* Who shares a supernode shares a host, and both are numbered by first appearance. */
+/* Ranks that share a supernode share a host, and both are numbered by first appearance. */
 static void node_info(void)
 {
     gasnet_node_t hosts = 0, supers = 0;
@@ -323,7 +322,7 @@ static void error_names(void)
             CHECK(strcmp(text, gasnet_ErrorDesc(known[j].code)) != 0);
         }
     }
-    CHECK(gasnet_ErrorName(424242) && gasnet_ErrorDesc(424242)); /* none, and said so */
+    CHECK(gasnet_ErrorName(424242) && gasnet_ErrorDesc(424242)); /* unknown, and named so */
 }
 
 /* Hints: after each, messages and barriers still work. */
@@ -410,7 +409,7 @@ int main(int argc, char **argv)
     memcpy(all, entries, sizeof entries);
     all[ENTRIES] = (gasnet_handlerentry_t){CHECK_GATHER, check_on_gather};
     if (me == ranks - 1)
-        compute(0.05); /* the others would be through long before, were there no barrier */
+        compute(0.05); /* without a barrier the others would have left long before */
     early.before = seconds();
     EQ(gasnet_attach(all, ENTRIES + 1, pages_of(me) * PAGE, 0), GASNET_OK);
     early.after = seconds();

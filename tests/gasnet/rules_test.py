@@ -38,12 +38,13 @@ def arguments():
 
 
 def check(job, ranks):
-    """It ends well, with every test's line and the last one, and leaves no process."""
+    """The job ends with code 0, prints every test's line and the last one, and leaves no
+    process."""
     code, out, err = job.finish(DEADLINE)
     assert code == 0, f"code {code}\n{out}{err}"
     assert "WRONG" not in out + err, out + err
     lines = out.splitlines()
-    assert lines, f"it said nothing\n{err}"
+    assert lines, f"no output\n{err}"
     # gasnet_exit wrote this one: a rank that was killed before has lost it.
     last = re.fullmatch(r"(\d+) passed, (\d+) skipped on (\d+) ranks", lines[-1])
     assert last, f"the last line is missing\n{out}{err}"
@@ -64,7 +65,8 @@ def program_test(weft, program, way, ranks):
 
 
 def alone_test(weft, program, nodes):
-    """Without a launcher: one process, or as many as it is told, by weft, which is in PATH."""
+    """Without a launcher: one process, or the number given to it, started by weft, which is in
+    PATH."""
     def test():
         env = {k: v for k, v in os.environ.items() if not k.startswith(PMIX)}
         os.environ.clear()
@@ -78,13 +80,13 @@ def alone_test(weft, program, nodes):
 
 
 def coverage_test():
-    """No rule was forgotten."""
+    """Every rule was tested."""
     missing = set(range(1, LAST_RULE + 1)) - ELSEWHERE - seen
     assert not missing, f"no test of rules {sorted(missing)}"
 
 
 def named_test():
-    """The tables of rules_polls.c say of each call of the headers whether it polls."""
+    """The tables of rules_polls.c name each call of the headers."""
     calls = set()
     for header in ("gasnet.h", "gasnet_coll.h", "gasnet_vis.h"):
         with open(os.path.join(HERE, "../../include/weft-gasnet", header), encoding="utf-8") as text:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* GASNet's rules about threads. In PAR threads call at the same time; in PARSYNC they take turns
- * under a lock of the client's, and handlers run in whoever calls. */
+ * under a lock of the client's, and handlers run in the thread that calls. */
 #include <pthread.h>
 #include <sched.h>
 
@@ -189,8 +189,8 @@ static void longs_of_all(void)
 
 /* ---- put and get ---- */
 
-/* Each thread has its own handles and its own set of implicit operations: what one waits for is
- * there, whatever the others have under way. */
+/* Each thread has its own handles and its own set of implicit operations: a wait covers its own
+ * ones, whatever the others have in flight. */
 static void transfers(unsigned thread)
 {
     enum { N = 32, LEN = 4000, PER_THREAD = N * LEN };
@@ -314,7 +314,7 @@ static void until_another_runs_it(void)
     GASNET_BLOCKUNTIL(atomic_load(&tokens) == rounds(100));
 }
 
-/* All of them block in it and nobody polls besides. */
+/* All threads block in it, and none polls besides. */
 static void until_all_block(void)
 {
     atomic_store(&tokens, 0);
@@ -419,7 +419,7 @@ static void locks_exclude(void)
     gasnet_hsl_destroy(&counting);
 }
 
-/* trylock says no while another thread has it, and yes afterwards. */
+/* trylock fails while another thread has it, and succeeds afterwards. */
 static gasnet_hsl_t tried = GASNET_HSL_INITIALIZER;
 static _Atomic int stage;
 
@@ -482,7 +482,7 @@ static void other_thread_waits(void)
 }
 
 #ifdef GASNET_PAR
-/* One thread is in the barrier while others ask and transfer: they are not held up. */
+/* One thread is in the barrier while others send and transfer: it does not delay them. */
 static void work_beside(unsigned thread)
 {
     one_by_one(thread);
@@ -500,7 +500,7 @@ static void barrier_beside_work(void)
 }
 #endif
 
-/* Threads end with everything synced, and others begin: what belonged to them is not lost. */
+/* Threads end with everything synced, and others begin: nothing of the former is lost. */
 static void brief(unsigned thread)
 {
     uint64_t word = seed3(me, thread, 78), back = 0;

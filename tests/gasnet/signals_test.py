@@ -20,7 +20,7 @@ NODES = 2
 
 
 def ended(words, env, code):
-    """What a job said that ends with the code."""
+    """Returns the output of a job that ends with the code."""
     job = harness.Job([WEFT, "run", "-n", str(NODES), "--", PROGRAM, *words], env=env)
     got, out, err = job.finish(DEADLINE)
     assert got == code, f"code {got}, not {code}\n{out}{err}"
@@ -28,7 +28,7 @@ def ended(words, env, code):
 
 
 def fault_test():
-    """The node says of which signal it dies, and dies of it."""
+    """The node reports the signal, and dies of it."""
     for words, name, number in ((["fault"], "SIGSEGV", 11), (["raise", "FPE"], "SIGFPE", 8),
                                 (["raise", "BUS"], "SIGBUS", 7), (["raise", "ILL"], "SIGILL", 4)):
         err = ended(words, {}, 128 + number)
@@ -63,7 +63,7 @@ def backtrace_test():
 
 
 def frozen_pids(words, env, count):
-    """The processes of a job that say that they wait for a debugger; they are killed then."""
+    """Returns the processes of a job that report that they wait for a debugger, then kills them."""
     with subprocess.Popen([WEFT, "run", "-n", str(NODES), "--", PROGRAM, *words], env={**os.environ, **env},
                           stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as job:
         pids = []

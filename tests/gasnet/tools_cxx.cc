@@ -31,8 +31,8 @@ GASNETT_INLINE(twice) int twice(int x)
     return 2 * x;
 }
 
-GASNETT_FORMAT_PRINTF(say, 1, 2, static void say(const char *format, ...));
-static void say(const char *format, ...)
+GASNETT_FORMAT_PRINTF(print, 1, 2, static void print(const char *format, ...));
+static void print(const char *format, ...)
 {
     va_list ap;
     va_start(ap, format);
@@ -42,7 +42,7 @@ static void say(const char *format, ...)
 
 static int failed(const char *what)
 {
-    say("%s: wrong in %s\n", what, GASNETT_CURRENT_FUNCTION);
+    print("%s: wrong in %s\n", what, GASNETT_CURRENT_FUNCTION);
     return 1;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gasnet_tools.h by what it does. What ends the process, or depends on variables that are read
- * once, runs in a process of its own: this program with --probe. */
+/* The functions of gasnet_tools.h. Probes that end the process, or depend on variables read once,
+ * run in processes of their own: this program with --probe. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -181,7 +181,7 @@ static int probe(const char *name)
 {
     const struct rlimit none = {0, 0};
     (void)setrlimit(RLIMIT_CORE, &none);
-    alarm(60); /* one that hangs fails its test, and is gone */
+    alarm(60); /* one that hangs fails its test */
     for (size_t i = 0; i < sizeof probes / sizeof probes[0]; i++)
         if (!strcmp(probes[i].name, name))
             probes[i].fn();
@@ -190,8 +190,8 @@ static int probe(const char *name)
 
 static int last_status;
 
-/* What a probe says with [env], e.g. "T_INT=7". */
-static const char *said(const char *env, const char *name)
+/* Returns the output of a probe with [env], e.g. "T_INT=7". */
+static const char *output_of(const char *env, const char *name)
 {
     static char text[65536];
     char command[4096];
@@ -206,23 +206,23 @@ static const char *said(const char *env, const char *name)
     return text;
 }
 
-static void says(const char *env, const char *name, const char *want)
+static void prints(const char *env, const char *name, const char *want)
 {
-    const char *text = said(env, name);
+    const char *text = output_of(env, name);
     if (!strstr(text, want))
         fail_msg("%s with %s: no \"%s\" in:\n%s", name, env, want, text);
 }
 
 static void says_not(const char *env, const char *name, const char *unwanted)
 {
-    const char *text = said(env, name);
+    const char *text = output_of(env, name);
     if (strstr(text, unwanted))
         fail_msg("%s with %s: \"%s\" in:\n%s", name, env, unwanted, text);
 }
 
 static void aborts(const char *env, const char *name, const char *want)
 {
-    says(env, name, want);
+    prints(env, name, want);
     assert_true(WIFSIGNALED(last_status) && WTERMSIG(last_status) == SIGABRT);
 }
 
@@ -356,7 +356,7 @@ static uint64_t monotonic_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Fails when: ticks go back, or are not what CLOCK_MONOTONIC says within 2%. */
+/* Fails when: ticks go back, or differ from CLOCK_MONOTONIC by more than 2%. */
 static void test_ticks(void **state)
 {
     gasnett_tick_t last = gasnett_ticks_now();
@@ -386,7 +386,7 @@ static void test_ticks(void **state)
     assert_true(GASNETT_TICK_MIN < last && last < GASNETT_TICK_MAX);
 }
 
-/* Fails when: it is not the time of day. */
+/* Fails when: the result is not the time of day. */
 static void test_time_of_day(void **state)
 {
     uint64_t us = gasnett_gettimeofday_us();
@@ -426,7 +426,7 @@ static void *try_mutex(void *arg)
     return NULL;
 }
 
-/* Fails when: the mutex does not exclude, a waiter is not woken, or misuse is not told. */
+/* Fails when: the mutex does not exclude, a waiter is not woken, or misuse is not reported. */
 static void test_mutex(void **state)
 {
     int tried = 0;
@@ -598,7 +598,7 @@ static void test_format(void **state)
     format_is(INT64_C(1) << 50, 0, "0x4000000000000");
 }
 
-/* Fails when: a default wins over a variable, a text is taken for another, or another is taken. */
+/* Fails when: a default wins over a variable, a text is misread, or an invalid one accepted. */
 static void test_env(void **state)
 {
     static const char *const yes[] = {"1", "y", "Y", "yes", "YES"};
@@ -614,22 +614,22 @@ static void test_env(void **state)
     gasnett_unsetenv("T_YN");
     assert_null(gasnett_getenv("T_YN"));
     assert_int_equal(gasnett_getenv_yesno_withdefault("T_YN", 1), 1);
-    says("T_YES=y", "vars", "yes 1 1\n");
-    says("-u X", "vars", "yes 0 1\nint 7 1048576\ndbl 2.5\nstr none\nverbose 0\n");
-    says("T_INT=-0x10 T_SIZE=64", "vars", "int -16 65536\n");
-    says("T_DBL=3/8", "vars", "dbl 0.375\n");
-    says("T_DBL=-1e4", "vars", "dbl -10000\n");
+    prints("T_YES=y", "vars", "yes 1 1\n");
+    prints("-u X", "vars", "yes 0 1\nint 7 1048576\ndbl 2.5\nstr none\nverbose 0\n");
+    prints("T_INT=-0x10 T_SIZE=64", "vars", "int -16 65536\n");
+    prints("T_DBL=3/8", "vars", "dbl 0.375\n");
+    prints("T_DBL=-1e4", "vars", "dbl -10000\n");
     aborts("T_YES=maybe", "vars", "T_YES=maybe: must be Y, YES or 1, or N, NO or 0");
     aborts("T_INT=4x", "vars", "T_INT=4x: has something behind the number");
     aborts("T_DBL=1/0", "vars", "T_DBL=1/0: must be a number");
 }
 
-/* Fails when: a variable is not said, said twice, or said by another rank than 0. */
+/* Fails when: a variable is not printed, printed twice, or printed by another rank than 0. */
 static void test_verbose_env(void **state)
 {
     const char *text, *at;
     (void)state;
-    text = said("GASNET_VERBOSEENV=1 T_STR=x T_SIZE=2M", "vars");
+    text = output_of("GASNET_VERBOSEENV=1 T_STR=x T_SIZE=2M", "vars");
     assert_non_null(strstr(text, "verbose 1\n"));
     assert_non_null(strstr(text, "ENV parameter: T_INT = 7 (default)\n"));
     assert_non_null(strstr(text, "ENV parameter: T_SIZE = 2 MB\n"));
@@ -669,7 +669,7 @@ static void test_count0s(void **state)
     }
 }
 
-/* Fails when: a changed bit, or a byte more, does not show. */
+/* Fails when: a changed bit, or a further byte, does not change the sum. */
 static void test_checksum(void **state)
 {
     unsigned char data[41];
@@ -688,7 +688,7 @@ static void test_checksum(void **state)
     }
 }
 
-/* Fails when: a total or bound is wrong, or the text is longer than said. */
+/* Fails when: a total or bound is wrong, or the text is longer than promised. */
 static void test_lists(void **state)
 {
     struct {
@@ -736,8 +736,7 @@ static void *use_heap(void *arg)
     return NULL;
 }
 
-/* Fails when: contents are lost, what was written around a block is not found, or counts are off.
- */
+/* Fails when: contents are lost, writes around a block are not detected, or counts are wrong. */
 static void test_heap(void **state)
 {
     gasnett_heapstats_t before, after;
@@ -777,20 +776,20 @@ static void test_heap(void **state)
 
 /* ---- fatal errors ---- */
 
-/* Fails when: the message lacks what, where or which rank; a backtrace is not what was asked for.
- */
+/* Fails when: the message lacks the failure, its place or the rank; or a backtrace is of another
+ * type. */
 static void test_fatal(void **state)
 {
     (void)state;
     aborts("-u X", "fatal", "*** FATAL ERROR: in named_frame() at ");
     aborts("-u X", "fatal", ": the number is 17\n");
     aborts("-u X", "fatal_with_rank", "*** FATAL ERROR (rank 5): in named_frame()");
-    says("-u X", "fatal", "set GASNET_BACKTRACE=1");
-    says("GASNET_BACKTRACE=1", "fatal", "my own backtrace");
-    says("GASNET_BACKTRACE=1 GASNET_BACKTRACE_TYPE=NONE,mine", "fatal", "my own backtrace");
-    says("GASNET_BACKTRACE=1 GASNET_BACKTRACE_TYPE=EXECINFO", "fatal", "tools_test");
+    prints("-u X", "fatal", "set GASNET_BACKTRACE=1");
+    prints("GASNET_BACKTRACE=1", "fatal", "my own backtrace");
+    prints("GASNET_BACKTRACE=1 GASNET_BACKTRACE_TYPE=NONE,mine", "fatal", "my own backtrace");
+    prints("GASNET_BACKTRACE=1 GASNET_BACKTRACE_TYPE=EXECINFO", "fatal", "tools_test");
     says_not("GASNET_BACKTRACE=1 GASNET_BACKTRACE_TYPE=EXECINFO", "fatal", "my own backtrace");
-    (void)said("-u X", "kill");
+    (void)output_of("-u X", "kill");
     assert_true(WIFEXITED(last_status) && WEXITSTATUS(last_status) == 42);
 }
 
@@ -830,8 +829,7 @@ static char *contents(const char *name)
     return text;
 }
 
-/* Fails when: a line is missing, masked in vain, has not its place, or is in another rank's file.
- */
+/* Fails when: a line is missing, masked without effect, misplaced, or in another rank's file. */
 static void test_trace(void **state)
 {
     char dir[] = "/tmp/weft-tools-test-XXXXXX", env[512], name[128];
@@ -842,11 +840,11 @@ static void test_trace(void **state)
     (void)state;
     assert_non_null(mkdtemp(dir));
     snprintf(env, sizeof env, "GASNET_TRACEFILE=%s/t-%% GASNET_STATSFILE=%s/s-%%", dir, dir);
-    text = said(env, "trace");
+    text = output_of(env, "trace");
     assert_non_null(strstr(text, "enabled 1 mask GPRSWXBLAMICDNH\nthen 0\n"));
     snprintf(name, sizeof name, "%s/t-3", dir);
     text = contents(name);
-    assert_true(!strncmp(text, "?(", 2)); /* said before there was a rank */
+    assert_true(!strncmp(text, "?(", 2)); /* printed before there was a rank */
     text = strstr(text, "early 1\n");
     assert_non_null(text);
     text += 8;
@@ -863,14 +861,14 @@ static void test_trace(void **state)
     remove(name);
 
     snprintf(env, sizeof env, "GASNET_TRACEFILE=%s/t-%% GASNET_TRACENODES=0-2,4", dir);
-    (void)said(env, "trace");
+    (void)output_of(env, "trace");
     assert_int_equal(rmdir(dir), 0); /* nothing was written */
 
-    says("GASNET_TRACEFILE=stderr GASNET_TRACEMASK=HN", "trace", "enabled 1 mask NH\n");
-    says("GASNET_TRACEFILE=stderr GASNET_TRACEMASK=G", "trace", "enabled 0 mask G\n");
+    prints("GASNET_TRACEFILE=stderr GASNET_TRACEMASK=HN", "trace", "enabled 1 mask NH\n");
+    prints("GASNET_TRACEFILE=stderr GASNET_TRACEMASK=G", "trace", "enabled 0 mask G\n");
     says_not("GASNET_TRACEFILE=stderr GASNET_TRACEMASK=H", "trace", "some.c");
-    says("-u GASNET_TRACEFILE", "trace", "enabled 0 ");
-    says("GASNET_TRACEFILE=/no/such/file", "trace", "/no/such/file: No such file or directory");
+    prints("-u GASNET_TRACEFILE", "trace", "enabled 0 ");
+    prints("GASNET_TRACEFILE=/no/such/file", "trace", "/no/such/file: No such file or directory");
 }
 
 /* Fails when: a thread's source line is another's, or freezing does not hold it. */
@@ -908,7 +906,7 @@ static void on_signal(int sig)
     got_signal = sig;
 }
 
-/* Fails when: the system's answer is another than these give. */
+/* Fails when: the results differ from the system's. */
 static void test_machine(void **state)
 {
     char name[256] = "", *loc;
@@ -963,7 +961,7 @@ static void test_affinity(void **state)
     assert_true(ok);
 }
 
-/* Fails when: the tools find fault with themselves, or with a segment, or change it. */
+/* Fails when: the tools find errors in their own memory or a segment, or change it. */
 static void test_diagnostics(void **state)
 {
     static unsigned char segment[4096];

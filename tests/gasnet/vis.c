@@ -284,7 +284,7 @@ static void strided(gasnet_node_t node, int way, bool put)
 
 /* ---- all of it ---- */
 
-static void say(const char *what)
+static void print_ok(const char *what)
 {
     gasnet_barrier_notify(0, GASNET_BARRIERFLAG_ANONYMOUS);
     gasnet_barrier_wait(0, GASNET_BARRIERFLAG_ANONYMOUS);
@@ -315,7 +315,7 @@ static void with_others(const char *what, void (*one)(gasnet_node_t, int, bool))
     with(me, what, one);
     with((me + 1) % n, what, one);
     with((me + n / 2) % n, what, one);
-    say(what);
+    print_ok(what);
 }
 
 /* Nothing at all, and one piece against many empty ones. */
@@ -389,9 +389,9 @@ int main(int argc, char **argv)
     with_others("strided", strided);
     empty(gasnet_mynode());
     empty((gasnet_mynode() + 1) % gasnet_nodes());
-    say("empty");
+    print_ok("empty");
     many((gasnet_mynode() + 1) % gasnet_nodes());
-    say("many at a time");
+    print_ok("many at a time");
     free(near);
     gasnet_exit(0);
 }

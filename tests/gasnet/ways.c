@@ -51,7 +51,7 @@ static void on_thank(gasnet_token_t token)
     thanked++;
 }
 
-/* One Long is under way at a time: are its data and arguments those of the one that is due? */
+/* One Long is in flight at a time: check its data and arguments. */
 static void take(gasnet_token_t token, const unsigned char *at, size_t len,
                  const gasnet_handlerarg_t *args, int n)
 {

@@ -25,7 +25,7 @@ SIZES = (0, 8, MEDIUM, MEDIUM + 1, 65536)
 
 
 def counters(weft, program, env, *arguments):
-    """What both nodes counted, by the node: counters that are not there are 0."""
+    """Returns both nodes' counters, by node; missing ones are 0."""
     with tempfile.TemporaryDirectory() as place:
         job = harness.Job([weft, "run", "-n", "2", "--", program, *map(str, arguments)],
                           env={**env, "GASNET_STATSFILE": f"{place}/s-%"})
@@ -61,17 +61,17 @@ def one_test(args, run, how):
     return test
 
 
-def ran(args, run, nodes, *words, env=None, said=""):
-    """These nodes end well, and print this."""
+def ran(args, run, nodes, *words, env=None, printed=""):
+    """These nodes end with code 0, and print [printed]."""
     job = harness.Job([args.weft, "run", "-n", str(nodes), "--", *map(str, words)], env={**RUNS[args.on][run], **(env or {})})
     code, out, err = job.finish(DEADLINE)
-    assert code == 0 and out.strip() == said, f"{nodes} nodes, {words[1:]} {env or ''}: code {code}\n{out}{err}"
+    assert code == 0 and out.strip() == printed, f"{nodes} nodes, {words[1:]} {env or ''}: code {code}\n{out}{err}"
 
 
 def leave_test(args, run):
     with tempfile.TemporaryDirectory() as place:
         for count in (1, 8, 9, 12, 15, 17, 100):
-            ran(args, run, 2, args.ways, "leave", count, f"{place}/{count}", 0, said="ok")
+            ran(args, run, 2, args.ways, "leave", count, f"{place}/{count}", 0, printed="ok")
 
 
 def answer_test(args, run):
@@ -79,11 +79,11 @@ def answer_test(args, run):
     network replies leave when the poll that runs their handlers ends.)"""
     with tempfile.TemporaryDirectory() as place:
         for before in (0, 1, 100):
-            ran(args, run, 2, args.ways, "answer", before, f"{place}/{before}", 0, said="ok")
+            ran(args, run, 2, args.ways, "answer", before, f"{place}/{before}", 0, printed="ok")
 
 
 def early_test(args, run):
-    """Many ranks for the cores: those that are not running are in gasnet_attach when others send."""
+    """More ranks than cores: some wait in gasnet_attach for a core while others send."""
     for nodes in (2, 3, 8, 16) if args.on == "shm" else (2, 4):
         for limit in ({}, {}, {}, {"GASNET_NETWORKDEPTH_TOTAL": "1"}, {"GASNET_NETWORKDEPTH": "1"}):
             ran(args, run, nodes, args.early, env=limit)
@@ -100,7 +100,7 @@ def drained_test(args, run):
 
 def inlined_test(args, run):
     """Short puts and gets are inlined where the segment is mapped. (In a debug build they are not.)"""
-    ran(args, run, 2, args.inlined, "yes" if run == "mapped" else "no", said="ok")
+    ran(args, run, 2, args.inlined, "yes" if run == "mapped" else "no", printed="ok")
 
 
 def named(test, args, run):

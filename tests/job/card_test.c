@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* src/job/card.c, board.c and nodes.c: bytes from others are checked, what is laid
- * out side by side does not overlap, and all ranks see the same nodes. */
+/* src/job/card.c, board.c and nodes.c: bytes from other processes are checked, areas side by side
+ * do not overlap, and all ranks see the same nodes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,7 +63,7 @@ static void test_no_secret(void **state)
     assert_int_equal(back.secret_len, 0);
     for (size_t i = 0; i < WF_SECRET; i++)
         assert_int_equal(back.secret[i], 0);
-    /* Half a secret, in a card that is as long as it says. */
+    /* Half a secret, in a card whose length is right. */
     c.secret_len = WF_SECRET / 2;
     n = wf_card_pack(&c, bytes);
     assert_int_equal(wf_card_parse(bytes, n, &back), WEFT_EPROTO);

@@ -3,9 +3,9 @@
  * a node of its own (JOB_TEST_NODES=1). The last one lies; the others wait in barriers until one
  * fails, and print how.
  *
- *   forge -KIND READY WAIT  one message, KIND from 1 on; code 3: there is no such kind
- *   forge SEED              many random messages
- *   forge 0 READY WAIT      no lie: the job goes on, and the others say so
+ *   forge -KIND READY WAIT  one message, KIND from 1 on; code 3: there is no such kind forge SEED
+ *   many random messages forge 0 READY WAIT      no lie: the job continues, and the others report
+ *   it
  *
  * Before a rank closes the job it writes a byte to descriptor READY and reads one from WAIT. */
 #include <stdio.h>
@@ -38,8 +38,8 @@ static void send(unsigned to, const uint32_t *args, unsigned nargs, const void *
     } while (s == WEFT_AGAIN);
 }
 
-/* What the last of the ranks may tell the one before it, and one change that makes a lie of it:
- * STEP of round 0 of the next barrier, with 8 bytes, or TROUBLE of it. */
+/* A message of the last rank to the one before it, and one change that makes it false: STEP of
+ * round 0 of the next barrier, with 8 bytes, or TROUBLE of it. */
 static const struct lie {
     const char *what;
     uint32_t kind;  /* 1 STEP, 2 TROUBLE */
@@ -75,7 +75,7 @@ static const struct lie {
 };
 #define LIES (sizeof lies / sizeof lies[0])
 
-static void tell(const struct lie *l)
+static void send_lie(const struct lie *l)
 {
     uint32_t number = (uint32_t)job->barriers + 1;
     uint32_t step[ARGS] = {1, 0, number, 0, 0, 0, 8, 0, 0};
@@ -111,7 +111,7 @@ static void lie_at_random(unsigned seed)
         send((unsigned)rand() % (job->size - 1), args, (unsigned)rand() % (ARGS + 2), bytes,
              (size_t)rand() % sizeof bytes);
     }
-    tell(&lies[0]);
+    send_lie(&lies[0]);
 }
 
 int main(int argc, char **argv)
@@ -125,7 +125,7 @@ int main(int argc, char **argv)
     s = weft_job_barrier(job); /* a lie may come while others are still in it */
     if (weft_job_rank(job) == weft_job_size(job) - 1) {
         if (how < 0)
-            tell(&lies[-how - 1]);
+            send_lie(&lies[-how - 1]);
         else if (how)
             lie_at_random((unsigned)how);
         for (s = WEFT_OK; how && s == WEFT_OK;)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A leader that lies to the others breaks the job, with an error that says so, and nothing else.
-Whoever finds out tells all the others: nobody dies or leaves before they know.
+"""A leader that lies to the others breaks the job, with an error that names the reason, and nothing
+else. The rank that detects it reports it to all others before it dies or leaves.
 
 usage: forge_test.py WEFT FORGE"""
 
@@ -29,7 +29,7 @@ def forge(how, log="error"):
         read_within(read, RANKS)
         os.write(push, b"g" * RANKS)
     except AssertionError:
-        if job.process.poll() is None:  # it ends by itself where there is no such lie
+        if job.process.poll() is None:  # it ends where there is no such lie
             job.process.terminate()
     for fd in (read, go, push):
         os.close(fd)

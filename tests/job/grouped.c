@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which ranks are on a node together, in place of wf_members_are_local of src/job/nodes.c: as
- * JOB_TEST_NODES says. "N": each N ranks in a row; "%N": each N-th rank. So jobs on several nodes
- * are tested on one, over shared memory. */
+/* Replaces wf_members_are_local of src/job/nodes.c: JOB_TEST_NODES groups ranks into nodes. "N":
+ * each N ranks in a row; "%N": each N-th rank. So jobs on several nodes are tested on one, over
+ * shared memory. */
 #include <stdlib.h>
 
 #include "job/nodes.h"

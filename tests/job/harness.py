@@ -150,7 +150,7 @@ def main(tests):
         except AssertionError as e:
             failed += 1
             lines = [str(f.lineno) for f in traceback.extract_tb(e.__traceback__)[1:]]
-            word = f"FAILED, lines {', '.join(lines)}: {e}; the last job said {Job.last}"
+            word = f"FAILED, lines {', '.join(lines)}: {e}; the last job printed {Job.last}"
         print(f"{test.__name__} {word} ({time.monotonic() - start:.2f} s)", flush=True)
     print(f"{len(tests) - failed} passed, {failed} failed")
     sys.exit(1 if failed else 0)

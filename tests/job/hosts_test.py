@@ -123,7 +123,7 @@ def test_ipv6():
 
 
 def test_no_shared_memory():
-    """Each rank is a node of its own if its configuration says so."""
+    """Each rank is a node of its own if its configuration requires it."""
     with netlib.Net(2) as net:
         out, _, _ = expect(net, [2, 1], [MEMBER, "open", "where", "gather", "memory", "close"],
                            env={"WEFT_TRANSPORTS": "tcp"})
@@ -131,7 +131,7 @@ def test_no_shared_memory():
 
 
 def test_uneven():
-    """Who disagrees about shared memory is told so."""
+    """Ranks that disagree about shared memory get an error."""
     with netlib.Net(2) as net:
         env = {"WEFT_TRANSPORTS": "tcp"}
         words = [MEMBER, "open", ":", "-n", "1", "--host", "n1:2", "-x", "WEFT_TRANSPORTS=loop,shm,tcp",
@@ -161,7 +161,7 @@ def test_codes():
 
 
 def lines_until(job, pattern, count, seconds):
-    """What a job says until [count] lines match; it is killed then."""
+    """Returns a job's output once [count] lines match, then kills it."""
     killer = threading.Timer(seconds, os.killpg, [job.pid, signal.SIGKILL])
     killer.start()
     lines, found = [], 0
@@ -177,7 +177,7 @@ def lines_until(job, pattern, count, seconds):
 
 
 def test_death():
-    """Every survivor's barrier fails, also of those who never talked to the dead one, on its node
+    """Every survivor's barrier fails, also without messages to or from the dead rank, on its node
     and on others, and they can close. mpirun lets them live if asked to, but then does not end."""
     with netlib.Net(3) as net:
         for victim in (0, 1, 2, 3, 4):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The job: collectives, deaths and departures, under weft run, under mpirun and
-without a launcher; and as jobs of several nodes: over shared memory, with a member that
-is told who is on a node together (grouped.c), and over TCP or RDMA, each rank on its own.
+"""The job: collectives, deaths and departures, under weft run, under mpirun and without a launcher;
+and as jobs of several nodes: over shared memory, with a member whose ranks are grouped into nodes
+(grouped.c), and over TCP or RDMA, each rank on its own.
 
 usage: job_test.py WEFT MEMBER [alone|run|mpirun|nodes NODES...|tcp|rdma]"""
 
@@ -43,7 +43,7 @@ def expect(job, code, deadline=harness.DEADLINE):
 
 
 def expect_silence(job):
-    """All went well and nobody had anything to say."""
+    """All ranks end with code 0, and print no error."""
     out = expect(job, 0)
     assert out == "", out
 
@@ -71,8 +71,8 @@ def test_storm():
 
 
 def test_names():
-    """Named, anonymous and mismatched barriers: the same verdict at every rank,
-    the one that follows from what all said."""
+    """Named, anonymous and mismatched barriers: the same result at every rank, as the names
+    require."""
     for seed, n in enumerate(sizes()):
         out = expect(start(n, "open", "split-misuse", "deliver", f"names={seed + 1}", "close"), 0)
         counts = set(re.findall(r"mismatches (\d+)", out))
@@ -92,8 +92,8 @@ def test_mismatch():
     """Ranks that make different collective calls: EPROTO at each of them, and messages go on."""
     for turn, (odd, others) in enumerate(MISMATCHES):
         for n in (2, 3, 5):
-            who = turn % n
-            words = [f"{r}:{w}" for r in range(n) for w in (odd if r == who else others)]
+            odd_rank = turn % n
+            words = [f"{r}:{w}" for r in range(n) for w in (odd if r == odd_rank else others)]
             out, err = mismatch(n, "open", "barrier", *words, "alive", "close")
             assert len(re.findall("(barrier|gather|memory|wait|try) WEFT_EPROTO", out)) == n, out + err
             assert "WEFT_OK" not in out, out
@@ -114,8 +114,8 @@ def test_mismatch_and_leave():
 
 
 def test_notice_stays():
-    """A rank that has notified holds up nobody, whatever it does; one that
-    leaves then has done its part."""
+    """A rank that has notified delays no other, whatever it does next; if it leaves, it has done
+    its part."""
     for n in (2, 3, 4):
         if late_rank() is not None and late_rank() < n:
             notice_stays(n, late_rank())
@@ -136,8 +136,8 @@ def notice_stays(n, late):
 
 
 def test_leader_leaves_early():
-    """Who passes on what its mates say, and leaves between the steps before they have said it, has
-    not done its part: an error, or the barrier passes, and nobody waits for ever."""
+    """A leader that forwards its local ranks' votes and leaves between the steps, before it has
+    them, has not done its part: an error, or the barrier passes, and no rank waits for ever."""
     for n in (2, 4):
         read, write = os.pipe()
         go, push = os.pipe()
@@ -167,9 +167,9 @@ def test_split_departure():
 
 
 def test_split_death():
-    """Who dies between the steps, or before its notice, ends this barrier or the
-    next at every survivor. What it had to tell other nodes may die with it: so on several
-    nodes the barrier at the end of open may be the one."""
+    """A rank that dies between the steps, or before its notice, ends this barrier or the next at
+    every survivor. Its messages to other nodes may be lost: so on several nodes it may be the
+    barrier at the end of open."""
     ends = "(barrier|open) WEFT_EPEER" if LAUNCHER in ("nodes", *NETWORKS) else "barrier WEFT_EPEER"
     for n in (2, 3, 4, 16):
         for words in (["notify=5", "1:kill=9", "wait-all=5"], ["1:kill=9"]):
@@ -186,7 +186,7 @@ def test_again():
 
 
 def test_again_without_one():
-    """Who has left for good is not waited for."""
+    """No rank waits for one that has left."""
     out = expect(start(3, "open", "barrier", "close", "1:exit=0", "open", options=["--keep-going"]),
                  1)
     assert out.count("open WEFT_EPEER") == 2, out
@@ -195,8 +195,7 @@ def test_again_without_one():
 # Keep-going is weft run's; mpirun ends the others.
 
 def test_death():
-    """Every survivor's barrier fails, also where nobody had talked to the dead
-    one."""
+    """Every survivor's barrier fails, also without messages to or from the dead rank."""
     for n in (2, 3, 4, 16):
         out = expect(start(n, "open", f"{n - 1}:kill=9", "until-broken", "close",
                            options=["--keep-going"]), 137)
@@ -204,8 +203,8 @@ def test_death():
 
 
 def test_death_is_seen_soon():
-    """By all before any leaves; not from the launcher, which is slower. More of them than talk to
-    the dead one."""
+    """All report the death before any leaves, without the launcher, which is slower. More ranks
+    than have messages with the dead one."""
     n = 12 if LAUNCHER == "nodes" else 4
     read, write = os.pipe()
     go, push = os.pipe()
@@ -226,8 +225,8 @@ def test_death_is_seen_soon():
 
 
 def test_departure():
-    """Who waits for a rank that left is told; who was in the same barrier is
-    not disturbed by its leaving."""
+    """A rank that waits for one that left gets an error; a rank in the same barrier is not
+    disturbed."""
     out = expect(start(4, "open", "3:close", "3:exit=0", "barrier", "close",
                        options=["--keep-going"]), 0)
     assert out.count("barrier WEFT_ECLOSED") == 3, out
@@ -253,8 +252,8 @@ def test_leaving_is_no_loss():
 
 
 def test_failure_after_leaving():
-    """Who has left may fail before others have seen that it was in their barrier: they still
-    pass it, though the launcher has told them of the failure."""
+    """A rank that left may fail before others have seen its part in their barrier: they still pass
+    it, though the launcher has reported the failure."""
     go, push = os.pipe()
     job = start(2, "open", "notify=5", f"0:wait={go}", "wait-all=5", "1:close", "1:exit=4",
                 "say=passed", options=["--keep-going"], pass_fds=[go], env={"WEFT_LOG": "info"})
@@ -269,7 +268,7 @@ def test_failure_after_leaving():
 
 
 def test_stopped_is_slow():
-    """A stopped rank is waited for, and goes on where it was."""
+    """The others wait for a stopped rank, which then continues."""
     read, write = os.pipe()
     go, push = os.pipe()
     job = start(3, "open", f"ready={write}", f"1:wait={go}", "barrier", "gather", "close",
@@ -308,7 +307,7 @@ def test_no_network():
 
 
 def test_close_unflushed():
-    """A short put that nobody waits for, and that its target does not acknowledge yet, keeps the job open."""
+    """A short put in flight, neither waited for nor acknowledged, keeps the job open."""
     if LAUNCHER != "tcp":
         return
     (closed, close), (quiet, still) = os.pipe(), os.pipe()

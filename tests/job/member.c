@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A rank for the tests of job and launcher: does what its arguments say, in
- * turn, and ends with code 0. What it says goes to stdout in whole lines.
+/* A rank for the tests of job and launcher: performs its arguments in turn, and ends with code 0.
+ * Its output goes to stdout in whole lines.
  *
  *   WORD          by every rank
  *   RANK:WORD     by that rank alone
@@ -100,7 +100,7 @@ static unsigned rank_before_open(void)
     return text ? (unsigned)atoi(text) : 0;
 }
 
-__attribute__((format(printf, 1, 2))) static void say(const char *fmt, ...)
+__attribute__((format(printf, 1, 2))) static void print(const char *fmt, ...)
 {
     char line[256];
     va_list args;
@@ -115,7 +115,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *fmt, ...)
 
 __attribute__((noreturn)) static void wrong(const char *what)
 {
-    say("WRONG: %s", what);
+    print("WRONG: %s", what);
     leave(98);
 }
 
@@ -128,7 +128,7 @@ static void check(bool ok, const char *what)
 static void report(const char *what, enum weft_status s)
 {
     if (s != WEFT_OK)
-        say("%s %s", what, weft_status_name(s));
+        print("%s %s", what, weft_status_name(s));
 }
 
 static void on_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why, void *arg)
@@ -137,7 +137,7 @@ static void on_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status
     check(arg == &tell_down, "peer_down's argument");
     downs++;
     if (tell_down)
-        say("down %d %s", weft_job_peer_rank(job, peer), weft_status_name(why));
+        print("down %d %s", weft_job_peer_rank(job, peer), weft_status_name(why));
 }
 
 /* ---- words ---- */
@@ -446,7 +446,7 @@ static void do_gather_of(int len)
     s = weft_job_allgather(job, mine, (size_t)len, all);
     for (size_t i = 0; s && i < room; i++)
         check(all[i] == 0xee, "a gather that failed leaves its place alone");
-    say("gather %s", weft_status_name(s));
+    print("gather %s", weft_status_name(s));
     free(mine);
     free(all);
 }
@@ -456,13 +456,14 @@ static void do_meet_memory(void)
     struct weft_remote **remotes = calloc(weft_job_size(job), sizeof(struct weft_remote *));
     struct weft_mr *mr = NULL;
     check(remotes != NULL, "calloc");
-    say("memory %s", weft_status_name(weft_job_mem_alloc(job, 64, WEFT_REMOTE_READ, &mr, remotes)));
+    print("memory %s",
+          weft_status_name(weft_job_mem_alloc(job, 64, WEFT_REMOTE_READ, &mr, remotes)));
     check(mr == NULL, "nothing stays open");
     free(remotes);
 }
 
-/* Rank 0 collects a message of each rank and tells each: so no rank closes before all have seen
- * that messages go on. */
+/* Rank 0 collects a message of each rank and replies to each: so no rank closes before all have
+ * seen that messages go on. */
 static void do_alive(void)
 {
     struct weft_ep *ep = weft_job_ep(job);
@@ -571,7 +572,7 @@ static void do_until_broken(void)
     do
         s = weft_job_barrier(job);
     while (s == WEFT_OK);
-    say("barrier %s", weft_status_name(s));
+    print("barrier %s", weft_status_name(s));
     check(weft_job_barrier(job) == s, "a broken job stays broken");
 }
 
@@ -598,11 +599,11 @@ struct turn {
     uint32_t name;
     unsigned flags;
     enum weft_status verdict;
-    enum weft_status has_name; /* what weft_job_barrier_name must say, and set */
+    enum weft_status has_name; /* what weft_job_barrier_name returns, and sets */
     uint32_t agreed;
 };
 
-/* What this rank says in the next turn, and what must come of all that is said. */
+/* This rank's name in the next turn, and the result that all names lead to. */
 static struct turn draw_turn(uint64_t *state)
 {
     unsigned n = weft_job_size(job), me = weft_job_rank(job);
@@ -660,7 +661,7 @@ static void do_names(uint64_t seed)
         if (turn % 7 == 0)
             check(weft_job_barrier(job) == WEFT_OK, "a plain barrier in between");
     }
-    say("mismatches %u", mismatches);
+    print("mismatches %u", mismatches);
 }
 
 /* ---- WEFT_BARRIER_DELIVER ---- */
@@ -747,7 +748,7 @@ static void do_split_until_broken(void)
         if (s != WEFT_OK)
             break;
     }
-    say("barrier %s", weft_status_name(s));
+    print("barrier %s", weft_status_name(s));
     check(weft_job_barrier_notify(job, 0, 0) == s, "a broken job stays broken: notify");
     check(weft_job_barrier_wait(job, 0, 0) == s, "a broken job stays broken: wait");
     check(weft_job_barrier(job) == s, "a broken job stays broken: barrier");
@@ -798,7 +799,7 @@ static void do_cpus(void)
 {
     cpu_set_t set;
     check(!sched_getaffinity(0, sizeof set, &set), "sched_getaffinity");
-    say("cpus %d", CPU_COUNT(&set));
+    print("cpus %d", CPU_COUNT(&set));
 }
 
 static void do_where(void)
@@ -810,8 +811,8 @@ static void do_where(void)
         check(weft_path_of(weft_job_peer(job, r), WEFT_OP_AM, NULL, 8, &path) == WEFT_OK, "path");
         used += (size_t)snprintf(names + used, sizeof names - used, " %s", path.transport);
     }
-    say("at %u of %u, %u of %u%s", weft_job_rank(job), weft_job_size(job), weft_job_local_rank(job),
-        weft_job_local_size(job), names);
+    print("at %u of %u, %u of %u%s", weft_job_rank(job), weft_job_size(job),
+          weft_job_local_rank(job), weft_job_local_size(job), names);
 }
 
 static void do_orphan(void)
@@ -866,7 +867,7 @@ static bool do_numbered(const char *word)
     char byte = 0;
 #define IS(name) (len == strlen(name) && !strncmp(word, name, len))
     if (IS("say"))
-        say("%s", equals + 1);
+        print("%s", equals + 1);
     else if (IS("storm"))
         do_storm(n);
     else if (IS("notify"))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""weft run: who departs, who fails, with which code, and that nothing is left.
+"""weft run: ranks that leave or fail, exit codes, and no process that is left.
 
 usage: run_test.py WEFT MEMBER"""
 
@@ -35,15 +35,15 @@ def member(n, *words, options=(), **kw):
 def expect(result, code, pattern="", absent=None):
     got, out, err = result
     assert got == code, f"code {got}, not {code}\n{out}{err}"
-    assert re.search(pattern, err), f"{pattern!r} not said\n{err}"
-    assert absent is None or absent not in err, f"{absent!r} said\n{err}"
+    assert re.search(pattern, err), f"{pattern!r} not printed\n{err}"
+    assert absent is None or absent not in err, f"{absent!r} printed\n{err}"
     assert "WRONG" not in out, out
     return out
 
 
 # ---- codes ----
 
-# words, code, what is said; 4 ranks
+# words, code, output; 4 ranks
 CODES = [
     (["open", "barrier", "close"], 0, r"\A\Z"),
     (["say=plain"], 0, r"\A\Z"),
@@ -109,8 +109,8 @@ def test_keep_going():
 
 
 def test_dead_member_of_a_fence():
-    """A rank that never opens the job fails the others' weft_job_open soon,
-    however it went and whoever holds its connection."""
+    """A rank that never opens the job soon fails the others' weft_job_open, however it ended and
+    whichever process holds its connection."""
     for first in (["1:exit=5"], ["1:kill=9"], ["1:exit=0"], ["1:orphan", "1:kill=9"]):
         start = time.monotonic()
         out = expect(member(4, *first, "open", "close", options=["--keep-going"]),
@@ -142,7 +142,7 @@ def test_stdin():
 
 
 def test_descriptors():
-    """Ranks inherit what weft run was given, and nothing of its own."""
+    """Ranks inherit the descriptors of weft run, and none of its own."""
     read, write = os.pipe()
     out = expect(run("-n", "3", "--", "ls", "-m", "/proc/self/fd", pass_fds=[write]), 0)
     os.close(read)
@@ -177,7 +177,7 @@ def test_environment():
 
 
 def test_nested():
-    """A job inside a rank of another is a job of its own."""
+    """A job inside a rank of another job is separate."""
     out = expect(run("-n", "2", "--", WEFT, "run", "-n", "2", "--", MEMBER, "open", "barrier",
                      "close", "say=in"), 0)
     assert out.count("in") == 4, out
@@ -190,7 +190,7 @@ def test_wrapped():
 
 
 def test_another_jobs_name():
-    """Who does not know the job's name does not get in."""
+    """A process that does not know the job's name is refused."""
     out = expect(run("-n", "1", "--", "env", "PMIX_NAMESPACE=weft-1-0", MEMBER, "open"), 1)
     assert "open WEFT_ESYSTEM" in out, out
 
@@ -220,7 +220,7 @@ def test_stopped_launcher():
 # ---- the end ----
 
 def ready_job(n, *words, options=(), **popen):
-    """A job whose ranks have all got as far as [words], then hang."""
+    """A job all of whose ranks have reached [words], then hang."""
     read, write = os.pipe()
     job = Job([WEFT, "run", "-n", str(n), *options, "--", MEMBER, *words, f"ready={write}", "hang"],
               pass_fds=[write], **popen)
@@ -261,7 +261,7 @@ def test_sigterm_comes_once():
 
 
 def test_too_few_descriptors():
-    """For the launcher: it says so and ends what it has started."""
+    """For the launcher: it reports the reason and ends the processes that it has started."""
     def limit():
         resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
     job = Job([WEFT, "run", "-n", "64", "--", MEMBER, "hang"], preexec_fn=limit)
@@ -351,9 +351,8 @@ def parts(job):
 
 
 def test_killed_parts():
-    """Whichever process of weft run is killed, also all that a signal to its
-    group reaches, the ranks go, and what they started, however it detached
-    itself."""
+    """If any process of weft run is killed, also all that a signal to its group reaches, the ranks
+    end, and so do their descendants, even detached ones."""
     for victim in ("front", "guard", "launcher", "group"):
         for words in (["open", "barrier", "daemon"], ["deaf", "orphan", "1:daemon"]):
             job = ready_job(3, *words, process_group=0)
@@ -400,15 +399,15 @@ def test_nothing_left():
 # ---- the command line ----
 
 def test_cannot_start():
-    for program, code, said in (("/nonexistent/program", 127, "No such file"),
+    for program, code, text in (("/nonexistent/program", 127, "No such file"),
                                 ("nonexistent-program", 127, "in PATH"),
                                 ("/etc/passwd", 126, "Permission denied"),
                                 ("/", 126, "Permission denied")):
-        expect(run("-n", "3", "--", program), code, f"cannot start {program} as rank 0: .*{said}")
+        expect(run("-n", "3", "--", program), code, f"cannot start {program} as rank 0: .*{text}")
 
 
 def test_usage():
-    for args, said in ((["--keepgoing", "true"], "did you mean --keep-going"),
+    for args, text in ((["--keepgoing", "true"], "did you mean --keep-going"),
                        (["-n", "x", "true"], "must be a number"),
                        (["-n", "0", "true"], "must be a number"),
                        (["-n"], "needs a number"),
@@ -417,7 +416,7 @@ def test_usage():
                        (["-n", "2", "--bind", "socket", "true"], "core or none"),
                        (["-n", "2", "--bind"], "core or none"),
                        (["--zzzzzzzzzz"], "unknown option")):
-        expect(run(*args), 2, said)
+        expect(run(*args), 2, text)
     out = expect(run("--help"), 0)
     assert len(out.splitlines()) <= 30, "help does not fit a screen"
     expect(run("-n2", "--", "true"), 0, r"\A\Z")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""srun --mpi=pmix starts ranks, on one node and on two, and without it a warning says so: with
+"""srun --mpi=pmix starts ranks, on one node and on two, and without it there is a warning: with
 Slurm's own daemons, made and ended here.
 
 All of it lives in a directory and in namespaces of this test's: on one node a mount namespace
@@ -80,7 +80,7 @@ def enter_namespace():
 
 
 class Slurm:
-    """[control]: where slurmctld is, as slurm.conf says it; [nodes]: for each its name, host name,
+    """[control]: where slurmctld is, as in slurm.conf; [nodes]: for each its name, host name,
     address, and the words that run a command there."""
 
     def __init__(self, place, control, nodes):
@@ -126,7 +126,7 @@ class Slurm:
             for daemon in self.daemons:
                 assert daemon.poll() is None, f"{daemon.args[0]} ended\n{self.logs()}"
             assert self.left() > 0.1, f"no {what} in time\n{self.logs()}"
-            time.sleep(0.02)  # Slurm tells nobody when it is ready
+            time.sleep(0.02)  # Slurm does not report that it is ready
 
     def logs(self):
         return "".join(f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}"

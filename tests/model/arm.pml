@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Going to sleep without losing a message, with a store buffer per thread.
  *
- * Two senders publish messages, each in its own ring; one receiver polls, arms,
- * rechecks, sleeps on its eventfd. README.md says what is modelled and what is
- * left out.
+ * Two senders publish messages, each in its own ring; one receiver polls, arms, rechecks, sleeps on
+ * its eventfd. README.md names the modelled parts.
  *
  *   MB=0       no membarrier(2): senders fence at every message for ever
  *   LATE=1     sender 0 does not know the receiver's eventfd at first; its
  *              service thread learns it while all run
- *   DIE=1      sender 0 may be killed, sender 1 stopped for good, at any step
+ *   DIE=1      sender 0 may be killed, sender 1 stopped for ever, at any step
  *   ATTACH=1   the receiver's service thread adds ring 0 while all run
  *   COLD=1     the receiver may stop polling ring 0, so that sender 0 must ring
  *   SHARED=1   COLD=1: sender 1's announcements ring the same bit
@@ -115,7 +114,7 @@ bool died;      /* sender 0, killed; its service thread with it */
 bool stopped;   /* sender 1 */
 bool done;      /* sender 0 has closed */
 bool cold;      /* ring 0 is not polled */
-bool down;      /* the receiver was told of sender 0's death */
+bool down;      /* the receiver knows of sender 0's death */
 byte del[2];    /* delivered */
 byte e[2];      /* sender: the epoch it loaded */
 byte seen[2];   /* sender: the last epoch it saw, and woke if it was odd */
@@ -254,8 +253,8 @@ end_4:
     }
 }
 
-/* The receiver's service thread: adds ring 0, sees sender 0 die (the kernel
- * tells after the stores of the dead are out). */
+/* The receiver's service thread: adds ring 0, sees sender 0 die (the kernel reports it after the
+ * stores of the dead are out). */
 proctype rservice()
 {
     if

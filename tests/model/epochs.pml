@@ -2,7 +2,7 @@
 /* What a flush of Open MPI's waits for (src/bindings/ompi/rma.c): accesses are counted by the epoch
  * in which they begin, and a flush returns when those of its epoch, and of earlier ones, are over.
  * Threads begin accesses, others end them, and others flush. All loads and changes of the words are
- * sequentially consistent, as in the code. README.md says what is modelled.
+ * sequentially consistent, as in the code. README.md names the modelled parts.
  *
  *   BEGINS=<n>   threads that begin accesses
  *   ACCESSES=<n> of each

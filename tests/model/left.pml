@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a receiver learns that an endpoint of another process was closed, with no connection between
- * the two: a word in memory that it maps, and a packet that says "look". README.md says what is
- * modelled.
+ * the two: a word in memory that it maps, and a packet that says "look". README.md names the
+ * modelled parts.
  *
  *   BUG=<n>     plant one bug, the list below
  *   WITNESS=1   claim that it is not learned (must be refuted) */

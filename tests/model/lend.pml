@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Fewer rings than peers: E endpoints, each with RINGS rings of one slot, send a long message to
  * each other. It goes as an offer, which its receiver answers when it polls; when a receive has
- * matched it, the receiver sends DONE back by a ring of its own. README.md says what is modelled.
+ * matched it, the receiver sends DONE back by a ring of its own. README.md names the modelled
+ * parts.
  *
  *   E=<2..4>     endpoints
  *   RINGS=<1,2>  rings of each

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The node service: two clients of service A each send numbered messages, a flow, through A and
  * service B to an endpoint of node B. Both services may die between any two steps, and be replaced
- * by successors. README.md says what is modelled; docs/design/node.md describes the protocol.
+ * by successors. README.md names the modelled parts; docs/design/node.md describes the protocol.
  *
  *   N0, N1      messages of each flow
  *   SAME=1      both flows go to one endpoint; else each to an endpoint of its own
@@ -68,14 +68,14 @@
 #define NOT_STICKY 4   /* B takes the next number of a flow, though it has refused an earlier one */
 #define LANE_STICKY 5  /* B refuses all for an endpoint until any sender begins again; no numbers */
 #define ONE_WORD 6     /* AFULL=1: A's own answers and B's share a word */
-#define UNKNOWN_DROPS 7 /* B drops what is for an endpoint that has not attached to it yet */
-#define NO_ROOM 8      /* B forgets who waits for room */
+#define UNKNOWN_DROPS 7 /* B drops messages for an endpoint that has not attached to it yet */
+#define NO_ROOM 8      /* B forgets which flows wait for room */
 #define NO_SESSION 9   /* A does not show its clients that B was lost */
 #define FREE_AT_READ 10 /* a client forgets a message when A has read its entry */
 #define STALE_RING 11  /* holds: a client attaches with entries that the dead A has not read */
 #define BEHIND 12      /* a client resumes behind what it last posted, not at the oldest message */
 #define ROOM_EARLY 14  /* AFULL=1 LIVE=1: A's room counts before B has answered what was sent */
-#define EVICT_UNTOLD 15 /* EVICT=1: B forgets a flow before it has acknowledged what it took */
+#define EVICT_UNACKED 15 /* EVICT=1: B forgets a flow before it has acknowledged its messages */
 #define FORWARD_ALL 16 /* AFULL=1 LIVE=1: A forwards what is behind an entry that it refused */
 #define OLD_SESSION 13 /* LATE=1: A forwards entries that were meant for an earlier session */
 
@@ -116,13 +116,13 @@ byte low[F];            /* oldest number that is not acknowledged */
 byte next[F];           /* next number to post in this attempt */
 byte att[F];
 bool begin[F] = true;    /* the next entry begins an attempt */
-bool refused[F];        /* sends say AGAIN */
+bool refused[F];        /* sends return AGAIN */
 bool attached[F] = true; /* to the present A */
 byte seen[F] = 1;       /* session of A and B by which this attempt goes */
 typedef places { byte in[MOST] = NONE };
 places place[F];        /* block of a number, or NONE */
 
-/* ---- A: nothing but its session, and who waits for its lane ---- */
+/* ---- A: only its session, and the flows that wait for its lane ---- */
 
 byte session = 1;       /* in the page that A shows to its clients */
 bool lost;              /* the session is broken, and A has not made another yet */
@@ -135,7 +135,7 @@ chan back = [L] of { mtype, byte, byte, byte }; /* kind, flow, upto, attempt */
 /* ---- B: a cache, which may be lost ---- */
 
 byte expect[F] = NONE;  /* next number; NONE: not known */
-byte told[F];           /* acknowledged so far */
+byte acked[F];           /* acknowledged so far */
 byte waits[F];          /* attempt + 1 of a flow that was refused */
 bool sticky[F];         /* LANE_STICKY, by endpoint */
 byte hold = NONE;       /* ACK_EARLY: flow of a message that is acknowledged, not in the ring */
@@ -144,7 +144,7 @@ byte hold = NONE;       /* ACK_EARLY: flow of a message that is acknowledged, no
 
 chan ring[F] = [R] of { byte, byte, byte }; /* flow, number, content */
 bool present[F] = true; /* the endpoint has attached to the present B */
-byte got[F];            /* the one word for each endpoint heard from: how many were delivered */
+byte got[F];            /* each endpoint's word of senders: how many messages were delivered */
 bool stopped;
 
 byte dies, evicts;
@@ -261,7 +261,7 @@ end_client:
 #undef me
 }
 
-inline say(w, k3, num)
+inline post(w, k3, num)
 {
     slot_kind[AT(w)] = k3; slot_att[AT(w)] = num
 }
@@ -272,7 +272,7 @@ inline pass(k2, y, below, try)
     :: !attached[y]
     :: else ->
         if :: slot_upto[y] < below -> slot_upto[y] = below :: else fi;
-        if :: k2 != ACK -> say(FAR(y), k2, try) :: else fi
+        if :: k2 != ACK -> post(FAR(y), k2, try) :: else fi
     fi
 }
 /* Is the entry behind one that A refused, of an earlier attempt, or for an earlier session? */
@@ -288,7 +288,7 @@ inline forward(x)
     :: IS_PAST(x) /* dropped: its client begins again, or has begun */
     :: !IS_PAST(x) && nfull(lane) -> lane!x, n, g, a, b, (LATE -> 0 : n)
     :: !IS_PAST(x) && full(lane) ->
-        slot_num[x] = n; say(NEAR(x), REFUSED, a); a_waits[x] = a + 1
+        slot_num[x] = n; post(NEAR(x), REFUSED, a); a_waits[x] = a + 1
     fi
 }
 #define MAY_READ(x) (attached[x] && nempty(submit[x]) && (nfull(lane) || AFULL))
@@ -300,9 +300,9 @@ end_a:
     :: atomic { MAY_READ(0) -> forward(0) }
     :: atomic { MAY_READ(1) -> forward(1) }
     :: atomic { a_waits[0] && nfull(lane) ->
-        say(NEAR(0), ROOM, a_waits[0] - 1); a_waits[0] = 0 }
+        post(NEAR(0), ROOM, a_waits[0] - 1); a_waits[0] = 0 }
     :: atomic { a_waits[1] && nfull(lane) ->
-        say(NEAR(1), ROOM, a_waits[1] - 1); a_waits[1] = 0 }
+        post(NEAR(1), ROOM, a_waits[1] - 1); a_waits[1] = 0 }
     :: atomic { nempty(back) -> /* what B sent before it died is read, or not: see below */
         back?kind, f, u, a;
         pass(kind, f, u, a) }
@@ -326,7 +326,7 @@ inline answer(k_, x, at)
     :: BACK -> back!k_, x, u, at
     :: !BACK -> pass(k_, x, u, at)
     fi;
-    if :: KNOWN(x) -> told[x] = expect[x] :: else fi
+    if :: KNOWN(x) -> acked[x] = expect[x] :: else fi
 }
 inline take_in(x) /* message n, with content c */
 {
@@ -353,10 +353,10 @@ inline take(from, live)
         fi
     :: else ->
         if
-        :: KNOWN(f) && n < expect[f] -> told[f] = n /* the ring had it: acknowledge again */
+        :: KNOWN(f) && n < expect[f] -> acked[f] = n /* the ring had it: acknowledge again */
         :: else ->
             if
-            :: g && !KNOWN(f) -> expect[f] = n; told[f] = n
+            :: g && !KNOWN(f) -> expect[f] = n; acked[f] = n
             :: else
             fi;
             if
@@ -370,7 +370,7 @@ inline take(from, live)
         fi
     fi
 }
-#define TELL(x) (!lost && KNOWN(x) && told[x] < expect[x] && nfull(back))
+#define ACK_DUE(x) (!lost && KNOWN(x) && acked[x] < expect[x] && nfull(back))
 #define CALL(x) (!lost && waits[x] && ROOM_AT(x) && nfull(back))
 
 active proctype service_b()
@@ -381,14 +381,14 @@ end_b:
     :: atomic { nempty(under_way) && hold == NONE -> take(under_way, false) }
     :: atomic { nempty(under_way) -> /* the old connection's end is seen: it is closed */
         do :: nempty(under_way) -> under_way?f, n, g, a, b, c :: empty(under_way) -> break od }
-    :: atomic { TELL(0) -> answer(ACK, 0, 0) }
-    :: atomic { TELL(1) -> answer(ACK, 1, 0) }
+    :: atomic { ACK_DUE(0) -> answer(ACK, 0, 0) }
+    :: atomic { ACK_DUE(1) -> answer(ACK, 1, 0) }
     :: atomic { CALL(0) -> answer(ROOM, 0, waits[0] - 1); waits[0] = 0 }
     :: atomic { CALL(1) -> answer(ROOM, 1, waits[1] - 1); waits[1] = 0 }
-    :: atomic { BUG == ACK_EARLY && hold != NONE && told[hold] == expect[hold] && ROOM_AT(hold) ->
+    :: atomic { BUG == ACK_EARLY && hold != NONE && acked[hold] == expect[hold] && ROOM_AT(hold) ->
         ring[TO(hold)]!hold, expect[hold] - 1, expect[hold] - 1; hold = NONE }
-    :: atomic { evicts < EVICT && KNOWN(0) && (told[0] == expect[0] || BUG == EVICT_UNTOLD) ->
-        expect[0] = NONE; told[0] = 0; evicts++ }
+    :: atomic { evicts < EVICT && KNOWN(0) && (acked[0] == expect[0] || BUG == EVICT_UNACKED) ->
+        expect[0] = NONE; acked[0] = 0; evicts++ }
     od
 }
 
@@ -440,7 +440,7 @@ active proctype fate()
     :: atomic { dies < DIES -> /* B dies; a successor is there */
         dies++; any_died[1] = true;
         do :: nempty(under_way) -> under_way?f, n, g, a, b, c :: empty(under_way) -> break od;
-        expect[0] = NONE; expect[1] = NONE; told[0] = 0; told[1] = 0; waits[0] = 0; waits[1] = 0;
+        expect[0] = NONE; expect[1] = NONE; acked[0] = 0; acked[1] = 0; waits[0] = 0; waits[1] = 0;
         sticky[0] = false; sticky[1] = false; hold = NONE;
         present[0] = false; present[1] = false;
         lost = true }

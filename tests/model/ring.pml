@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The ring of one sender and one receiver, with replies, with a store buffer
- * for each of the two. README.md says what is modelled and what is left out.
+/* The ring of one sender and one receiver, with replies, with a store buffer for each of the two.
+ * README.md names the modelled parts.
  *
  *   WEAK=1     buffered stores leave out of order (not past a release, not past
  *              a store to the same word)
@@ -309,7 +309,7 @@ active proctype judge()
     timeout ->
     atomic {
         assert(sb[S].n == 0 && sb[R].n == 0);
-        /* Whoever sent, and however it ended: what was published was delivered. */
+        /* Every published message was delivered, also if a side stopped. */
         assert(r_gone || waiting == 0);
         assert(s_gone || r_gone || (all_answered && !line_busy[0] && !line_busy[1]));
         assert(!WITNESS || s_gone || r_gone)

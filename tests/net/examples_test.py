@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The examples on 4 ranks over 2 and 4 hosts say what they say on one, bit for bit. Started by
+"""The examples on 4 ranks over 2 and 4 hosts print the same as on one, bit for bit. Started by
 Open MPI's mpirun, whose launch agent enters the hosts; tests/job/hosts_test.py tests the jobs.
 
 usage: examples_test.py HELLO STENCIL DGEMM      "" for what was not built"""
@@ -36,13 +36,13 @@ def crossed(net):
 
 
 def results(argv, out=None, crossing=0):
-    """What [argv] says and writes to the file [out], for each of PLACES; with more than one host
+    """Returns the output of [argv] and its file [out], for each of PLACES; with more than one host
     at least [crossing] bytes must have gone from one to another."""
     found = []
     for ranks in PLACES:
         with netlib.Net(hosts=len(ranks)) as net:
             before = crossed(net)
-            said = job(net, ranks, argv)
+            output = job(net, ranks, argv)
             if len(ranks) > 1:
                 went = crossed(net) - before
                 assert went >= crossing, f"{ranks}: {went} bytes went between hosts"
@@ -51,14 +51,14 @@ def results(argv, out=None, crossing=0):
             with open(out, "rb") as f:
                 written = f.read()
             os.unlink(out)
-        found.append((sorted(said.splitlines()), written))
+        found.append((sorted(output.splitlines()), written))
     return found
 
 
 def test_hello():
     want = sorted(f"rank {(rank + 1) % 4}: hello from rank {rank}" for rank in range(4))
-    for said, _ in results([HELLO]):
-        assert said == want, said
+    for output, _ in results([HELLO]):
+        assert output == want, output
 
 
 def picture(path, width, height):
@@ -82,7 +82,7 @@ def test_stencil():
     picture(source, 300, 200)
     found = results([STENCIL, source, out, "--steps", "100"], out, 100 * 3 * 300 * 4)
     assert found[0][1]
-    sums = [re.findall("checksum ([0-9a-f]{16})", " ".join(said)) for said, _ in found]
+    sums = [re.findall("checksum ([0-9a-f]{16})", " ".join(output)) for output, _ in found]
     assert len(sums[0]) == 1 and sums[1:] == sums[:1] * 2, sums
     for _, written in found[1:]:
         assert written == found[0][1], "the picture depends on the hosts"

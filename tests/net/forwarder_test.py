@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The forwarder delays, loses, reorders and cuts as it is told.
+"""The forwarder delays, loses, reorders and cuts as its commands demand.
 
 usage: forwarder_test.py FORWARDER"""
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the programs share that members.py starts: saying what is wrong, and which bytes
- * are right, and finding each other through their standard input and output. */
+/* What the programs share that members.py starts: error messages, and which bytes are right, and
+ * finding each other through their standard input and output. */
 #ifndef TESTS_NET_MEMBER_H
 #define TESTS_NET_MEMBER_H
 
@@ -22,7 +22,7 @@ enum { LINE_LONGEST = 1024 }; /* an address and a key are less */
     (fprintf(stderr, "member %u: ", MEMBER), fprintf(stderr, __VA_ARGS__), fputc('\n', stderr),    \
      exit(1))
 
-#define MUST(status, what) /* or say [what] failed */                                              \
+#define MUST(status, what) /* or print that [what] failed */                                       \
     do {                                                                                           \
         const enum weft_status must_ = (status);                                                   \
         if (must_ != WEFT_OK)                                                                      \
@@ -113,7 +113,7 @@ static inline const char *hex_read(const char *text, unsigned char *bytes, size_
     return text + (*text == ' ');
 }
 
-/* Open who printed [line], and its region. */
+/* Open the member that printed [line], and its region. */
 static inline enum weft_status line_open(const char *line, struct weft_ep *ep,
                                          struct weft_peer **peer, struct weft_remote **remote)
 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The program traffic.c on several hosts: start it, hand addresses around, hear what it says."""
+"""The program traffic.c on several hosts: start it, exchange addresses, read its output."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ class Member:
             self.open -= 1
             self.news.notify_all()
 
-    def said(self, start):
+    def printed(self, start):
         """The words behind each line that begins with the word [start]."""
         with self.news:
             return [line.split()[1:] for line in self.lines if line.split()[:1] == [start]]
@@ -57,32 +57,32 @@ class Member:
             self.news.wait_for(lambda: there() or not self.open, seconds)
             if not there():
                 state = "and ended" if not self.open else f"within {seconds} s"
-                raise AssertionError(f"did not say '{start}' {state}:\n" + self._all())
-        return self.said(start)[count - 1]
+                raise AssertionError(f"did not print '{start}' {state}:\n" + self._all())
+        return self.printed(start)[count - 1]
 
     def complains(self, text, seconds=2):
-        """Is [text] in what it says on standard error, now or soon?"""
+        """Is [text] in its standard error, now or soon?"""
         with self.news:
             return self.news.wait_for(lambda: text in self.errors, seconds)
 
     def _all(self):
-        """What it has said, and what the others complain of: one that fails takes them along."""
-        said = "\n".join(line for line in self.lines
+        """Its output, and the others' errors: a member that fails ends the others."""
+        printed = "\n".join(line for line in self.lines
                          if not line.startswith(("stat", "address", "now")))
         rest = "".join(other.errors for other in self.others if other is not self)
-        return f"{said}\n{self.errors}--- the others:\n{rest}"
+        return f"{printed}\n{self.errors}--- the others:\n{rest}"
 
-    def tell(self, text):
+    def send(self, text):
         try:
             self.process.stdin.write(text)
             self.process.stdin.flush()
         except BrokenPipeError:
-            self.expect("", 5)  # it has ended: what did it say?
+            self.expect("", 5)  # it has ended: what did it print?
 
     def now(self):
         """How many operations are complete."""
-        before = len(self.said("now"))
-        self.tell("now\n")
+        before = len(self.printed("now"))
+        self.send("now\n")
         return int(self.expect("now", count=before + 1)[0])
 
     def kill(self):
@@ -99,8 +99,8 @@ class Member:
         count = 0
         while True:
             count += 1
-            who, status, when = self.expect("lost", max(0.1, end - time.monotonic()), count)
-            if int(who) == other:
+            lost, status, when = self.expect("lost", max(0.1, end - time.monotonic()), count)
+            if int(lost) == other:
                 return status, int(when) / 1e9
 
     def finish(self, seconds=30, code=0):
@@ -115,7 +115,7 @@ class Member:
 
     def numbers(self, start):
         """{name: value} of the lines "start NAME VALUE"."""
-        return {name: int(value) for name, value in self.said(start)}
+        return {name: int(value) for name, value in self.printed(start)}
 
 
 class Members:
@@ -144,7 +144,7 @@ class Members:
         """Hand the addresses around; they start when they have them."""
         lines = "".join(line + "\n" for line in self.addresses())
         for member in self:
-            member.tell(lines)
+            member.send(lines)
         for member in self:
             member.expect("started")
 
@@ -160,7 +160,7 @@ class Members:
     def stop(self):
         for member in self:
             if member.process.poll() is None:
-                member.tell("stop\n")
+                member.send("stop\n")
 
     def finish(self, seconds=30):
         """All end by themselves, and all held. The time is for all together."""

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A server that is known by IP address and port, and its client, for net_test.py.
  *
- *     named serve IP PORT     says "serving" when it has the name
- *     named ask IP PORT       sends messages one after the other. Says "asking", then "found
+ *     named serve IP PORT     prints "serving" when it has the name named ask IP PORT       sends
+ *     messages one after the other. Prints "asking", then "found
  *                             TRANSPORT" for the first message that each server has taken, and
- *                             "lost STATUS" when it is told of an end
+ *                             "lost STATUS" when the end is reported
  *
  * Both end with their standard input. */
 #define MEMBER 0u

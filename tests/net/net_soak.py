@@ -71,7 +71,7 @@ def by_filter(net, members, rng, goal):
 
 
 def by_proxy(net, members, proxies, goal):
-    """Until all proxies together have aborted so many; they say how many at the end only."""
+    """Until all proxies together have aborted so many; they print their count only at the end."""
     for _ in range(goal):
         members.move(40)
     for proxy in proxies:

@@ -25,15 +25,15 @@ PROGRAMS = os.path.abspath(sys.argv[1])
 TRAFFIC, ORDER, FORWARDER, PROXY, NAMED = (
     f"{PROGRAMS}/{name}" for name in ("traffic", "order", "forwarder", "proxy", "named"))
 
-# A peer's end, when its kernel says so: 0.6 s on a machine that does nothing else. By a timeout
+# A peer's end, reported by its kernel: 0.6 s on a machine that does nothing else. By a timeout
 # alone it would be WEFT_PEER_TIMEOUT, 10 s.
 NOTICED_MS = 5000
 
 
 def carried_by(members, where=lambda a, b: "tcp"):
-    """Each member says that it reaches each other one by that transport."""
+    """Each member reaches each other one by that transport."""
     for me, member in enumerate(members):
-        for other, transport in member.said("peer"):
+        for other, transport in member.printed("peer"):
             want = where(me, int(other))
             assert transport == want, f"{me} reaches {other} by {transport}, not {want}"
 
@@ -315,7 +315,7 @@ def test_reborn():
         new = bytes.fromhex(others[0].expect("address")[0])
         assert old[44:] == new[44:] and old[:44] != new[:44]
         third = Members(net, TRAFFIC, [2, 2])  # finds the old one's address somewhere
-        third[1].tell(members.addresses()[0] + "\n" + third.addresses()[1] + "\n")
+        third[1].send(members.addresses()[0] + "\n" + third.addresses()[1] + "\n")
         third[1].finish(10, 1)
         assert "WEFT_EPEER" in third[1].errors, third[1].errors
         others.connect()
@@ -333,7 +333,7 @@ def test_names(late=5, rounds=3):
         far.expect("asking")
         near.expect("asking")
         time.sleep(late)
-        assert not far.said("found") and not near.said("found")
+        assert not far.printed("found") and not near.printed("found")
         for count in range(1, rounds + 1):
             server = member(2, "serve")
             server.expect("serving")
@@ -405,10 +405,10 @@ def greeting(magic, role, size, flags=0, version=2):
 
 
 class Flood:
-    """A thread that calls, says something, and holds what it has, over and over."""
+    """A thread that connects, sends bytes, and holds the connection, over and over."""
 
-    def __init__(self, net, host, to, said, held=400):
-        self.calls, self.stopping, self.to, self.said, self.held = 0, False, to, said, held
+    def __init__(self, net, host, to, sent, held=400):
+        self.calls, self.stopping, self.to, self.sent, self.held = 0, False, to, sent, held
         self.ready = threading.Event()
         self.net, self.host = net, host
         self.runner = threading.Thread(target=self._run, daemon=True)
@@ -426,7 +426,7 @@ class Flood:
             _, able, _ = select.select([], ends[:200], [], 0.2)
             for end in able:
                 try:
-                    end.send(self.said)
+                    end.send(self.sent)
                     self.calls += 1
                 except OSError:
                     pass
@@ -451,11 +451,11 @@ def rss_kib(member):
 def test_strangers():
     """Strangers call one of two all the time, with nothing, with garbage, and with a hello that
     nothing follows; the two find each other and go on."""
-    for said in (b"", bytes(range(256)) * 8, greeting(0x48434654, 1, 184) + bytes(168)):
+    for sent in (b"", bytes(range(256)) * 8, greeting(0x48434654, 1, 184) + bytes(168)):
         with netlib.Net(hosts=3) as net:
             members = Members(net, TRAFFIC, [1, 2])
             before, memory = fds(members[0]), rss_kib(members[0])
-            flood = Flood(net, 3, (net.address(1), members[0].port()), said)
+            flood = Flood(net, 3, (net.address(1), members[0].port()), sent)
             assert flood.ready.wait(10)
             members.connect()
             members.move(1000)
@@ -476,24 +476,24 @@ def test_wrong_secret():
         members = Members(net, TRAFFIC, [1, 2], env=[{}, {"WEFT_KEY_FILE": wrong}])
         lines = "".join(line + "\n" for line in members.addresses())
         for member in members:
-            member.tell(lines)
+            member.send(lines)
         for member in members:
             member.finish(15, 1)
             assert "WEFT_EPEER" in member.errors, member.errors
 
 
 def test_flags():
-    """One encrypts, the other does not: both say so."""
+    """One encrypts, the other does not: both report it."""
     with netlib.Net(hosts=2) as net:
         members = Members(net, TRAFFIC, [1, 2], env=[{}, {"WEFT_TCP_ENCRYPT": "1"}])
         lines = "".join(line + "\n" for line in members.addresses())
         for member in members:
-            member.tell(lines)
+            member.send(lines)
         for member in members:
             member.finish(15, 1)
             assert "one side encrypts" in member.errors, member.errors
-        said = members[0].errors + members[1].errors  # who comes second may find nobody any more
-        assert "WEFT_EUNREACH" in said, said
+        errors = members[0].errors + members[1].errors  # the second may find no peer
+        assert "WEFT_EUNREACH" in errors, errors
 
 
 def main():

@@ -17,8 +17,8 @@ enter() puts the test into PID, mount and network namespaces of its own. So two 
 meet, and when the test ends, however it does, the kernel ends all it started and removes all
 it made: interfaces, rules, mounts, and the files under SHARED.
 
-It needs root, of the machine or of a user namespace, and iproute2, nftables and util-linux;
-a test without them is skipped (exit code 77) and says why."""
+It needs root, of the machine or of a user namespace, and iproute2, nftables and util-linux; a test
+without them is skipped (exit code 77), with the reason."""
 
 import ctypes
 import json
@@ -75,7 +75,7 @@ def enter():
 
 
 def _settle():
-    """As the first process of the namespaces: end when told, and have a place for files."""
+    """The first process of the namespaces: ends on request, and has a directory for files."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     _libc.sethostname(b"n0", 2)
     _must("mount -t tmpfs none " + SHARED)
@@ -211,7 +211,8 @@ class Net:
         host.addresses.append(self.address(number, link))
 
     def _settle(self):
-        """The kernel says a little later that an interface has a carrier; then programs use it."""
+        """The kernel reports a little later that an interface has a carrier; then programs use
+        it."""
         end = time.monotonic() + DEADLINE
         for host in self.hosts:
             states = [f"/sys/class/net/eth{link}/operstate" for link in range(self.links)]
@@ -284,8 +285,8 @@ class Net:
         return range(self.links) if link is None else (link,)
 
     def cut(self, number, link=None, silently=True):
-        """Nothing passes to or from a host any more. Silently: no end of any cable is told;
-        otherwise its interface has no carrier."""
+        """Nothing passes to or from a host any more. No interface reports it; otherwise its
+        interface has no carrier."""
         for one in self._links(link):
             _must(f"ip link set {self.port(number, one)} "
                   + ("nomaster" if silently else "down"))
@@ -319,7 +320,7 @@ class Net:
 
     def drop_large(self, number, length):
         """TCP packets to a host that are longer than so many bytes vanish, as where an MTU is
-        smaller than the ends believe and nobody tells them."""
+        smaller than the ends assume, and they get no report."""
         self.check(number, "nft -f -", "table inet weft_large {\nchain input {\n"
                    "type filter hook input priority 0\n"
                    f"meta l4proto tcp meta length > {length} drop\n}}\n}}\n")
@@ -403,7 +404,7 @@ class Forwarder:
     def _expect(self, word):
         line = self.process.stdout.readline()
         if line != word + "\n":
-            raise RuntimeError(f"the forwarder says {line!r}, not {word!r}")
+            raise RuntimeError(f"the forwarder prints {line!r}, not {word!r}")
 
     def set(self, name, value):
         self.process.stdin.write(f"{name} {self._text(value)}\n")

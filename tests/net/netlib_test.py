@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The networks of netlib.py are what they say, and nothing is left of them."""
+"""The networks of netlib.py have the promised properties, and leave nothing behind."""
 
 import errno
 import os
@@ -92,7 +92,7 @@ def test_cut():
             beside = connected(net, 1, 3)
             net.cut(2, silently=silently)
             end, want = time.monotonic() + 5, "up\n" if silently else "down\n"
-            while net.check(2, "cat /sys/class/net/eth0/operstate") != want:  # told a little later
+            while net.check(2, "cat /sys/class/net/eth0/operstate") != want:  # a little later
                 assert time.monotonic() < end, f"the interface is not {want}"
             assert not passes(here, there), "through a link that is cut"
             assert passes(*beside)
@@ -154,8 +154,8 @@ def test_mpirun():
         done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=30,
                               check=False)
         assert done.returncode == 0, done.stderr
-        said = sorted(done.stdout.splitlines())
-        assert said == ["0 n1 value", "1 n1 value", "2 n3 value"], done
+        lines = sorted(done.stdout.splitlines())
+        assert lines == ["0 n1 value", "1 n1 value", "2 n3 value"], done
 
 
 def test_nothing_left():

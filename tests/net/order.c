@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Fragments over lanes of different delay: what was told to follow does, and what was not is
+/* Fragments over lanes of different delay: those that have to follow others do, and the rest is
  * not held up.
  *
  *     order --me 0|1 --size 2 --count N [--heedless 1]
@@ -13,10 +13,10 @@
  *     message, put, message       it finds the bytes; the first handler has run, and did not
  *                                 find them
  *
- * --heedless: the chains are sent alike, but nothing is told to follow: then what
+ * --heedless: the chains are sent alike, but without an order: then what
  * "broken" counts shows that the test would see it.
- * Started as traffic.c is. Member 1 says at the end "did unordered N", "did overtaken N" (of those
- * that follow nothing: came after a later one), "did chains N", "did broken N" (came before
+ * Started as traffic.c is. Member 1 prints at the end "did unordered N", "did overtaken N" (of
+ * those that follow nothing: came after a later one), "did chains N", "did broken N" (came before
  * what they follow), and both "done". */
 #include <inttypes.h>
 #include <weft/frag.h>
@@ -55,10 +55,10 @@ static struct {
     struct item *items;
     struct weft_frag *free_frag;
     uint64_t started, unordered, finished; /* sender: chains begun, frags sent, chains credited */
-    bool all;                              /* the receiver has everything, and has said so */
+    bool all;                              /* the receiver has everything, and has reported it */
     bool end; /* receiver: nothing of the sender's is in flight any more */
     /* receiver */
-    uint64_t free_seen, free_last, overtaken, broken, base, told;
+    uint64_t free_seen, free_last, overtaken, broken, base, announced;
     uint64_t first[WINDOW], last[WINDOW]; /* number + 1 of the chain whose part has come */
 } self;
 
@@ -142,13 +142,13 @@ static void credit_say(void)
 {
     const bool all = self.base == self.count && self.free_seen == self.count;
     const uint32_t args[3] = {(uint32_t)self.base, (uint32_t)(self.base >> 32), all};
-    if (self.all || (self.base < self.told + CREDIT_EACH && !all))
+    if (self.all || (self.base < self.announced + CREDIT_EACH && !all))
         return;
     const enum weft_status s = weft_am_request(self.peer, ON_CREDIT, args, 3, NULL, 0, 0);
     if (s == WEFT_AGAIN)
         return;
     MUST(s, "sending credit");
-    self.told = self.base;
+    self.announced = self.base;
     self.all = all;
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The proxy aborts connections where it says, and how.
+"""The proxy aborts connections where and how it reports.
 
 usage: proxy_test.py PROXY"""
 
@@ -67,7 +67,8 @@ def test_passes():
 
 
 def test_bytes():
-    """Each byte offset, in both directions, is where it ends; and not before what it says."""
+    """A connection ends at each byte offset, in both directions, and not before the reported
+    one."""
     with netlib.Net(hosts=2) as net:
         for how, ends in (("rst", {errno.ECONNRESET}), ("close", {0, errno.ECONNRESET}),
                           ("half", {0})):

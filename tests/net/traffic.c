@@ -16,12 +16,12 @@
  *
  * "now" on standard input is answered by "now N", how many operations are complete.
  *
- * Its first line of output is "address HEX HEX": its endpoint's and its region's
- * key. Whoever started it writes those lines of all members, in order, to the standard
- * input of each. Then it says "peer I TRANSPORT" for each, and "started"; if a member is lost
- * "lost I STATUS NANOSECONDS" (CLOCK_MONOTONIC), and then "ended I" when nothing is in
- * flight to it; at the end "stat NAME VALUE" for each counter, "did NAME COUNT" for what
- * it sent, and "done". Exit code 0 says that all held:
+ * Its first line of output is "address HEX HEX": its endpoint's and its region's key. The starter
+ * writes those lines of all members, in order, to the standard input of each. Then it prints "peer
+ * I TRANSPORT" for each, and "started"; if a member is lost "lost I STATUS NANOSECONDS"
+ * (CLOCK_MONOTONIC), and then "ended I" when nothing is in flight to it; at the end "stat NAME
+ * VALUE" for each counter, "did NAME COUNT" for what it sent, and "done". Exit code 0 means that
+ * all held:
  *
  *   - what was put is what is there: read back, and once more at the end;
  *   - each add returned the sum of those before it; signals and adds sum up exactly;
@@ -98,7 +98,7 @@ struct peer {
     struct weft_peer *weft;
     struct weft_remote *remote;
     bool tcp, down, lost, ended, finish_sent, finished, farewell_sent, bidden;
-    struct totals sent, told; /* here to there; what it told about there to here */
+    struct totals sent, reported; /* to the peer; from it, as it reports */
     struct put_slot puts[SLOTS];
     struct add_slot adds[SLOTS];
     struct send_slot sends[SLOTS];
@@ -398,11 +398,11 @@ static void recv_check(struct peer *p, struct recv_slot *s)
     const uint64_t x = drawn(OF_MESSAGE, p->id, self.me, s->number);
     if (weft_sender_peer(s->op.sender) != p->weft)
         FAIL("message %" PRIu64 " of %u has another source", s->number, p->id);
-    if (tag == FINISH && s->op.len == sizeof p->told && !p->finished) {
-        memcpy(&p->told, s->buf, sizeof p->told);
+    if (tag == FINISH && s->op.len == sizeof p->reported && !p->finished) {
+        memcpy(&p->reported, s->buf, sizeof p->reported);
         p->finished = true;
-        if (p->told.done[MESSAGE] != s->number)
-            FAIL("%u sent %" PRIu64 " messages; %" PRIu64 " came", p->id, p->told.done[MESSAGE],
+        if (p->reported.done[MESSAGE] != s->number)
+            FAIL("%u sent %" PRIu64 " messages; %" PRIu64 " came", p->id, p->reported.done[MESSAGE],
                  s->number);
         return;
     }
@@ -505,10 +505,10 @@ static void send_last(struct peer *p, uint64_t tag, const void *buf, size_t len)
         (void)ended(p, s, "the last message");
 }
 
-/* All that [p] says it has sent is here. */
+/* All that [p] has reported as sent is here. */
 static bool is_complete(struct peer *p)
 {
-    const struct totals *t = &p->told;
+    const struct totals *t = &p->reported;
     if (p->requests.count > t->done[REQUEST] || p->longs.count > t->longs)
         FAIL("of %u came more requests or long messages than it sent", p->id);
     return p->requests.count == t->done[REQUEST] && p->longs.count == t->longs;
@@ -573,12 +573,13 @@ static void words_check(void)
             continue;
         }
         for (unsigned k = 0; k < SLOTS; k++)
-            if (words[i * SLOTS + k] != p->told.sum[k])
+            if (words[i * SLOTS + k] != p->reported.sum[k])
                 FAIL("the adds of %u sum up to %" PRIu64 ", not %" PRIu64, i, words[i * SLOTS + k],
-                     p->told.sum[k]);
-        if (words[SIGNALS + i] != p->told.signals)
-            FAIL("%" PRIu64 " signals of %u, not %" PRIu64, words[SIGNALS + i], i, p->told.signals);
-        shared += p->told.shared_sum;
+                     p->reported.sum[k]);
+        if (words[SIGNALS + i] != p->reported.signals)
+            FAIL("%" PRIu64 " signals of %u, not %" PRIu64, words[SIGNALS + i], i,
+                 p->reported.signals);
+        shared += p->reported.shared_sum;
     }
     if (whole && words[SHARED] != shared)
         FAIL("all adds sum up to %" PRIu64 ", not %" PRIu64, words[SHARED], shared);
@@ -591,7 +592,7 @@ static void memory_check(void)
         if (i == self.me || self.peers[i].lost)
             continue;
         for (unsigned slot = 0; slot < SLOTS; slot++) {
-            const uint64_t rounds = self.peers[i].told.round[slot],
+            const uint64_t rounds = self.peers[i].reported.round[slot],
                            number = (rounds - 1) * SLOTS + slot;
             if (rounds)
                 check(base + data_offset(i, slot),
@@ -631,7 +632,7 @@ static void report(void)
         const struct peer *p = &self.peers[i];
         tcp |= p->tcp;
         out += p->tcp && !p->lost ? p->sent.bytes : 0;
-        in += p->tcp && !p->lost ? p->told.bytes : 0;
+        in += p->tcp && !p->lost ? p->reported.bytes : 0;
         for (unsigned k = 0; k < KINDS; k++)
             all.done[k] += p->sent.done[k];
         all.replies += p->sent.replies;

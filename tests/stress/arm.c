@@ -2,12 +2,12 @@
 /* Sleeping against everything that can happen meanwhile. Built with the library's
  * hooks, so that "meanwhile" is a chosen place and not luck:
  *
- *   within arm     an event comes exactly between saying "asleep" and looking again
- *   within events  the other side arms at every labelled point of a send, a reply,
+ *   within arm     an event comes between storing "asleep" and the second check within events  the
+ *   other side arms at every labelled point of a send, a reply,
  *                  a giving back of room
  *
- * In each case: either arming said AGAIN, or the descriptor is readable. Last,
- * two threads sleep so without any limit.
+ * In each case: either arming returned AGAIN, or the descriptor is readable. Last, two threads
+ * sleep so without any limit.
  *
  * Fails when: one of those events neither stops the sleeper nor wakes it. */
 #define _GNU_SOURCE

@@ -173,7 +173,7 @@ static void slot_start(struct slot *s, struct end *e, uint64_t id)
     s->len = 1 + draw(s->kind == MSG ? (draw(4) ? 5000 : LONGEST) : part);
     s->at = 64 + i * part;
     test_fill(s->out, s->len, id);
-    if (s->kind == GET) /* the target's own memory: nobody else uses this part now */
+    if (s->kind == GET) /* the target's own memory: no put uses this part now */
         memcpy(other(e)->memory + s->at, s->out, s->len);
     memset(&s->send, 0, sizeof s->send);
     memset(&s->recv, 0, sizeof s->recv);

@@ -104,7 +104,7 @@ static void cool_all(struct crowd *c)
     }
 }
 
-/* Until its receiver said where it can be woken. */
+/* Until the receiver has sent the descriptor that wakes it. */
 static void await_wake_fd(struct crowd *c, int i)
 {
     const struct shm_tx *tx = SHM_OF(wf_peer_tpeer(c->peer[i]), shm_peer)->tx;

@@ -83,7 +83,7 @@ static size_t draw_length(size_t most)
     return draw(2) ? draw(most + 1) : draw(most < 64 ? most + 1 : 65);
 }
 
-/* ---- what client [number] asks with [id], and what it is told ---- */
+/* ---- the requests of client [number] by [id], and their replies ---- */
 
 static uint64_t contents(uint32_t number, uint32_t id, bool reply)
 {
@@ -226,7 +226,7 @@ static void client_open(struct client *c, struct weft_ctx *ctx, uint32_t number)
     weft_peer_set_arg(c->server, c);
 }
 
-/* Asks until it is told to stop, or has asked [most] times. */
+/* Sends requests until it has to stop, or has sent [most]. */
 static void client_run(struct client *c, uint64_t most)
 {
     unsigned turn = 0;
@@ -239,7 +239,7 @@ static void client_run(struct client *c, uint64_t most)
     }
 }
 
-/* One in four leaves by itself, half of these with replies due. */
+/* One in four leaves unasked, half of these with replies due. */
 static int client_main(uint32_t number)
 {
     static struct client c;

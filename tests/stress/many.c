@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* many_test [SENDERS] [ROUNDS]: one receiver with many connections, of which few
- * are active: the others go cold and must be heard when they send. */
+/* many_test [SENDERS] [ROUNDS]: one receiver with many connections, of which few are active: the
+ * others go cold, and their messages must still arrive. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <poll.h>
@@ -152,7 +152,7 @@ static void turns(struct many *m, int n)
         assert_true(weft_ep_poll(m->to) >= 0);
 }
 
-/* Fails when: who is silent is looked at for ever, or an active one is forgotten. */
+/* Fails when: a silent connection is polled for ever, or an active one is forgotten. */
 static void test_cools(void **state)
 {
     struct many *m = many_open();
@@ -246,7 +246,7 @@ static void test_bell_cleared(void **state)
     many_close(m);
 }
 
-/* Fails when: a bit that nobody rang does more than cost a look. */
+/* Fails when: a bit set without a message costs more than a look. */
 static void test_bell_tampered(void **state)
 {
     struct many *m = many_open();
@@ -297,8 +297,8 @@ static void on_note_shared(const struct weft_am *am)
     atomic_fetch_add(&m->all_got, 1);
 }
 
-/* Fails when: an announcement is lost: then a sender and the receiver, who polls a
- * while, cools, and sleeps without limit, wait for each other (the alarm). */
+/* Fails when: an announcement is lost. Then a sender and the receiver, which polls a while, cools,
+ * and sleeps without limit, wait for each other (the alarm). */
 static void test_sleep_without_limit(void **state)
 {
     struct many *m = many_open();

@@ -149,7 +149,7 @@ static void take_recv(size_t i, bool pops)
     else
         wf_match_recv_remove(m, r);
     popped += pops;
-    memset(r, 0xdb, sizeof *r); /* whoever still looks at it is lost */
+    memset(r, 0xdb, sizeof *r); /* a later reader of it fails */
     free(r);
     take_out(&recvs, i);
 }

@@ -3,8 +3,8 @@
  * has sent to every endpoint of the other processes, short and long, with replies.
  * Prints the bound for 128 processes of 64 endpoints, too.
  *
- * Fails when: the processes' rings together take more than the bound says, a message
- * is lost, or someone waits for ever (the alarm). */
+ * Fails when: the processes' rings together take more than the bound, a message is lost, or a
+ * process waits for ever (the alarm). */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
@@ -114,7 +114,7 @@ static void hear(int fd, void *p, size_t n)
     CHECK(read(fd, p, n) == (ssize_t)n);
 }
 
-/* Poll until the parent says go. */
+/* Poll until the parent's start signal. */
 static void poll_until_told(int from)
 {
     char byte;

@@ -33,7 +33,7 @@
 
 enum {
     ENDS = 3,
-    WINDOW = 96, /* numbers a sender may be ahead of the oldest that nobody took */
+    WINDOW = 96, /* numbers a sender may be ahead of the oldest untaken one */
     RING = 256,  /* messages of a source that are remembered: more than twice that */
     SENDS = 48,
     RECVS = 48,
@@ -69,7 +69,7 @@ enum fate { WHOLE, ASKED, GONE };
 
 /* A message, as its receiver knows it. */
 struct known {
-    uint64_t taker;  /* the number of the call; NEVER: nobody yet */
+    uint64_t taker;  /* the number of the call; NEVER: not yet */
     uint64_t before; /* its taker has a smaller number */
     bool here;       /* it has come */
 };
@@ -117,7 +117,7 @@ struct end {
     uint64_t rand, calls, operations;
     uint64_t busy;        /* for so many operations with other things than polling */
     uint32_t sent[ENDS];  /* to */
-    uint32_t first[ENDS]; /* from: the oldest that nobody took */
+    uint32_t first[ENDS]; /* from: the oldest untaken one */
     struct known known[ENDS][RING];
     struct send sends[SENDS];
     struct recv recvs[RECVS];

@@ -6,11 +6,11 @@
  *
  * Seed 0: another one each time; printed. The client begins before the first server is there. Each
  * server is a process that executes this program anew. Messages and puts carry the number of the
- * server that the client believes to be there: it changes that number when it is told of a loss.
+ * server that the client believes to be there: it changes that number when a loss is reported.
  *
  * Fails when: an operation does not end; one that ended well was not done at the server that was
  * there; a server gets a message or a put of before it was found (a number below its own); the
- * client is not told of a killed server, or does not find the next one; a second server can take
+ * client gets no report of a killed server, or does not find the next one; a second server can take
  * the name while the first one lives; the client has more descriptors in the end than before. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -296,7 +296,7 @@ static void restarts(unsigned count)
     port_choose();
     client_open(&c);
     for (int i = 0; i < 1000; i++)
-        turn(&c); /* nobody is there */
+        turn(&c); /* no server is there */
     for (uint32_t number = 1; number <= count + 1; number++) {
         uint64_t begun, end = test_now_ns() + TEST_LIMIT_NS;
         unsigned downs = c.downs;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* rekey COUNT [SEED]: a process gives one key of 64 bits to COUNT regions, one after the other,
- * while another process reads by that key all the time. Over shared memory, or what WEFT_TRANSPORTS
- * says.
+ * while another process reads by that key all the time. Over shared memory, or the transports of
+ * WEFT_TRANSPORTS.
  *
  * Region i holds the number i in each word. The owner overwrites the memory of a closed region, and
  * makes the next region there or in a second buffer. A read that began after region i was announced

@@ -510,7 +510,7 @@ static void test_ring_comes_in_time(void **state)
             assert_true(test_now_ns() < end);
         }
         assert_true(turn > 0);
-        for (uint32_t k = 0; k < RINGS; k++) /* nobody is cut off by it */
+        for (uint32_t k = 0; k < RINGS; k++) /* no receiver loses its ring by it */
             before += m->sent[k];
         settle(m);
         for (uint32_t k = 0; k < RINGS; k++)

@@ -25,7 +25,7 @@
  * The processors. The test compares what the library does, not what a scheduler does if ranks
  * outnumber processors. So rank 1 has a processor of its own, and polls without end in the pauses;
  * rank 0 and the twin never sleep, in the flood and in the pauses. Other programs on the machine
- * change the rates, so only long runs on a quiet machine say something about them.
+ * change the rates, so only long runs on a quiet machine measure them.
  *
  * Fails when: resident memory of rank 0 or rank 1 grows by more than a figure that follows from the
  * configuration (printed), one of the two comparisons gives less than SHARE, a message of the flood

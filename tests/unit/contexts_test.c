@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What contexts cost beside each other: memory, and threads that wake although nothing happens. */
+/* What several contexts cost: memory, and threads that wake although nothing happens. */
 #include <dirent.h>
 #include <poll.h>
 #include <stdio.h>
@@ -100,9 +100,8 @@ static unsigned long sleeps(void)
     return sum;
 }
 
-/* Fails when: sixteen contexts with an endpoint each take more than 1 MiB each beside the first,
- * have a thread more than their connection manager and their service of shared memory, or a timer.
- */
+/* Fails when: each of sixteen contexts with an endpoint, after the first, takes more than 1 MiB,
+ * more threads than its connection manager and its service of shared memory, or a timer. */
 static void test_memory(void **state)
 {
     struct part first, more[CONTEXTS];
@@ -126,13 +125,12 @@ static void test_memory(void **state)
     part_close(&first);
 }
 
-/* Fails when: a thread of a context wakes by time while nothing happens: the quiet spell is what is
- * observed here. A machine that is busy may still be ending what went before, so three spells are
- * tried. */
+/* Fails when: a thread of a context wakes by time while the process is idle. A busy machine may
+ * still finish earlier work, so there are three attempts. */
 static void test_no_ticks(void **state)
 {
     struct part t[CONTEXTS];
-    unsigned long woke = 0; /* in the last spell */
+    unsigned long woke = 0; /* in the last attempt */
     (void)state;
     for (int i = 0; i < CONTEXTS; i++)
         part_open(&t[i], i % 2 ? WEFT_PROGRESS_THREAD : WEFT_PROGRESS_POLL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The credit for tagged messages: the sender's counters (core/msg_credit.h) against a receiver that
- * is a list of messages. */
+/* Credit for tagged messages: the sender's counters (core/msg_credit.h), and a receiver modelled as
+ * a list of messages. */
 #include "unit/unit.h"
 #include "core/msg_credit.h"
 
@@ -17,7 +17,7 @@ struct sent {
 struct model {
     struct wf_msg_credit c;
     uint64_t rand;
-    /* messages under way, in order; those kept; answers under way, in order */
+    /* messages in flight, in order; those kept; answers in flight, in order */
     struct sent out[QUEUE], back[QUEUE];
     uint32_t credit[QUEUE];
     unsigned out_first, out_n, back_first, back_n;
@@ -47,7 +47,7 @@ static void send_one(struct model *m)
         wf_msg_credit_charge(&m->c, len, asks);
         post(m, (struct sent){MESSAGE, asks, len + WF_MSG_CHARGE, wf_msg_credit_sent(&m->c)});
         m->unanswered |= asks;
-        /* what may be kept is never more than the window */
+        /* the receiver may keep no more than the window */
         assert_true(m->lies || m->under_way + m->kept <= WF_MSG_WINDOW);
     } else if (credit == WF_CREDIT_WAIT) {
         assert_true(m->unanswered);
@@ -76,7 +76,7 @@ static void arrive(struct model *m)
         return;
     assert_true(m->back_n < QUEUE);
     m->back[(m->back_first + m->back_n) % QUEUE] = s;
-    /* a receiver that lies: the sender believes no more than the window */
+    /* a false answer: the sender uses no more than the window */
     m->credit[(m->back_first + m->back_n++) % QUEUE] =
         m->lies ? UINT32_MAX : (uint32_t)(WF_MSG_WINDOW - m->kept);
 }
@@ -95,8 +95,8 @@ static void answered(struct model *m)
     m->did[4]++;
 }
 
-/* Fails when: the sender charges more than the receiver grants, has two questions by messages under
- * way or forgets one, or waits although none is; also where the counters wrap. */
+/* Fails when: the sender charges more than the receiver grants, has two questions in flight,
+ * forgets one, or waits without one; also where the counters wrap. */
 static void test_model(void **state)
 {
     static struct model m;
@@ -127,7 +127,7 @@ static void test_model(void **state)
     }
 }
 
-/* Fails when: a sender does not get on once all that it sent is received. */
+/* Fails when: a sender cannot continue once all its messages are received. */
 static void test_recovers(void **state)
 {
     struct wf_msg_credit c = {0};

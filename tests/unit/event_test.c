@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Counters and event queues by themselves. */
+/* Counters and event queues without endpoints. */
 #include "unit.h"
 
 #include <poll.h>
@@ -11,7 +11,7 @@
 
 #define LIMIT ((int64_t)TEST_LIMIT_NS)
 
-/* Fails when: a value is not what was added or set, or a wait ends otherwise than it should. */
+/* Fails when: a value is not the one that was added or set, or a wait returns a wrong status. */
 static void test_counter(void **state)
 {
     struct weft_counter *c = NULL;
@@ -27,7 +27,7 @@ static void test_counter(void **state)
     assert_int_equal(weft_counter_read(c), 1);
     OK(weft_counter_add_errors(c, 5));
     assert_int_equal(weft_counter_read_errors(c), 5);
-    OK(weft_counter_wait(c, NULL, 1, 0)); /* errors from before the call are none of its */
+    OK(weft_counter_wait(c, NULL, 1, 0)); /* errors before the call do not count */
     OK(weft_counter_set_errors(c, 0));
     assert_int_equal(weft_counter_read_errors(c), 0);
     OK(weft_counter_close(c));
@@ -43,7 +43,7 @@ struct waiter {
     uint64_t rounds;
 };
 
-/* The other side of the ping-pong: even values are this side's to raise. */
+/* The other side of the ping-pong: this side raises even values. */
 static void *raise_even(void *arg)
 {
     struct waiter *w = arg;
@@ -55,7 +55,7 @@ static void *raise_even(void *arg)
     return NULL;
 }
 
-/* Fails when: a change between the look and the sleep wakes nobody. */
+/* Fails when: a change between a thread's check and its sleep does not wake it. */
 static void test_counter_wakes(void **state)
 {
     struct waiter w = {.rounds = 20000};
@@ -79,7 +79,7 @@ static void *fail_once(void *arg)
     return NULL;
 }
 
-/* Fails when: who waits for a value does not hear of an error; with or without an endpoint. */
+/* Fails when: an error does not end a wait for a value, with or without an endpoint. */
 static void test_counter_errors(void **state)
 {
     struct weft_counter *c;
@@ -96,7 +96,7 @@ static void test_counter_errors(void **state)
         assert_int_equal(pthread_create(&thread, NULL, fail_once, c), 0);
         status = weft_counter_wait(c, i & 1 ? ep : NULL, 1, 20000000);
         assert_int_equal(pthread_join(thread, NULL), 0);
-        /* It may have been over before the wait began. */
+        /* The transfer may have ended before the wait began. */
         assert_true(status == WEFT_EAVAIL || status == WEFT_ETIMEDOUT);
         assert_int_equal(weft_counter_read_errors(c), before + 1);
     }
@@ -115,7 +115,7 @@ static bool is_readable(const struct weft_eq *eq)
     return poll(&p, 1, 0) == 1;
 }
 
-/* Fails when: events come in another order, are lost, or the descriptor says what is not so. */
+/* Fails when: events are reordered or lost, or the descriptor's state is wrong. */
 static void test_eq(void **state)
 {
     struct weft_event e = {.type = WEFT_EVENT_USER}, got;
@@ -148,7 +148,7 @@ static void test_eq(void **state)
     assert_int_equal(weft_eq_write(eq, &e), WEFT_EINVAL);
     e.reserved[3] = 0;
     OK(weft_eq_write(eq, &e));
-    OK(weft_eq_close(eq)); /* with what nobody read */
+    OK(weft_eq_close(eq)); /* with an event that is not read */
     assert_int_equal(test_open_files(), before);
     assert_int_equal(weft_eq_open(NULL), WEFT_EINVAL);
     assert_int_equal(weft_eq_close(NULL), WEFT_EINVAL);
@@ -169,7 +169,7 @@ static void *write_events(void *arg)
     return NULL;
 }
 
-/* Fails when: a reader that sleeps is not woken, or two writers lose an event between them. */
+/* Fails when: a sleeping reader is not woken, or two writers lose an event. */
 static void test_eq_threads(void **state)
 {
     uint64_t sum = 0, each = EACH;
@@ -194,7 +194,7 @@ static void test_eq_threads(void **state)
     OK(weft_eq_close(eq));
 }
 
-/* Fails when: a forked child can use what is its parent's. */
+/* Fails when: a forked child can use its parent's objects. */
 static void test_forked(void **state)
 {
     struct weft_counter *c;

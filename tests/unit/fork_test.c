@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a forked child may do with its parent's objects: nothing; and that the
- * parent does not notice. */
+/* A forked child cannot use its parent's objects, and its attempts do not affect the parent. */
 #define _GNU_SOURCE
 #include "unit.h"
 
@@ -97,7 +96,7 @@ static int family_close(void **state)
     return 0;
 }
 
-/* All ways lead to where they should. */
+/* All peers reach the right endpoints. */
 static void works(struct family *f)
 {
     uint64_t end = test_now_ns() + TEST_LIMIT_NS, v = 0;
@@ -163,7 +162,7 @@ static void child_calls_mem(struct family *f)
     }
 }
 
-/* Every public call on inherited objects. Returns 0 when all say EFORKED. */
+/* Every public call on inherited objects. Returns 0 when all return EFORKED. */
 static int child_calls(struct family *f)
 {
     unsigned char buf[WEFT_ADDR_MAX] = {0};
@@ -205,7 +204,7 @@ static int child_calls(struct family *f)
     return failed_line;
 }
 
-/* Runs [child] in a fork; what it returns must be 0. */
+/* Runs [child] in a fork; it must return 0. */
 static void in_child(int (*child)(struct family *), struct family *f)
 {
     int status;
@@ -220,8 +219,8 @@ static void in_child(int (*child)(struct family *), struct family *f)
         fail_msg("the child ended with status 0x%x", (unsigned)status);
 }
 
-/* Fails when: a call in the child does not see that it is one, touches what the
- * parent uses, or tells the parent's peers that it left. */
+/* Fails when: a call in the child does not detect the fork, changes the parent's objects, or
+ * reports to the parent's peers that the parent left. */
 static void test_all_calls(void **state)
 {
     struct family *f = *state;
@@ -232,7 +231,7 @@ static void test_all_calls(void **state)
     }
 }
 
-/* A context of its own, and talking to the parent's endpoint, which is fair. */
+/* The child may open a context of its own, and send to the parent's endpoint. */
 static int child_own_context(struct family *f)
 {
     void *state = NULL;
@@ -246,8 +245,7 @@ static int child_own_context(struct family *f)
     return family_close(&state);
 }
 
-/* Fails when: a child cannot begin anew, or having begun anew makes its
- * parent's objects look alive. */
+/* Fails when: a child cannot open a context, or its parent's objects seem valid once it has. */
 static void test_own_context(void **state)
 {
     works(*state);
@@ -314,8 +312,8 @@ static void test_fork_under_load(void **state)
     works(*state);
 }
 
-/* Fails when: a context that closes in order is not noticed because a forked
- * child still holds copies of its sockets. */
+/* Fails when: peers do not notice that a context closes, because a forked child has copies of its
+ * sockets. */
 static void test_child_holds_sockets(void **state)
 {
     struct family *f = *state;
@@ -330,7 +328,7 @@ static void test_child_holds_sockets(void **state)
         char c;
         close(hold[1]);
         alarm(60);
-        _exit(read(hold[0], &c, 1) != 0); /* until the parent lets go */
+        _exit(read(hold[0], &c, 1) != 0); /* until the parent closes the pipe */
     }
     close(hold[0]);
     OK(weft_ep_close(f->ep[2]));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The rule by which waits notice processes that compute, in a simulated time. */
+/* How waits detect processes that compute, in simulated time. */
 #include "unit.h"
 
 #include "core/late.h"
@@ -15,8 +15,8 @@ static unsigned drawn(unsigned below)
     return (unsigned)((uint64_t)state * below >> 32);
 }
 
-/* A thread waits for [for_ns]: it yields, but for the holds. Of 1,000 yields, [late] take 3 ms, the
- * others 20 us. Returns how much of 1,000 of the time was in holds. */
+/* A thread waits for [for_ns]: it yields, except in holds. Of 1,000 yields, [late] take 3 ms, the
+ * others 20 us. Returns which part of the time, in thousandths, was in holds. */
 static unsigned held_of_1000(struct wf_late *late_of, uint64_t *now, uint64_t for_ns, unsigned late)
 {
     uint64_t begin = *now, held = 0;
@@ -33,7 +33,7 @@ static unsigned held_of_1000(struct wf_late *late_of, uint64_t *now, uint64_t fo
     return (unsigned)(held * 1000 / (*now - begin));
 }
 
-/* Fails when: ranks that wait beside other ranks, whose yields are seldom late, come to sleep. */
+/* Fails when: ranks sleep that wait beside other ranks, whose yields are seldom late. */
 static void test_seldom(void **s)
 {
     struct wf_late late = {.score = 0};
@@ -42,7 +42,7 @@ static void test_seldom(void **s)
     assert_true(held_of_1000(&late, &now, 100 * SECOND, 2) < 10);
 }
 
-/* Fails when: beside processes that compute, waits go on to yield, or notice it late. */
+/* Fails when: waits continue to yield beside processes that compute, or notice them late. */
 static void test_often(void **s)
 {
     const unsigned shares[] = {200, 400, 600};
@@ -56,7 +56,7 @@ static void test_often(void **s)
     }
 }
 
-/* Fails when: a start at which others compute lets a job sleep for long. */
+/* Fails when: other processes that compute at the start make a job sleep for long. */
 static void test_start(void **s)
 {
     struct wf_late late = {.score = 0};

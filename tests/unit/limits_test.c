@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Out of descriptors, at each place where one is needed in turn: the call that
- * fails says so, nothing stays open, nothing hangs, and once there is room again
- * the same objects work. */
+/* Descriptors run out, at each place that needs one: the failing call reports it, leaves no
+ * descriptor open and does not hang; with descriptors the same objects work again. */
 #define _GNU_SOURCE
 #include "unit.h"
 
@@ -54,7 +53,7 @@ static enum weft_status open_remote(struct stage *s)
     return status ? status : weft_remote_open(s->peer, key, len, &s->remote);
 }
 
-/* As far as it goes; what failed first. */
+/* Performs the steps until one fails; returns its status. */
 static enum weft_status go(struct stage *s, uint64_t ns)
 {
     unsigned char addr[WEFT_ADDR_MAX];
@@ -124,7 +123,7 @@ static void test_refused_at_each(void **state)
     assert_true(refusals > 10);
 }
 
-/* Fails when: an object that was refused something is of no use any more. */
+/* Fails when: an object is of no use after a shortage of descriptors. */
 static void test_goes_on(void **state)
 {
     struct rlimit old;
@@ -143,7 +142,7 @@ static void test_goes_on(void **state)
             fail_msg("room for %d: %s, but nobody left", room, weft_status_name(status));
         for (int i = 0; i < 3 && s.ep[0]; i++)
             (void)weft_ep_poll(s.ep[0]);
-        if (s.peer && weft_peer_status(s.peer) != WEFT_OK) { /* lost by it: a new one must do */
+        if (s.peer && weft_peer_status(s.peer) != WEFT_OK) { /* it has ended: a new one must work */
             if (s.remote)
                 OK(weft_remote_close(s.remote));
             OK(weft_peer_close(s.peer));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Standard error that nobody reads: a pipe, a socket, a terminal. */
+/* Standard error without a reader: a pipe, a socket, a terminal. */
 #define _GNU_SOURCE
 #include "unit.h"
 
@@ -25,7 +25,7 @@ static void flag_set(int fd, bool on)
     assert_int_equal(fcntl(fd, F_SETFL, on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK), 0);
 }
 
-/* Write to [fd] until it takes no more, not even a byte. How many it took. */
+/* Write to [fd] until it is full. Returns the number of bytes. */
 static size_t fill(int fd)
 {
     static const char text[4096];
@@ -38,7 +38,7 @@ static size_t fill(int fd)
             while ((done = write(fd, text, n)) > 0)
                 count += (size_t)done;
         assert_int_equal(errno, EAGAIN);
-    } while (poll(&p, 1, 50) == 1); /* a terminal moves some of it on by and by */
+    } while (poll(&p, 1, 50) == 1); /* a terminal's buffer drains bit by bit */
     flag_set(fd, false);
     return count;
 }
@@ -46,7 +46,7 @@ static size_t fill(int fd)
 static ssize_t read_some(int fd, char *to, size_t room)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    assert_int_equal(poll(&p, 1, 5000), 1); /* a terminal passes on what it has bit by bit */
+    assert_int_equal(poll(&p, 1, 5000), 1); /* a terminal's buffer drains bit by bit */
     return read(fd, to, room);
 }
 
@@ -60,7 +60,7 @@ static void skip_bytes(int fd, size_t count)
     }
 }
 
-/* What there is to read until it ends with [last]. */
+/* Read until the text ends with [last]. */
 static void read_until(int fd, const char *last, char *text, size_t room)
 {
     size_t have = 0;
@@ -73,7 +73,7 @@ static void read_until(int fd, const char *last, char *text, size_t room)
     }
 }
 
-/* Fails when: a log call waits for a reader, or lines are lost and nothing says so. */
+/* Fails when: a log call waits for a reader, or does not report that lines were lost. */
 static void check_full(int reader, int writer)
 {
     char text[2048];

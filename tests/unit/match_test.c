@@ -97,8 +97,8 @@ static struct wf_match *matcher(void **state)
 
 /* ---- rules ---- */
 
-/* Fails when: of several receives that a message matches another than the one
- * posted first is taken, whatever their classes and the order of posting. */
+/* Fails when: a message takes another than the oldest of the receives that match it, in any class
+ * and order of posting. */
 static void test_oldest_receive(void **state)
 {
     static const struct {
@@ -121,8 +121,7 @@ static void test_oldest_receive(void **state)
     }
 }
 
-/* Fails when: of several messages that a receive matches another than the one
- * kept first is taken. */
+/* Fails when: a receive takes another than the oldest of the kept messages that match it. */
 static void test_oldest_message(void **state)
 {
     static const struct {
@@ -151,7 +150,7 @@ static void test_oldest_message(void **state)
     }
 }
 
-/* Fails when: a bit that the mask leaves out counts, or one it has does not. */
+/* Fails when: a bit outside the mask is compared, or one inside is not. */
 static void test_masks(void **state)
 {
     struct wf_match *m = matcher(state);
@@ -177,7 +176,7 @@ static void test_masks(void **state)
     wf_match_msg_remove(m, &msg);
 }
 
-/* Fails when: taking one out of the middle of its equals changes the others' order. */
+/* Fails when: removing an entry changes the order of equal ones. */
 static void test_cancel(void **state)
 {
     enum { N = 7 };
@@ -206,7 +205,7 @@ static void test_cancel(void **state)
     }
 }
 
-/* Fails when: more masks than the matcher indexes or keeps get wrong answers. */
+/* Fails when: masks beyond those that the matcher indexes or keeps lead to wrong results. */
 static void test_many_masks(void **state)
 {
     enum { N = 100 };
@@ -232,8 +231,8 @@ static void test_many_masks(void **state)
     }
 }
 
-/* Fails when: an entry is not named that is there, or not the first one, also
- * after the search for the source had come to the end. */
+/* Fails when: the first matching entry is not found, also after a search has passed the source's
+ * last one. */
 static void test_any(void **state)
 {
     struct wf_match *m = matcher(state);
@@ -268,7 +267,7 @@ static void test_any(void **state)
 
 /* ---- cost ---- */
 
-/* How the keys of [n] entries lie, and in which order they are asked for. */
+/* How the keys of [n] entries are distributed, and in which order they are searched for. */
 struct load {
     const char *what;
     uint64_t mask, factor; /* tag: factor * number */
@@ -312,8 +311,8 @@ static struct cost cost_of(const struct wf_match *m, uint64_t steps, uint64_t be
                          (double)(cpu_ns() - begin) / (double)n};
 }
 
-/* Post [n] behind one that nothing matches, so that the oldest is not the answer;
- * find and take out each. */
+/* Post [n] entries behind one that matches nothing, so that the oldest is no match; find and remove
+ * each. */
 static struct cost recvs_cost(const struct load *l, size_t n)
 {
     struct wf_match *m = wf_match_new();
@@ -338,7 +337,7 @@ static struct cost recvs_cost(const struct load *l, size_t n)
     return cost;
 }
 
-/* Keep [n], look each up, beside one that is not there, and take it out. */
+/* Keep [n] entries, look each up, and a missing one beside it, and remove it. */
 static struct cost msgs_cost(const struct load *l, size_t n)
 {
     struct wf_match *m = wf_match_new();
@@ -391,7 +390,7 @@ static void test_flat(void **state)
     }
 }
 
-/* Fails when: taking out all of one source's entries is not linear as a whole. */
+/* Fails when: the time to remove all entries of a source is not linear in their number. */
 static void test_flat_any(void **state)
 {
     struct wf_match *m = wf_match_new();
@@ -423,7 +422,7 @@ static void flood(struct wf_match *m, struct wf_match_recv *r, struct wf_match_m
     for (uint64_t i = 0; i < MANY; i++) {
         post(m, &r[i], i & 1 ? &a : NULL, i, FULL << i % masks);
         keep(m, &msg[i], &b, i);
-        if (i > MANY - 50) /* indexes wherever it may */
+        if (i > MANY - 50) /* indexed, with any mask */
             assert_null(wf_match_msg_find(m, &a, i, FULL << i % masks));
     }
     for (size_t i = 0; i < MANY; i++) {
@@ -432,8 +431,8 @@ static void flood(struct wf_match *m, struct wf_match_recv *r, struct wf_match_m
     }
 }
 
-/* Fails when: after a flood under many masks its memory is not given back, or a
- * search still looks into tables that are empty. */
+/* Fails when: the memory of many masks is not freed after use, or a search looks into empty tables.
+ */
 static void test_flood_is_forgotten(void **state)
 {
     struct wf_match *m = matcher(state);
@@ -456,7 +455,7 @@ static void test_flood_is_forgotten(void **state)
     free(msg);
 }
 
-/* Fails when: a receive that waits is not met at the price of one look. */
+/* Fails when: the search for a waiting receive takes more than one look. */
 static void test_one_is_cheap(void **state)
 {
     struct wf_match *m = matcher(state);
@@ -476,8 +475,7 @@ static void test_one_is_cheap(void **state)
     assert_true(wf_match_steps(m) - steps <= 2000);
 }
 
-/* Fails when: memory that ran out for a while makes a wrong answer, or searches
- * one by one for ever. */
+/* Fails when: a temporary lack of memory leads to a wrong match, or to linear searches for ever. */
 static void test_memory_returns(void **state)
 {
     enum { N = 1300 }; /* over twice where memory returns: tables are tried then at the latest */
@@ -505,8 +503,8 @@ static void test_memory_returns(void **state)
     }
 }
 
-/* Fails when: a shortage of memory that is over keeps receives out of tables for ever, or the short
- * ways closed. */
+/* Fails when: a temporary lack of memory keeps receives out of the tables, or fast paths closed,
+ * for ever. */
 static void test_short_ways_return(void **state)
 {
     enum { N = 64, LEFT = 16 };
@@ -538,7 +536,7 @@ static void test_short_ways_return(void **state)
     wf_match_free(m);
 }
 
-/* Fails when: a matcher without memory is made, or freeing none is an accident. */
+/* Fails when: a matcher without memory is made, or freeing NULL crashes. */
 static void test_no_matcher(void **state)
 {
     (void)state;

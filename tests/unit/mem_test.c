@@ -54,8 +54,8 @@ static void test_isolation(void **state)
         wf_mem_region_close(*state, &r[i]);
 }
 
-/* Fails when: space of a closed region is handed out again, so that a mate's late
- * copy would land in live memory. */
+/* Fails when: space of a closed region is used again, so that a local process's late copy
+ * overwrites live memory. */
 static void test_space_not_reused(void **state)
 {
     uint64_t last_slab = 0;
@@ -108,7 +108,7 @@ static void test_slab_goes_with_last_region(void **state)
     wf_mem_region_close(*state, &next);
 }
 
-/* Fails when: an open region looks like an earlier one of its slot. */
+/* Fails when: an open region has the identity of an earlier one in its slot. */
 static void test_generation(void **state)
 {
     struct wf_mem *mem = *state;
@@ -128,7 +128,7 @@ static void test_generation(void **state)
     }
 }
 
-/* Fails when: the limit is not kept, or reaching it breaks something. */
+/* Fails when: the limit is exceeded, or an object is unusable after it was reached. */
 static void test_limit(void **state)
 {
     struct wf_region *r = calloc(WF_MEM_STATE_WORDS, sizeof *r), more;
@@ -143,7 +143,7 @@ static void test_limit(void **state)
     free(r);
 }
 
-/* Fails when: closed regions of pages keep their pages. */
+/* Fails when: closed regions keep their pages. */
 static void test_pages_go(void **state)
 {
     struct wf_region keep, r;
@@ -165,7 +165,7 @@ static void refused(long result, int want)
     assert_true(errno == want || errno == EPERM);
 }
 
-/* What any mate can try with a descriptor of read-only memory: nothing works. */
+/* All that a local process can try with a descriptor of read-only memory fails. */
 static void read_only_holds(int fd, size_t size)
 {
     void *p;
@@ -228,7 +228,7 @@ static void map_refused(int fd, size_t size)
     close(fd);
 }
 
-/* Fails when: memory is mapped that its owner could cut off under the mapper. */
+/* Fails when: a process maps memory that its owner could truncate. */
 static void test_map_checks(void **state)
 {
     void *p;
@@ -237,7 +237,7 @@ static void test_map_checks(void **state)
     assert_int_equal(ftruncate(fd, 8192), 0);
     map_refused(dup(fd), 4096);
     assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK), 0);
-    map_refused(dup(fd), 4096); /* not F_SEAL_SEAL: nobody can take seals away, but be strict */
+    map_refused(dup(fd), 4096); /* not F_SEAL_SEAL: no seal can be removed, but be strict */
     assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
     map_refused(dup(fd), 8193);
     map_refused(dup(fd), 0);
@@ -251,7 +251,7 @@ static void test_map_checks(void **state)
     map_refused(open("/dev/zero", O_RDWR | O_CLOEXEC), 4096);
 }
 
-/* Fails when: a size that cannot be had leaves something claimed. */
+/* Fails when: a failed allocation leaves space claimed. */
 static void test_too_large(void **state)
 {
     struct wf_region r, first;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* src/transport/names and src/core/resolve.c: nobody at a name, strangers at one, other versions,
- * forks. Sockets of the test's own stand for strangers. */
+/* src/transport/names and src/core/resolve.c: names without a server, false servers, other
+ * versions, forks. Sockets of the test play the false servers. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -148,8 +148,9 @@ static int stranger(const struct bed *b)
     return fd;
 }
 
-/* Fails when: operations to nobody do not end with EUNREACH in time, or before; the next one does
- * not ask anew; a send that cannot wait is never told; or a server that comes then is not found. */
+/* Fails when: operations to a name without a server do not end with EUNREACH in time, or earlier;
+ * the next one does not ask again; a send that cannot wait gets no error; or a later server is not
+ * found. */
 static void nobody(void **state)
 {
     struct bed *b = bed_open(false);
@@ -192,8 +193,8 @@ static int caller(struct bed *b, int fd)
     return at;
 }
 
-/* Fails when: a program that answers but is no process of Weft is believed, ends the look-up at
- * once, or keeps a server from being found that comes in time; an answer in pieces is refused. */
+/* Fails when: a program that is no process of Weft is believed, ends the look-up at once, or keeps
+ * a later server from being found; or an answer in pieces is refused. */
 static void others(void **state)
 {
     static const char *const texts[] = {"", "HTTP/1.1 400 Bad Request\r\n\r\n", "WNAM"};
@@ -242,7 +243,7 @@ static void answer_by(struct bed *b, int fd, const void *bytes, size_t len, enum
     assert_int_equal(op.status, want);
 }
 
-/* Fails when: another version is not reported, an address of one is taken, or an address that no
+/* Fails when: another version is not reported, its address is accepted, or an address that no
  * transport reaches is not refused at once. */
 static void answers(void **state)
 {
@@ -286,9 +287,8 @@ static int sockets(void)
     return n;
 }
 
-/* Fails when: connections that are half open, silent, wrong or closed in the middle take more
- * descriptors than there may be, keep a caller from its answer, stay for ever, or end the server.
- */
+/* Fails when: connections that are half open, silent, wrong or closed early take too many
+ * descriptors, delay a caller's answer, stay for ever, or end the server. */
 static void flood(void **state)
 {
     struct bed *b = bed_open(true);
@@ -374,8 +374,8 @@ static void thread_lazy(void **state)
     bed_close(b);
 }
 
-/* Fails when: a child of fork keeps the name after its parent has given it up, or can use it; or
- * the parent's look-up does not go on. */
+/* Fails when: a forked child keeps the name after its parent has released it, or can use it; or the
+ * parent's look-up stops. */
 static void forked(void **state)
 {
     struct bed *b = bed_open(true);
@@ -452,8 +452,8 @@ static uint64_t many_asked(struct bed *b, enum weft_status want)
     return (steps(b) - begin) / names;
 }
 
-/* Fails when: many names at a time are not all looked up, take more descriptors than there may be,
- * or the time of one grows with the number of the others. */
+/* Fails when: some of many concurrent look-ups fail, take too many descriptors, or one takes longer
+ * because of the others. */
 static void many(void **state)
 {
     struct bed *b = bed_open(true);
@@ -464,8 +464,8 @@ static void many(void **state)
     bed_close(b);
 }
 
-/* Fails when: look-ups of names that nobody has do not end together, or the time of an attempt
- * grows with the number of the others. */
+/* Fails when: look-ups of names without servers do not end together, or an attempt takes longer
+ * because of the others. */
 static void many_nobodies(void **state)
 {
     struct bed *b = bed_open(false);
@@ -476,7 +476,7 @@ static void many_nobodies(void **state)
     bed_close(b);
 }
 
-/* Connect to b->name until the kernel drops the requests: nobody accepts. */
+/* Connect to b->name, which does not accept, until the kernel drops the requests. */
 static void backlog_fill(const struct bed *b, int *fds, int n)
 {
     struct pollfd last = {.events = POLLOUT};
@@ -491,9 +491,9 @@ static void backlog_fill(const struct bed *b, int *fds, int n)
     assert_int_equal(poll(&last, 1, 0), 0); /* over loopback a request is answered at once */
 }
 
-/* Fails when: a look-up does not end in time if the name's host drops packets, or takes a question
- * and does not answer; such a look-up keeps another one from its answer; or a server that starts
- * afterwards is not found. */
+/* Fails when: a look-up does not end in time if the name's host drops packets, or reads a question
+ * and does not answer; such a look-up delays another one's answer; or a later server is not found.
+ */
 static void silent(void **state)
 {
     enum { FILLERS = 8 };
@@ -536,8 +536,8 @@ static void silent(void **state)
     }
 }
 
-/* Fails when: a name with an IPv6 address is not given, told or found, or is that of its IPv4
- * sibling. */
+/* Fails when: a name with an IPv6 address cannot be taken, sent or found, or is that of the same
+ * IPv4 port. */
 static void six(void **state)
 {
     struct bed *b = bed_open(true);

@@ -181,7 +181,7 @@ static void test_tampered(void **state)
     assert_true(wf_aead_open(&in, record[1], m, opened, &len) > 0);
 }
 
-/* Fails when: more bytes are awaited for a length that no record has. */
+/* Fails when: the parser waits for more bytes after a length that no record has. */
 static void test_lengths(void **state)
 {
     static const uint32_t bad[] = {
@@ -346,8 +346,8 @@ static void test_key_file(void **state)
     rmdir(dir);
 }
 
-/* Fails when: a secret of WF_NET_KEY bytes is not the key, or the key that is made of another one
- * is not the one that other processes make (computed by Python's hashlib.blake2b). */
+/* Fails when: a secret of WF_NET_KEY bytes is not the key, or the key derived from another secret
+ * differs from other processes' (computed by Python's hashlib.blake2b). */
 static void test_secret(void **state)
 {
     static const struct {

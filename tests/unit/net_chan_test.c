@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Channels whose other end is the test: frames in the order and the pieces that it likes, on
- * sockets that it hands over as the connection manager does. */
+/* Channels whose other end is the test: it sends frames in any order and pieces, on sockets that it
+ * hands over as the connection manager does. */
 #define _GNU_SOURCE
 #include "unit.h"
 
@@ -26,13 +26,13 @@ struct bench {
     struct wf_address other;
     uint64_t counters[WF_STATS];
     int event_fd, epoll_fd;
-    int delivered, downs; /* messages; connections that the core was told of */
+    int delivered, downs; /* messages; connections lost, as reported to the core */
     char last[16];
     bool replies; /* to each request that may be replied to */
     bool urgent;  /* the replies may not wait */
     bool refuses; /* the session, with its first message */
     bool ends;    /* the session, in the handler of its first message */
-    int late;     /* so many messages find no memory */
+    int late;     /* so many messages get no memory */
     int moves;    /* reports of a refusal's generation */
 };
 
@@ -74,7 +74,7 @@ static void conn_down(void *owner, void **conn)
 static uint8_t place[65536]; /* of all payload */
 static int held;             /* payloads that are lent to a write */
 
-/* Of a payload whose ref is GONE no byte can be had. */
+/* A payload whose ref is GONE cannot be read. */
 enum { GONE = 1 };
 
 static void *bulk_hold(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n)
@@ -106,7 +106,7 @@ static void moved(void *owner, struct wf_tpeer *tpeer, uint32_t ep_gen)
     ((struct bench *)owner)->moves += ep_gen == 9;
 }
 
-/* Of an owner that follows endpoints to their successors. */
+/* For an owner that follows endpoints to their successors. */
 static const struct wf_tep_events following = {.deliver = deliver,
                                                .peer_down = peer_down,
                                                .conn_down = conn_down,
@@ -116,7 +116,8 @@ static const struct wf_tep_events following = {.deliver = deliver,
 
 /* ---- set-up ---- */
 
-/* Dials to it wait for a key, which never comes; those to a contact without address end at once. */
+/* Dials to it wait for a key, which never comes; those to a contact without address fail at once.
+ */
 static const struct wf_contact somewhere = {
     .port = 1, .count = 1, .ip = {{[10] = 0xff, [11] = 0xff, 127, 0, 0, 1}}};
 
@@ -168,7 +169,7 @@ static int bench_close(void **state)
 
 /* ---- the other end ---- */
 
-static void say(int fd, const void *bytes, size_t n)
+static void send_all(int fd, const void *bytes, size_t n)
 {
     assert_int_equal(send(fd, bytes, n, MSG_NOSIGNAL), n);
 }
@@ -184,10 +185,10 @@ static struct sync sync_of(const struct bench *b, uint32_t next)
                          {.session = THEIRS, .yours = b->session->number, .next = next}};
 }
 
-static void say_sync(const struct bench *b, int fd, uint32_t next)
+static void send_sync(const struct bench *b, int fd, uint32_t next)
 {
     struct sync s = sync_of(b, next);
-    say(fd, &s, sizeof s);
+    send_all(fd, &s, sizeof s);
 }
 
 struct request {
@@ -249,7 +250,7 @@ static int connect_lane(struct bench *b, unsigned lane, uint32_t gen)
     return fd[1];
 }
 
-/* The same of lane 0, encrypted; what [out] seals can be said there. */
+/* The same for lane 0, encrypted; the test encrypts what it sends by [out]. */
 static int connect_sealed(struct bench *b, uint32_t gen, struct wf_aead *out)
 {
     struct wf_net_conn *conn;
@@ -316,7 +317,8 @@ static void expect_end(int fd)
 
 /* ---- tests ---- */
 
-/* Fails when: what a read brings behind BYE is lost, or what came before it is delivered twice. */
+/* Fails when: bytes read together with BYE, behind it, are lost, or earlier ones are delivered
+ * twice. */
 static void test_behind_bye(void **state)
 {
     struct bench *b = *state;
@@ -324,23 +326,23 @@ static void test_behind_bye(void **state)
     struct request r = request("first"), s = request("second");
     struct bye end = bye(3);
     struct wf_net_frame ack = {.kind = WF_NET_ACK};
-    say_sync(b, fd[0], 0);
-    say_sync(b, fd[1], 0);
-    say(fd[0], &r, 40); /* most of it: the rest is kept until more comes */
+    send_sync(b, fd[0], 0);
+    send_sync(b, fd[1], 0);
+    send_all(fd[0], &r, 40); /* most of it: the channel waits for the rest */
     poll_once(b);
     assert_int_equal(b->delivered, 0);
-    say(fd[0], (char *)&r + 40, sizeof r - 40);
-    say(fd[0], &end, sizeof end);
-    say(fd[0], &ack, sizeof ack / 2); /* of a frame that is not counted */
+    send_all(fd[0], (char *)&r + 40, sizeof r - 40);
+    send_all(fd[0], &end, sizeof end);
+    send_all(fd[0], &ack, sizeof ack / 2); /* of a frame that is not counted */
     poll_once(b);
     assert_int_equal(b->delivered, 1);
-    say(fd[0], (char *)&ack + sizeof ack / 2, sizeof ack / 2);
-    say(fd[0], &ack, sizeof ack);
+    send_all(fd[0], (char *)&ack + sizeof ack / 2, sizeof ack / 2);
+    send_all(fd[0], &ack, sizeof ack);
     poll_once(b);
     assert_int_equal(b->delivered, 1);
-    assert_int_equal(b->session->status, WEFT_OK); /* lane 1 has not said it */
-    say(fd[1], &s, sizeof s);
-    say(fd[1], &end, sizeof end);
+    assert_int_equal(b->session->status, WEFT_OK); /* lane 1 has not sent BYE */
+    send_all(fd[1], &s, sizeof s);
+    send_all(fd[1], &end, sizeof end);
     poll_once(b);
     assert_int_equal(b->delivered, 2);
     assert_string_equal(b->last, "second");
@@ -350,17 +352,16 @@ static void test_behind_bye(void **state)
     expect_end(fd[1]);
 }
 
-/* Fails when: a channel goes on after it has said that nothing follows, or says so for others only.
- */
+/* Fails when: a channel accepts a frame behind the peer's BYE, or a BYE that omits its own lane. */
 static void test_bye_is_final(void **state)
 {
     struct bench *b = *state;
     struct bye end = bye(3);
     struct request r = request("late");
     int fd = connect_lane(b, 0, 1);
-    say_sync(b, fd, 0);
-    say(fd, &end, sizeof end);
-    say(fd, &r, sizeof r);
+    send_sync(b, fd, 0);
+    send_all(fd, &end, sizeof end);
+    send_all(fd, &r, sizeof r);
     poll_once(b);
     assert_int_equal(b->delivered, 0);
     assert_int_equal(b->session->status, WEFT_EPROTO);
@@ -374,8 +375,8 @@ static void test_bye_of_others(void **state)
     for (size_t i = 0; i < WF_ARRAY_LEN(masks); i++) {
         struct bye end = bye(masks[i]);
         int fd = connect_lane(b, 0, 1);
-        say_sync(b, fd, 0);
-        say(fd, &end, sizeof end);
+        send_sync(b, fd, 0);
+        send_all(fd, &end, sizeof end);
         poll_once(b);
         assert_int_equal(b->session->status, WEFT_EPROTO);
         expect_end(fd);
@@ -385,14 +386,14 @@ static void test_bye_of_others(void **state)
     }
 }
 
-/* Read [n] bytes, which are there already. */
-static void hear(int fd, void *bytes, size_t n)
+/* Read [n] bytes that have arrived. */
+static void recv_all(int fd, void *bytes, size_t n)
 {
     assert_int_equal(recv(fd, bytes, n, MSG_DONTWAIT), n);
 }
 
-/* Fails when: an endpoint that closes does not say by each lane that all of them end: the peer then
- * ends the session with the first BYE, ahead of last messages on the other lanes. */
+/* Fails when: a closing endpoint does not send on each lane that all lanes end: the peer then ends
+ * the session at the first BYE, before last messages on other lanes. */
 static void test_bye_names_all(void **state)
 {
     struct bench *b = *state;
@@ -400,44 +401,44 @@ static void test_bye_names_all(void **state)
     struct wf_net_frame ack = {.ack = 1, .kind = WF_NET_ACK};
     uint32_t lanes[WF_ARRAY_LEN(fd)];
     for (size_t i = 0; i < WF_ARRAY_LEN(fd); i++)
-        say_sync(b, fd[i], 0);
+        send_sync(b, fd[i], 0);
     poll_once(b);
     for (size_t i = 0; i < WF_ARRAY_LEN(fd); i++)
-        say(fd[i], &ack, sizeof ack); /* of BYE: closing does not wait */
+        send_all(fd[i], &ack, sizeof ack); /* of BYE: closing does not wait */
     wf_tcp_transport.ep_close(&b->t->base);
     b->t = NULL;
     for (size_t i = 0; i < WF_ARRAY_LEN(fd); i++) {
         struct sync first;
         struct wf_net_frame f;
-        hear(fd[i], &first, sizeof first);
+        recv_all(fd[i], &first, sizeof first);
         assert_int_equal(first.frame.kind, WF_NET_SYNC);
-        hear(fd[i], &f, sizeof f);
+        recv_all(fd[i], &f, sizeof f);
         assert_int_equal(f.kind, WF_NET_BYE);
         assert_int_equal(f.nargs, 1);
-        hear(fd[i], &lanes[i], sizeof lanes[i]);
+        recv_all(fd[i], &lanes[i], sizeof lanes[i]);
         expect_end(fd[i]);
     }
     for (size_t i = 0; i < WF_ARRAY_LEN(fd); i++)
         assert_int_equal(lanes[i], 1u << 0 | 1u << 1 | 1u << 3);
 }
 
-/* Fails when: a newer connection takes the place of one that still has something to say: whoever
- * said it may be gone, and then nobody says it again. */
+/* Fails when: a newer connection replaces one with unread bytes: their sender may be gone, and then
+ * nobody sends them again. */
 static void test_newer_connection(void **state)
 {
     struct bench *b = *state;
     int fd = connect_lane(b, 0, 1), newer;
     struct request r = request("only once");
     struct bye end = bye(1);
-    say_sync(b, fd, 0);
+    send_sync(b, fd, 0);
     poll_once(b);
     for (int i = 0; i < 100; i++)
-        say(fd, &r, sizeof r);
+        send_all(fd, &r, sizeof r);
     newer = connect_lane(b, 0, 2);
     poll_once(b);
     assert_int_equal(b->delivered, 100);
-    say_sync(b, newer, 100);
-    say(newer, &end, sizeof end);
+    send_sync(b, newer, 100);
+    send_all(newer, &end, sizeof end);
     poll_once(b);
     assert_int_equal(b->session->status, WEFT_ECLOSED);
     assert_int_equal(b->delivered, 100);
@@ -445,8 +446,8 @@ static void test_newer_connection(void **state)
     close(fd);
 }
 
-/* Fails when: of a full receive buffer only so many reads are taken before a newer connection takes
- * its place. Each read of such payloads ends in the middle of the next one. */
+/* Fails when: the bytes of a full receive buffer are not all read before a newer connection takes
+ * over. Each read of such payloads ends in the middle of the next one. */
 static void test_newer_than_much(void **state)
 {
     enum { MANY = 400, LEN = 4096 };
@@ -459,11 +460,11 @@ static void test_newer_than_much(void **state)
     if (!net_session(fd, 4 << 20))
         skip(); /* as another user than root */
     hand_over(b, 0, 1, fd[0]);
-    say_sync(b, fd[1], 0);
+    send_sync(b, fd[1], 0);
     while (!b->session->chans[0] || !b->session->chans[0]->synced)
         poll_once(b);
     for (int i = 0; i < MANY; i++)
-        say(fd[1], &bulk, sizeof bulk);
+        send_all(fd[1], &bulk, sizeof bulk);
     while ((size_t)there < MANY * sizeof bulk)
         assert_int_equal(ioctl(fd[0], FIONREAD, &there), 0);
     newer = connect_lane(b, 0, 2);
@@ -473,8 +474,8 @@ static void test_newer_than_much(void **state)
     close(fd[1]);
 }
 
-/* Fails when: connections to an endpoint that is not polled are kept without a bound, or those that
- * come then are not told to come again. */
+/* Fails when: connections to an endpoint that is not polled are kept without a bound, or the peers
+ * of further ones are not asked to connect again. */
 static void test_full(void **state)
 {
     struct bench *b = *state;
@@ -501,9 +502,8 @@ static void test_full(void **state)
     free(fd);
 }
 
-/* Fails when: a second connection of one generation takes the place of the first. Calls of both
- * sides that cross lead to two; the other side uses the first, and when it polls no more what it
- * wrote there is all that there will be. */
+/* Fails when: a second connection of a generation replaces the first. Crossing dials lead to two.
+ * The other side uses the first one, and may never poll again after it has written to it. */
 static void test_same_generation(void **state)
 {
     struct bench *b = *state;
@@ -513,23 +513,23 @@ static void test_same_generation(void **state)
     second = connect_lane(b, 0, 1);
     poll_once(b);
     expect_end(second);
-    say_sync(b, first, 0);
-    say(first, &r, sizeof r);
+    send_sync(b, first, 0);
+    send_all(first, &r, sizeof r);
     poll_once(b);
     assert_int_equal(b->delivered, 1);
     close(first);
 }
 
-/* Fails when: the end comes with what is left on the old connection, and the newer one is
- * used all the same. */
+/* Fails when: the old connection's last bytes contain the end, and the newer one is used all the
+ * same. */
 static void test_newer_than_the_end(void **state)
 {
     struct bench *b = *state;
     int fd = connect_lane(b, 0, 1), newer;
     struct bye end = bye(1);
-    say_sync(b, fd, 0);
+    send_sync(b, fd, 0);
     poll_once(b);
-    say(fd, &end, sizeof end);
+    send_all(fd, &end, sizeof end);
     newer = connect_lane(b, 0, 2);
     poll_once(b);
     assert_int_equal(b->session->status, WEFT_ECLOSED);
@@ -537,15 +537,15 @@ static void test_newer_than_the_end(void **state)
     expect_end(fd);
 }
 
-/* Fails when: who comes back after the end has to wait until the endpoint is polled. */
+/* Fails when: a peer that connects again after its end has to wait until the endpoint is polled. */
 static void test_turned_away(void **state)
 {
     struct bench *b = *state;
     int fd = connect_lane(b, 0, 1), again;
     struct bye end = bye(1);
     struct wf_net_frame f;
-    say_sync(b, fd, 0);
-    say(fd, &end, sizeof end);
+    send_sync(b, fd, 0);
+    send_all(fd, &end, sizeof end);
     poll_once(b);
     again = connect_lane(b, 0, 2);
     assert_int_equal(recv(again, &f, sizeof f, 0), sizeof f);
@@ -555,8 +555,8 @@ static void test_turned_away(void **state)
     expect_end(fd);
 }
 
-/* Fails when: a session goes on that the owner has refused or given up, or its peer is not turned
- * away, or the end of the connection is not reported to the owner. */
+/* Fails when: a session continues that the owner has refused or given up, its peer is not refused,
+ * or the end of the connection is not reported to the owner. */
 static void test_given_up(void **state)
 {
     struct bench *b = *state;
@@ -568,8 +568,8 @@ static void test_given_up(void **state)
         r[0].frame.handler = r[1].frame.handler = WEFT_AM_USER_HANDLERS; /* is never shuffled */
         b->refuses = refuses;
         b->delivered = b->downs = 0;
-        say_sync(b, fd, 0);
-        say(fd, r, sizeof r);
+        send_sync(b, fd, 0);
+        send_all(fd, r, sizeof r);
         poll_once(b);
         assert_int_equal(b->delivered, refuses ? 1 : 2);
         if (!refuses) {
@@ -578,7 +578,7 @@ static void test_given_up(void **state)
         }
         assert_int_equal(b->session->status, WEFT_EPEER);
         assert_int_equal(b->downs, 1);
-        while (recv(fd, &f, sizeof f, 0) > 0) /* what it had to acknowledge, then the end */
+        while (recv(fd, &f, sizeof f, 0) > 0) /* its acknowledgement, then the end */
             assert_int_not_equal(f.kind, WF_NET_BYE);
         close(fd);
         again = connect_lane(b, 0, 2);
@@ -591,15 +591,15 @@ static void test_given_up(void **state)
     }
 }
 
-/* As say_sync, and that frames up to [ack] were taken. */
-static void say_ack_sync(const struct bench *b, int fd, uint32_t ack)
+/* Sends SYNC, and acknowledges frames up to [ack]. */
+static void send_ack_sync(const struct bench *b, int fd, uint32_t ack)
 {
     struct {
         struct wf_net_frame frame;
         struct wf_net_sync sync;
     } s = {{.len = sizeof s.sync, .ack = ack, .kind = WF_NET_SYNC},
            {.session = THEIRS, .yours = b->session->number}};
-    say(fd, &s, sizeof s);
+    send_all(fd, &s, sizeof s);
 }
 
 static struct wf_tpeer *peer_of_other(struct bench *b)
@@ -611,7 +611,7 @@ static struct wf_tpeer *peer_of_other(struct bench *b)
     return tpeer;
 }
 
-/* As many as there is room for; how many. */
+/* Sends as many as there is room for. Returns their number. */
 static int flood(struct wf_tpeer *tpeer)
 {
     static const char data[4096];
@@ -622,8 +622,8 @@ static int flood(struct wf_tpeer *tpeer)
     return n;
 }
 
-/* Fails when: what is still in the channel counts as out, what comes after it must be out, too, or
- * what was written to a connection that broke counts still. */
+/* Fails when: frames still in the channel count as out, later ones count as required, or frames
+ * written to a broken connection still count. */
 static void test_away(void **state)
 {
     static char bytes[65536];
@@ -631,7 +631,7 @@ static void test_away(void **state)
     struct wf_tpeer *tpeer = peer_of_other(b);
     struct wf_order order = {0, 0}, all = {0, 0};
     int fd = connect_lane(b, 0, 1), little = 4608;
-    say_sync(b, fd, 0);
+    send_sync(b, fd, 0);
     poll_once(b);
     assert_int_equal(setsockopt(sock_of(b), SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
     assert_true(wf_tcp_transport.is_away(tpeer, &order)); /* nothing was sent */
@@ -651,19 +651,19 @@ static void test_away(void **state)
         poll_once(b);
     }
     wf_net_chan_break(b->session->chans[0], "as the test likes");
-    assert_false(wf_tcp_transport.is_away(tpeer, &order)); /* it is to be said again */
+    assert_false(wf_tcp_transport.is_away(tpeer, &order)); /* it has to be sent again */
     close(fd);
     fd = connect_lane(b, 0, b->session->chans[0]->gen + 1);
     poll_once(b);
     assert_false(wf_tcp_transport.is_away(tpeer, &order));
-    say_ack_sync(b, fd, order.number + 1);
+    send_ack_sync(b, fd, order.number + 1);
     poll_once(b);
-    assert_true(wf_tcp_transport.is_away(tpeer, &order)); /* it was taken */
+    assert_true(wf_tcp_transport.is_away(tpeer, &order)); /* it was acknowledged */
     assert_int_equal(setsockopt(sock_of(b), SOL_SOCKET, SO_SNDBUF, &little, sizeof little), 0);
     assert_true(flood(tpeer) > 0);
     assert_false(wf_tcp_transport.is_away(tpeer, &all));
     wf_net_session_end(b->session, WEFT_EPEER);
-    assert_true(wf_tcp_transport.is_away(tpeer, &all)); /* never will */
+    assert_true(wf_tcp_transport.is_away(tpeer, &all)); /* it never will be */
     wf_tcp_transport.peer_close(tpeer);
     free(tpeer);
     close(fd);
@@ -684,8 +684,8 @@ static int frames_come(int fd, unsigned kind)
     return found;
 }
 
-/* Fails when: a message for a named lane takes another one, because that one is connected or has
- * less to send, or a message of the greatest length is refused. */
+/* Fails when: a message for a named lane takes another lane that is connected or has less to send,
+ * or a message of the greatest length is refused. */
 static void test_named_lane(void **state)
 {
     static const char data[WF_NET_REQUEST_MAX];
@@ -694,8 +694,8 @@ static void test_named_lane(void **state)
     struct wf_tpeer *tpeer = peer_of_other(b);
     int fd[3] = {connect_lane(b, 0, 1), -1, connect_lane(b, 2, 1)};
     b->session->contact = somewhere;
-    say_sync(b, fd[0], 0);
-    say_sync(b, fd[2], 0);
+    send_sync(b, fd[0], 0);
+    send_sync(b, fd[2], 0);
     poll_once(b);
     for (unsigned lane = 2; lane > 0; lane--)
         for (int i = 0; i < 3; i++) {
@@ -709,7 +709,7 @@ static void test_named_lane(void **state)
     assert_int_equal(frames_come(fd[2], WF_NET_REQUEST), 3);
     assert_int_equal(frames_come(fd[0], WF_NET_REQUEST), 0);
     fd[1] = connect_lane(b, 1, b->session->chans[1]->gen + 1);
-    say_sync(b, fd[1], 0);
+    send_sync(b, fd[1], 0);
     poll_once(b);
     assert_int_equal(frames_come(fd[1], WF_NET_REQUEST), 3);
     assert_int_equal(
@@ -734,8 +734,8 @@ static unsigned least_lane(struct wf_tpeer *tpeer, size_t reply_max)
     return order.lane - 1;
 }
 
-/* Fails when: requests that wait for each other's replies change lanes, as each poll then reads all
- * lanes; or requests that do not wait stay on the lane where most bytes are due. */
+/* Fails when: requests that wait for each other's replies change lanes, so that each poll reads all
+ * lanes; or requests that do not wait stay on the lane with the most bytes due. */
 static void test_least_lane(void **state)
 {
     enum { ROOM = 100 };
@@ -744,17 +744,17 @@ static void test_least_lane(void **state)
     struct wf_tpeer *tpeer = peer_of_other(b);
     int fd[2] = {connect_lane(b, 0, 1), connect_lane(b, 1, 1)};
     for (int i = 0; i < 2; i++)
-        say_sync(b, fd[i], 0);
+        send_sync(b, fd[i], 0);
     poll_once(b);
     for (unsigned i = 0; i < 10; i++) {
         assert_int_equal(least_lane(tpeer, ROOM), 0);
-        say(fd[0], &reply, sizeof reply);
+        send_all(fd[0], &reply, sizeof reply);
         poll_once(b);
     }
     for (unsigned i = 0; i < 10; i++)
         assert_int_equal(least_lane(tpeer, ROOM), i % 2);
     for (unsigned i = 0; i < 5; i++)
-        say(fd[1], &reply, sizeof reply);
+        send_all(fd[1], &reply, sizeof reply);
     poll_once(b);
     for (unsigned i = 0; i < 5; i++)
         assert_int_equal(least_lane(tpeer, ROOM), 1);
@@ -808,9 +808,9 @@ static void numbers_come(struct bench *b, int fd, uint32_t first, uint32_t n)
     }
 }
 
-/* Fails when: a ring grows beyond its limit or not at all; or a frame is lost, moved or changed by
- * that, though the oldest frame lies in the middle of the ring and the frames wrap. All frames that
- * the peer has not taken are sent again by the next connection. */
+/* Fails when: a ring grows beyond its limit or not at all; or loses, moves or changes a frame by
+ * growing, though the oldest frame lies in its middle and the frames wrap. The next connection
+ * sends all unacknowledged frames again. */
 static void test_ring_grows(void **state)
 {
     struct bench *b = *state;
@@ -819,7 +819,7 @@ static void test_ring_grows(void **state)
     struct wf_net_frame ack = {.kind = WF_NET_ACK};
     const struct net_chan *chan;
     uint32_t begin, n;
-    say_sync(b, fd, 0);
+    send_sync(b, fd, 0);
     poll_once(b);
     chan = b->session->chans[0];
     begin = chan->mask + 1;
@@ -827,7 +827,7 @@ static void test_ring_grows(void **state)
         assert_int_equal(numbers_send(tpeer, ack.ack, 300), 300);
         numbers_come(b, fd, ack.ack, 300);
         ack.ack += 300;
-        say(fd, &ack, sizeof ack);
+        send_all(fd, &ack, sizeof ack);
         poll_once(b);
     }
     n = numbers_send(tpeer, 900, UINT32_MAX);
@@ -838,7 +838,7 @@ static void test_ring_grows(void **state)
     close(fd);
     fd = connect_lane(b, 0, chan->gen + 1);
     poll_once(b);
-    say_ack_sync(b, fd, 1000);
+    send_ack_sync(b, fd, 1000);
     poll_once(b);
     numbers_come(b, fd, 1000, n - 100);
     wf_tcp_transport.peer_close(tpeer);
@@ -846,21 +846,21 @@ static void test_ring_grows(void **state)
     close(fd);
 }
 
-/* Fails when: what arm saw keeps the owner awake though there is no link any more. */
+/* Fails when: after the link is gone, the state seen by arm keeps the owner awake. */
 static void test_look_ends(void **state)
 {
     struct bench *b = *state;
     int fd = connect_lane(b, 0, 1), other;
     struct bye end = bye(1);
     uint64_t n;
-    say_sync(b, fd, 0);
+    send_sync(b, fd, 0);
     poll_once(b);
     poll_once(b);
     assert_int_equal(read(b->event_fd, &n, sizeof n), sizeof n);
     assert_int_equal(wf_tcp_transport.arm(&b->t->base), WEFT_OK);
-    say(fd, &end, sizeof end);
+    send_all(fd, &end, sizeof end);
     assert_int_equal(wf_tcp_transport.arm(&b->t->base), WEFT_AGAIN);
-    other = connect_lane(b, 0, 2); /* taking it drains the old link, by which BYE came */
+    other = connect_lane(b, 0, 2); /* this drains the old link, which brought BYE */
     poll_once(b);
     poll_once(b);
     assert_int_equal(b->t->nlive, 0);
@@ -869,21 +869,21 @@ static void test_look_ends(void **state)
     close(other);
 }
 
-/* Fails when: room for replies that do not come is not returned until the peer sends, or this side
- * sleeps. */
+/* Fails when: room reserved for replies that do not come is released only when the peer sends, or
+ * this side sleeps. */
 static void test_room_returns(void **state)
 {
     struct bench *b = *state;
     int fd = connect_lane(b, 0, 1);
     uint8_t bytes[4096];
-    say_sync(b, fd, 0);
+    send_sync(b, fd, 0);
     poll_once(b);
     for (int i = 0; i < 20; i++) {
         struct request r = request("x");
         while (recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
             ;
         r.frame.room = 32001;
-        say(fd, &r, sizeof r);
+        send_all(fd, &r, sizeof r);
         for (int j = 0; j < 4; j++)
             poll_once(b);
         assert_true(recv(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0);
@@ -905,7 +905,7 @@ static bool reply_leaves(struct bench *b, int fd, struct wf_tpeer *tpeer, bool f
     struct request r = request("x");
     int replies;
     r.frame.room = 33;
-    say(fd, &r, sizeof r);
+    send_all(fd, &r, sizeof r);
     poll_once(b);
     replies = frames_come(fd, WF_NET_REPLY);
     if (follows)
@@ -922,9 +922,9 @@ static bool reply_leaves(struct bench *b, int fd, struct wf_tpeer *tpeer, bool f
     return replies;
 }
 
-/* Fails when: a reply waits for the next request although too few were followed by one, or never
- * does; it waits beyond the next poll, or beyond arming; a mistake does not double the number, or
- * does so although the rides before it saved more time than it cost. */
+/* Fails when: a reply waits for the next request although too few requests followed replies, or
+ * never waits; it waits beyond the next poll, or beyond arming; a wrong guess does not double the
+ * number, or does so although earlier guesses saved more time than it cost. */
 static void test_replies_ride(void **state)
 {
     struct bench *b = *state;
@@ -933,7 +933,7 @@ static void test_replies_ride(void **state)
     int fd = connect_lane(b, 0, 1);
     uint64_t n;
     b->replies = true;
-    say_sync(b, fd, 0);
+    send_sync(b, fd, 0);
     poll_once(b);
     (void)frames_come(fd, WF_NET_SYNC);
     for (unsigned needed = NET_RIDES; needed <= 4 * NET_RIDES; needed *= 2) {
@@ -958,7 +958,7 @@ static void test_replies_ride(void **state)
     assert_true(reply_leaves(b, fd, tpeer, true));
     b->urgent = false;
     r.frame.room = 33;
-    say(fd, &r, sizeof r);
+    send_all(fd, &r, sizeof r);
     poll_once(b);
     assert_int_equal(frames_come(fd, WF_NET_REPLY), 0);
     assert_int_equal(read(b->event_fd, &n, sizeof n), sizeof n);
@@ -969,22 +969,22 @@ static void test_replies_ride(void **state)
     close(fd);
 }
 
-/* Seal one record, whose byte [altered] changes on its way; SIZE_MAX: none. */
-static void say_sealed(int fd, struct wf_aead *out, const void *bytes, size_t n, size_t altered)
+/* Send one record, encrypted, with byte [altered] changed; SIZE_MAX: none. */
+static void send_sealed(int fd, struct wf_aead *out, const void *bytes, size_t n, size_t altered)
 {
     uint8_t record[WF_AEAD_RECORD_MAX];
     size_t len = wf_aead_seal(out, bytes, n, record);
     if (altered < len)
         record[altered] ^= 1;
-    say(fd, record, len);
+    send_all(fd, record, len);
 }
 
-/* Fails when: a link waits for more bytes after a record that was altered on its way, or the
- * channel cannot go on by another link. */
+/* Fails when: a link waits for more bytes after an altered record, or the channel cannot continue
+ * on another link. */
 static void test_altered(void **state)
 {
     enum { LEN = 4 + sizeof(struct request) + WF_AEAD_TAG };
-    static const size_t altered[] = {4, LEN / 2, LEN - 1}; /* a length may just say: more comes */
+    static const size_t altered[] = {4, LEN / 2, LEN - 1}; /* a length may ask for more bytes */
     struct bench *b = *state;
     struct request r = request("sealed");
     for (uint32_t i = 0; i < WF_ARRAY_LEN(altered); i++) {
@@ -992,12 +992,12 @@ static void test_altered(void **state)
         struct sync sync = sync_of(b, i);
         struct wf_aead out;
         int fd = connect_sealed(b, gen, &out);
-        say_sealed(fd, &out, &sync, sizeof sync, SIZE_MAX);
-        say_sealed(fd, &out, &r, sizeof r, SIZE_MAX);
+        send_sealed(fd, &out, &sync, sizeof sync, SIZE_MAX);
+        send_sealed(fd, &out, &r, sizeof r, SIZE_MAX);
         poll_once(b);
         assert_int_equal(b->delivered, i + 1);
         assert_non_null(b->session->chans[0]->link);
-        say_sealed(fd, &out, &r, sizeof r, altered[i]);
+        send_sealed(fd, &out, &r, sizeof r, altered[i]);
         poll_once(b);
         assert_null(b->session->chans[0]->link);
         assert_int_equal(b->delivered, i + 1);
@@ -1008,10 +1008,10 @@ static void test_altered(void **state)
 
 /* ---- payload behind payload ---- */
 
-/* Bytes of sockets that went elsewhere than to [place], and reads that brought any. */
+/* Bytes read to other places than [place], and reads that returned any. */
 static size_t staged, reads;
 static int polls;                           /* until all of a stream has come */
-static const struct net_link_ops *sock_ops; /* what the counted ones call */
+static const struct net_link_ops *sock_ops; /* the functions that the counting ones call */
 
 static ssize_t recvv_counted(struct net_link *link, const struct iovec *v, unsigned n)
 {
@@ -1042,10 +1042,10 @@ static void stream(struct bench *b, int fd, unsigned small, unsigned times)
     staged = reads = 0;
     for (unsigned t = 0; t < times; t++) {
         for (unsigned i = 0; i < small; i++)
-            say(fd, &r, sizeof r);
+            send_all(fd, &r, sizeof r);
         memset(payload, ++payload[0], sizeof payload);
-        say(fd, &long_head, sizeof long_head);
-        say(fd, payload, sizeof payload);
+        send_all(fd, &long_head, sizeof long_head);
+        send_all(fd, payload, sizeof payload);
     }
     for (polls = 0; b->delivered < until; polls++) {
         assert_true(polls < 1000);
@@ -1054,9 +1054,9 @@ static void stream(struct bench *b, int fd, unsigned small, unsigned times)
     assert_memory_equal(place, payload, LONG);
 }
 
-/* Fails when: payload is copied twice although payload follows payload, alone or with the same
- * small frames between; that takes more than two reads for each; many small frames behind a payload
- * take many reads, or make the channel take short reads for ever. */
+/* Fails when: payloads in a row are copied twice, alone or with equal small frames between; take
+ * more than two reads each; many small frames behind a payload take many reads, or make the channel
+ * use short reads for ever. */
 static void test_stream(void **state)
 {
     enum { HEAD = sizeof(struct wf_net_frame), SMALL = sizeof(struct request), TIMES = 3 };
@@ -1064,7 +1064,7 @@ static void test_stream(void **state)
     static struct net_link_ops counted; /* used by the channel until its end */
     struct request r = request("many");
     int fd = connect_lane(b, 0, 1);
-    say_sync(b, fd, 0);
+    send_sync(b, fd, 0);
     while (!b->session->chans[0] || !b->session->chans[0]->synced)
         poll_once(b);
     sock_ops = b->session->chans[0]->link->ops;
@@ -1084,7 +1084,7 @@ static void test_stream(void **state)
     for (int times = 0; times < 3; times++) {
         reads = 0;
         for (int i = 0; i < 200; i++)
-            say(fd, &r, sizeof r);
+            send_all(fd, &r, sizeof r);
         for (int i = 0; i < 20; i++)
             poll_once(b);
         assert_true(reads <= (times ? 1 : 6));
@@ -1094,7 +1094,7 @@ static void test_stream(void **state)
 
 /* ---- several payloads in a write ---- */
 
-/* Bytes of a write that the link takes at most, and writes that had bytes of several payloads. */
+/* The most bytes that a write takes, and the writes with bytes of several payloads. */
 static size_t cut;
 static int shared;
 
@@ -1110,7 +1110,7 @@ static ssize_t sendv_cut(struct net_link *link, const struct iovec *v, unsigned 
     return sock_ops->sendv(link, w, i, len < cut ? len : cut, lent);
 }
 
-/* What the channel was given and the other end is to receive. */
+/* The frames given to the channel, which the other end has to receive. */
 struct sent {
     uint32_t len; /* 0: a short frame, or a payload that is gone */
     unsigned kind;
@@ -1164,10 +1164,10 @@ static size_t frames_check(const uint8_t *bytes, size_t n, const struct sent *se
     }
 }
 
-/* Fails when: a frame or a payload leaves twice, in another order, or with other bytes, although
- * the link takes any part of a write; a payload that is gone ends a channel that can go on, or its
- * frame is not made void; a payload stays lent after its write; short payloads that wait for a poll
- * do not share a write, or long ones do. */
+/* Fails when: a frame or payload leaves twice, reordered or changed, although writes may be
+ * partial; a payload that is gone ends a channel that could continue, or its frame is not made
+ * void; a payload stays lent after its write; short payloads that wait for a poll do not share a
+ * write, or long ones do. */
 static void test_gathered(void **state)
 {
     enum { ROUNDS = 600, MOST = 12 };
@@ -1182,7 +1182,7 @@ static void test_gathered(void **state)
     size_t have = 0;
     for (size_t i = 0; i < sizeof place; i++)
         place[i] = (uint8_t)(i * 7 + i / 251);
-    say_sync(b, fd, 0);
+    send_sync(b, fd, 0);
     while (!b->session->chans[0] || !b->session->chans[0]->synced)
         poll_once(b);
     sock_ops = b->session->chans[0]->link->ops;
@@ -1210,7 +1210,7 @@ static void test_gathered(void **state)
             }
         }
         ack.ack = next;
-        say(fd, &ack, sizeof ack);
+        send_all(fd, &ack, sizeof ack);
         poll_once(b);
     }
     assert_int_equal(have, 0);
@@ -1232,15 +1232,15 @@ static int two_messages(struct bench *b, unsigned kind, uint32_t gen)
         r[i].frame.handler = WEFT_AM_USER_HANDLERS; /* is never shuffled */
         r[i].frame.kind = (uint8_t)kind;
     }
-    say_sync(b, fd, 2);
-    say(fd, r, sizeof r);
+    send_sync(b, fd, 2);
+    send_all(fd, r, sizeof r);
     return fd;
 }
 
 static const unsigned kinds[] = {WF_NET_REQUEST, WF_NET_BULK_REQUEST};
 
-/* Fails when: what follows a message in the same read is delivered though its owner has refused the
- * session, by a message or by a long one, or has ended it while it handled the message. */
+/* Fails when: messages of the same read are delivered after their owner has refused the session, at
+ * a message or at a long one, or has ended it in a handler. */
 static void test_ended_by_owner(void **state)
 {
     struct bench *b = *state;
@@ -1262,8 +1262,8 @@ static void test_ended_by_owner(void **state)
         }
 }
 
-/* Fails when: a message for which the owner has no memory is lost, or ends the session, or those
- * behind it are delivered before it. */
+/* Fails when: a message for which the owner lacks memory is lost, ends the session, or is
+ * overtaken. */
 static void test_taken_later(void **state)
 {
     struct bench *b = *state;
@@ -1291,8 +1291,8 @@ static void test_taken_later(void **state)
     }
 }
 
-/* Fails when: a refusal, which is not authenticated, ends a session whose peer was, or a guess goes
- * on after one; or an endpoint tells its generation, though its owner follows no others. */
+/* Fails when: a refusal, which is not authenticated, ends a session whose peer was, or a guess
+ * survives one; or an endpoint reports its generation though its owner follows no others. */
 static void test_refusal_forged(void **state)
 {
     struct bench *b = *state;
@@ -1314,7 +1314,7 @@ static void test_refusal_forged(void **state)
         tpeer = peer_of_other(b);
         if (known) {
             int fd = connect_lane(b, 0, 1);
-            say_sync(b, fd, 0);
+            send_sync(b, fd, 0);
             poll_once(b);
             close(fd);
             poll_once(b);

@@ -48,7 +48,7 @@ struct bed_service {
     struct bed_lane out[BED_LANES];
     struct node_mover_ops ops;
     unsigned failed, behind;
-    unsigned own, stuck; /* frames to itself, and tries to send to the one that takes nothing */
+    unsigned own, stuck; /* frames to itself; refusals of the service that takes nothing */
 };
 
 struct bed_client {
@@ -286,7 +286,7 @@ static inline void bed_client_open(struct bed *bed, unsigned side, unsigned i)
     bed_attach(b);
 }
 
-/* The successor's page: what was asked of its predecessor is asked again. */
+/* The successor's page: requests to its predecessor are repeated. */
 static inline void bed_reattach(struct bed_client *b)
 {
     b->nasked = 0;
@@ -350,8 +350,8 @@ static inline void bed_open(struct bed *bed)
             }
 }
 
-/* The service dies at this instruction: its mover's memory goes, and so does what was on the way to
- * it. */
+/* The service dies at this instruction: its mover's memory and all frames in flight to it are lost.
+ */
 static inline void bed_kill(struct bed *bed, unsigned side)
 {
     struct bed_service *s = &bed->services[side];

@@ -111,7 +111,7 @@ static enum weft_status ask(struct node_work *w, uint16_t port, uint32_t *name)
     return wf_node_other_find(w, &address, &contact, name);
 }
 
-/* Send a frame that means nothing: the end of an endpoint that nobody knows. */
+/* Send a frame without effect: the end of an unknown endpoint. */
 static void send_some(struct node_work *w, uint32_t name)
 {
     const uint32_t args[3] = {1, 0, WF_NODE_CLOSED};
@@ -127,7 +127,7 @@ static unsigned state_of(const struct node_work *w, uint32_t name)
     return wf_node_session_state(w->page->words[wf_node_word_index(name)], name);
 }
 
-/* Another service that is known: the one that has called, or NULL. */
+/* Another known service: the one that connected, or NULL. */
 static const struct node_other *known(const struct node_work *w)
 {
     for (uint32_t i = 1; i < w->nothers; i++)
@@ -157,8 +157,8 @@ static unsigned others(const struct node_work *w)
 
 /* ---- tests ---- */
 
-/* Fails when: a service that was asked for by its port alone is not found, or one of two that call
- * each other at once keeps two words for the other. */
+/* Fails when: a service asked for by port alone is not found, or one of two that connect at once
+ * keeps two words for the other. */
 static void test_found(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static void test_found(void **state)
             send_some(b, to_a);
         }
         send_some(a, to_b);
-        /* what was sent to a guess is lost: a client begins again when the session counts up */
+        /* frames to a guess are lost: a client starts anew when the session's number rises */
         UNTIL(a, b, (send_some(a, to_b), known(b)));
         OK(ask(b, a->contact.port, &to_a));
         UNTIL(a, b, (send_some(b, to_a), known(a)));
@@ -184,8 +184,8 @@ static void test_found(void **state)
     }
 }
 
-/* Fails when: a service that has the port of one that has ended is taken for that one: whose
- * clients have to learn that their peers are lost; or is not found. */
+/* Fails when: a service on the port of an ended one is not found, or is taken for the ended one,
+ * whose clients have to learn that their peers are lost. */
 static void test_restarted(void **state)
 {
     (void)state;
@@ -218,8 +218,7 @@ static void test_restarted(void **state)
     }
 }
 
-/* Fails when: the words of services that are lost are not given back, or one has the same name
- * again. */
+/* Fails when: the words of lost services are not freed, or a new one has an old name. */
 static void test_words(void **state)
 {
     struct node_work *a = service_open(1000, 0);
@@ -249,7 +248,7 @@ static void send_for(struct node_work *from, uint32_t name, struct node_work *to
     }
 }
 
-/* Let [a] know as many services as there are words. Returns the name of one of them. */
+/* Let [a] know as many services as it has words. Returns the name of one of them. */
 static uint32_t words_take(struct node_work *a)
 {
     uint32_t name = 0;
@@ -263,8 +262,8 @@ static void word_free(struct node_work *a, uint32_t name)
     wf_node_other_behind(a, (uint16_t)wf_node_word_index(name));
 }
 
-/* Fails when: a service that calls one whose words are all taken is refused at once, or is not
- * taken soon after a word is free; or an earlier one loses its word. */
+/* Fails when: a service that connects while all words are taken is refused at once, or not admitted
+ * soon after a word is free; or an earlier service loses its word. */
 static void test_no_word(void **state)
 {
     struct node_work *a = service_open(1000, 0), *b = service_open(70000, 0);
@@ -286,8 +285,8 @@ static void test_no_word(void **state)
     service_close(b);
 }
 
-/* Fails when: a service that gets no word waits for ever; or it loses the other one for good, and
- * is turned away when words are free again. */
+/* Fails when: a service that gets no word waits for ever; or it loses the other one for ever, and
+ * is refused when words are free again. */
 static void test_no_word_for_long(void **state)
 {
     struct node_work *a = service_open(1000, 0), *b = service_open(70000, 0);
@@ -306,8 +305,8 @@ static void test_no_word_for_long(void **state)
     service_close(b);
 }
 
-/* Fails when: a service that has no memory for another one that calls, for a moment, refuses it, or
- * drops what it has sent. */
+/* Fails when: a service that briefly lacks memory for a connecting one refuses it, or drops its
+ * frames. */
 static void test_no_memory(void **state)
 {
     struct node_work *a = service_open(1000, 0), *b = service_open(70000, 0);
@@ -323,8 +322,8 @@ static void test_no_memory(void **state)
     service_close(b);
 }
 
-/* Fails when: a service is called again and again without a pause while it has no memory for the
- * caller. With pauses it is called about 10 times in a second. */
+/* Fails when: a service without memory for another one is dialled without pauses. With pauses there
+ * are about 10 dials a second. */
 static void test_no_memory_for_long(void **state)
 {
     enum { MANY = 10000, FEW = 40 };

@@ -55,7 +55,7 @@ static int parse(const struct wf_node_packet *p, int nfds)
     return 0;
 }
 
-/* Fails when: a packet passes with descriptors of another number than its type's. */
+/* Fails when: a packet with a wrong number of descriptors passes. */
 static void test_types(void **state)
 {
     (void)state;
@@ -68,8 +68,8 @@ static void test_types(void **state)
         }
 }
 
-/* Fails when: the frame of a packet is not checked, or a byte that its type does not use; or
- * another version is not told from garbage. */
+/* Fails when: the frame of a packet, or a byte that its type does not use, is not checked; or a
+ * packet of another version is reported as garbage. */
 static void test_frame(void **state)
 {
     (void)state;
@@ -182,7 +182,7 @@ static void test_fields(void **state)
          u.row = ((struct wf_node_row){.index = WF_NODE_NO_INDEX, .pid = 1, .clients = 1}));
 }
 
-/* Fails when: a packet changes on its way, or more than its descriptors stay with the receiver. */
+/* Fails when: a packet changes in transit, or the receiver keeps more than its descriptors. */
 static void test_round_trip(void **state)
 {
     int s[2], fds[WF_NODE_FDS], nfds, files, give[3] = {0, 1, 2};
@@ -207,8 +207,7 @@ static void test_round_trip(void **state)
     close(s[1]);
 }
 
-/* Fails when: a MAC verifies although a byte that it covers has changed, or with another key, or
- * the MAC of one kind stands for the other. */
+/* Fails when: a MAC verifies with a changed byte or another key, or as a MAC of the other kind. */
 static void test_macs(void **state)
 {
     struct wf_node_packet hello = good(WF_NODE_HELLO), challenge = good(WF_NODE_CHALLENGE),
@@ -241,7 +240,7 @@ static void test_macs(void **state)
     assert_false(wf_node_proof_verify(key, &hello, &challenge, &proof));
 }
 
-/* Fails when: a parameter is not compared, or is called by the name of another. */
+/* Fails when: a parameter is not compared, or is reported by another one's name. */
 static void test_parameters(void **state)
 {
     static const char *const names[] = {

@@ -118,7 +118,7 @@ static void service_step(struct bed *bed, unsigned side)
 {
     struct bed_service *s = &bed->services[side];
     bool all = true;
-    if (!s->mover) { /* the other one sees its end, or a successor comes */
+    if (!s->mover) { /* the other side sees its end, or a successor starts */
         struct bed_service *other = &bed->services[!side];
         if (other->mover && !bed_draw(bed, 3))
             CHECK(wf_node_session_set(other->mover, BED_WORD, WF_NODE_AWAY) == WEFT_OK);
@@ -194,7 +194,7 @@ static void report(const struct bed *bed)
                             wf_node_is_due(w), w->to.word);
 }
 
-/* No more deaths, nobody is stopped, nobody sends: all arrives in a bounded number of rounds. */
+/* No further deaths, stops or sends: all messages arrive in a bounded number of rounds. */
 static void finish(struct bed *bed)
 {
     int round;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The memory that a node service and its clients share, and what each checks of the other's. */
+/* The memory that a node service and its clients share, and how each checks the other's part. */
 #include "unit/unit.h"
 
 #include "base/log.h"
@@ -218,7 +218,8 @@ static void r_flags(struct wf_node_record *r)
     r->flags = 1;
 }
 
-/* Client 0 breaks a rule: its endpoint ends, its program is told, and client 1 notices nothing. */
+/* Client 0 breaks a rule: its endpoint ends, its program is notified, and client 1 is not affected.
+ */
 static void lie(void (*entry)(struct wf_node_entry *), void (*record)(struct wf_node_record *),
                 uint32_t taken)
 {
@@ -287,7 +288,7 @@ static void service_lies(unsigned what)
     else if (what == 2)
         e->nargs = 17;
     else if (what == 3)
-        e->flags = 0; /* no address, and of nobody known */
+        e->flags = 0; /* no address, and of an unknown endpoint */
     else if (what == 4)
         e->where = WF_NODE_RING_MIN / 2 / WF_NODE_BLOCK;
     else if (what == 5)
@@ -300,7 +301,7 @@ static void service_lies(unsigned what)
     wf_shm_bell_ring(&from->event->bell, WF_NODE_SLOTS);
     (void)wf_node_client_poll(from->c, 0, 10);
     (void)wf_node_client_poll(to->c, 0, 10);
-    if (what == 1 || what == 3) /* the sender's lie, with which the service has nothing to do */
+    if (what == 1 || what == 3) /* the sender's lie, which the service does not check */
         assert_true(!to->c->failed && to->c->strange == 1);
     else
         assert_true(from->c->failed || to->c->failed);
@@ -391,8 +392,8 @@ static void frames(void **state)
 
 /* ---- behaviour ---- */
 
-/* A stopped receiver: its flows are refused, others go on, and once all that is refused is known,
- * the services do no endless work. */
+/* A stopped receiver: its flows are refused, others continue, and once all refusals are known, the
+ * services do no endless work. */
 static void stopped(void **state)
 {
     struct bed *bed = bed_new(2, 8);
@@ -419,7 +420,7 @@ static void stopped(void **state)
     bed_free(bed);
 }
 
-/* The destination has gone: its flows end, with what the service knows of its process. */
+/* The destination has ended: its flows end, and so does the service's record of its process. */
 static void gone(void **state)
 {
     (void)state;
@@ -453,7 +454,7 @@ static void gone(void **state)
     }
 }
 
-/* A client's service reports the client's end: as the mover's thread does. */
+/* A client's service reports the client's end, as the mover's thread does. */
 static void end_add(struct bed_client *b, enum wf_node_state state)
 {
     struct node_end *end = calloc(1, sizeof *end);
@@ -475,7 +476,7 @@ static void ended(void **state)
     (void)state;
     OK(wf_node_client_heed(heeds->c, heeds->to[0]));
     (void)run(bed, 3);
-    assert_int_equal(received, 0); /* no handler sees that */
+    assert_int_equal(received, 0); /* no handler sees it */
     to->stopped = true;
     while (send_to(from, 0, 8, 0) == WEFT_OK) {
         sent++;
@@ -499,7 +500,7 @@ static void ended(void **state)
     bed_free(bed);
 }
 
-/* END waits for lanes that are full, and a reply that came before it is delivered before it. */
+/* END waits for lanes that are full, and is delivered behind an earlier reply. */
 static void ended_late(void **state)
 {
     struct bed *bed = bed_new(1, 8);
@@ -521,8 +522,8 @@ static void ended_late(void **state)
     bed_free(bed);
 }
 
-/* What makes the services know a flow, a message, and the end of an endpoint go out once there is
- * memory again, and until then the client does not sleep. */
+/* Frames that make a flow, a message, or an endpoint's end known leave once there is memory again,
+ * and until then the client does not sleep. */
 static void short_of_memory(void **state)
 {
     struct bed *bed = bed_new(2, 8);
@@ -549,8 +550,7 @@ static void short_of_memory(void **state)
     bed_free(bed);
 }
 
-/* Ends that a stopped service does not take hold up none of those to others, and are bounded: it is
- * given up. */
+/* A stopped service's unsent ENDs do not delay other services' and are bounded: it is given up. */
 static void ended_beside(void **state)
 {
     struct bed *bed = bed_new(2, 8);
@@ -584,8 +584,8 @@ static void ended_beside(void **state)
     bed_free(bed);
 }
 
-/* All endpoints of a service end at once, many more than a turn sends: no session is lost by that,
- * and each learns of all. */
+/* All endpoints of a service end at once, many more than one turn sends: no session is lost, and
+ * each learns of all. */
 static void ended_at_once(void **state)
 {
     enum { MANY = WF_NODE_ENDS + 100 };
@@ -609,7 +609,7 @@ static void ended_at_once(void **state)
     bed_free(bed);
 }
 
-/* A flow of a stopped service that waits for room holds up none that waits behind it. */
+/* A flow that waits for a stopped service's room delays no flow behind it. */
 static void room_beside(void **state)
 {
     struct bed *bed = bed_new(2, 8);
@@ -626,7 +626,7 @@ static void room_beside(void **state)
         (void)run(bed, 2);
     }
     OK(wf_node_frame_take(m, BED_STUCK, WF_NODE_FRAME_DATA, a, 8, data, len)); /* no room */
-    OK(send_to(from, 0, 8, 0));                                                /* nor for this */
+    OK(send_to(from, 0, 8, 0));                                                /* nor for it */
     (void)run(bed, 2);
     assert_int_not_equal(to->port->waiting, to->port->waiting_last);
     to->stopped = false;
@@ -636,8 +636,8 @@ static void room_beside(void **state)
     bed_free(bed);
 }
 
-/* Many flows of a stopped service that wait for room cost one try of each lane in a turn, and hold
- * up no other. */
+/* Many flows that wait for a stopped service's room cost one attempt of each lane in a turn, and
+ * delay no other flow. */
 static void room_tries(void **state)
 {
     enum { MANY = 50 };
@@ -670,8 +670,8 @@ static void room_tries(void **state)
     bed_free(bed);
 }
 
-/* A client attaches to a service that has forgotten which flows wait for it: the services of those
- * that may are told that there is room, and one that is lost is not waited for. */
+/* A client attaches to a service that has forgotten which flows wait for it. All services that may
+ * have such flows are notified of room; a lost service is not awaited. */
 static void room_all(void **state)
 {
     struct bed *bed = bed_new(2, 8);
@@ -690,7 +690,8 @@ static void room_all(void **state)
     bed_free(bed);
 }
 
-/* A service that is lost ends the flows to it, and its senders, behind what had arrived. */
+/* The loss of a service ends the flows to it, and its senders, behind the messages that had
+ * arrived. */
 static void lost(void **state)
 {
     struct bed *bed = bed_new(1, 8);
@@ -710,7 +711,7 @@ static void lost(void **state)
     bed_free(bed);
 }
 
-/* The flows of an endpoint that has ended go, both ways, and those to others stay. */
+/* The flows of an ended endpoint end, both ways; those to others stay. */
 static void flows_freed(void **state)
 {
     struct bed *bed = bed_new(2, 8);
@@ -734,8 +735,8 @@ static void flows_freed(void **state)
     bed_free(bed);
 }
 
-/* A client that did not look while its peers' service was lost and another one got the word: it
- * loses these peers, and sends nothing to the other one under their name. */
+/* A client did not poll while its peers' service was lost and another service got the word: it
+ * loses these peers, and sends nothing to the other service under their name. */
 static void word_again(void **state)
 {
     struct bed *bed = bed_new(1, 8);

@@ -99,7 +99,7 @@ static void model(void **state)
     wf_offer_table_free(&t);
 }
 
-/* Fails when: an index stays without offers. */
+/* Fails when: an index without offers is not freed. */
 static void emptied(void **state)
 {
     struct wf_offer_table t;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Threads that share a completion queue, and perhaps a queue pair, with random delays: every
- * completion reaches its owner once, and never is more under way than the depth. */
+/* Threads that share a completion queue, and perhaps a queue pair, with random delays: each
+ * completion reaches its owner once, and no more requests than the depth are in flight. */
 #ifndef TEST_UNIT_OWNERS_H
 #define TEST_UNIT_OWNERS_H
 
@@ -86,7 +86,7 @@ static inline void owners_run(void *arg, unsigned self)
         owners_poll(o, &o->set.users[self]);
 }
 
-/* Returns NULL, or what went wrong. */
+/* Returns NULL, or the failure. */
 static inline const char *owners_check(const struct wf_bench *b, bool qp_shared, uint32_t messages)
 {
     static struct owners o;

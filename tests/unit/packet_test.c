@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Service packets, addresses and keys: the parsers of what others send. */
+/* Service packets, addresses and keys: the parsers of bytes from other processes. */
 #define _GNU_SOURCE
 #include "unit.h"
 
@@ -48,12 +48,12 @@ static int parse(const struct wf_packet *p, int nfds)
         assert_memory_equal(&out, p, sizeof out);
         return 1;
     }
-    for (size_t i = 0; i < sizeof out; i++) /* nothing is handed out of a refused one */
+    for (size_t i = 0; i < sizeof out; i++) /* a refused packet yields nothing */
         assert_int_equal(((unsigned char *)&out)[i], 0x5a);
     return 0;
 }
 
-/* Fails when: a packet passes with descriptors of another number than its type's. */
+/* Fails when: a packet with a wrong number of descriptors passes. */
 static void test_types(void **state)
 {
     (void)state;
@@ -209,8 +209,7 @@ static void send_raw(int sock, const void *bytes, size_t len, int nfds)
     assert_int_equal(sendmsg(sock, &msg, 0), (ssize_t)len);
 }
 
-/* Fails when: a packet or its descriptors change on the way, or they are
- * inherited by exec. */
+/* Fails when: a packet or its descriptors change in transit, or exec inherits them. */
 static void test_round_trip(void **state)
 {
     int s[2], fds[WF_PACKET_FDS], nfds, files;
@@ -238,7 +237,7 @@ static void test_round_trip(void **state)
     close(s[1]);
 }
 
-/* Fails when: descriptors that come with a refused packet stay open. */
+/* Fails when: descriptors of a refused packet stay open. */
 static void test_no_descriptor_leaks(void **state)
 {
     const size_t lens[] = {0, 1, 127, 128, 129, 4096};
@@ -265,8 +264,8 @@ static void test_no_descriptor_leaks(void **state)
     close(s[1]);
 }
 
-/* Fails when: a packet whose descriptors this process has no room for is refused,
- * taken as if they were there, or some of them stay. */
+/* Fails when: a packet whose descriptors find no room in this process is refused, accepted as if
+ * they were there, or leaves some open. */
 static void test_out_of_descriptors(void **state)
 {
     struct rlimit old, few;
@@ -323,8 +322,8 @@ static const struct wf_contact contacts[] = {
     {.rdma = 8, .count = 1, .node = 1, .index = 256, .ip = {{[10] = 0xff, 0xff, 10}}},
 };
 
-/* Fails when: a field of an address or of its contact is lost on its way through the bytes; bits
- * that no address has pass, or the parser gives an address other bytes than it was read from. */
+/* Fails when: a field of an address or its contact changes in its conversion to bytes; unused bits
+ * are accepted, or an address is written with other bytes than were read. */
 static void test_address(void **state)
 {
     unsigned char bytes[WF_ADDRESS_BYTES], again[WF_ADDRESS_BYTES];
@@ -405,7 +404,7 @@ static void test_key(void **state)
     assert_int_equal(key_parse(&k), WEFT_EVERSION);
 }
 
-/* Fails when: a process that memory cannot be shared with is taken for a mate. */
+/* Fails when: a process that cannot share memory is accepted as a local process. */
 static void test_reach(void **state)
 {
     struct weft_ctx *ctx;

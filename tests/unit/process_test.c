@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a kernel for more processors than cpu_set_t has bits for would say: sched_getaffinity is
- * this test's. */
+/* A kernel for more processors than cpu_set_t has bits for: the test replaces sched_getaffinity. */
 #define _GNU_SOURCE
 #include "unit.h"
 
@@ -27,7 +26,7 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
     return 0;
 }
 
-/* Fails when: a process on a large machine takes itself for one that has one core. */
+/* Fails when: a process on a large machine counts only one core. */
 static void test_processors(void **state)
 {
     static const size_t bits[] = {64, 1024, 2048, 4096, 8192, 65536};
@@ -39,7 +38,7 @@ static void test_processors(void **state)
     }
 }
 
-/* Fails when: a kernel that never says how long its mask is is asked for ever. */
+/* Fails when: the process asks for ever if the kernel never reports the size of its mask. */
 static void test_never(void **state)
 {
     (void)state;

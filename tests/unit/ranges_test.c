@@ -62,7 +62,7 @@ static void drop(struct model *m, unsigned i)
 static void expect_same(const struct model *m, uintptr_t start, uintptr_t end)
 {
     struct wf_range *found = wf_ranges_containing(&m->ranges, start, end);
-    /* Several may contain it: any will do. */
+    /* If several ranges contain it, any will do. */
     assert_int_equal(!found, !containing(m, start, end));
     assert_true(!found || (found->start <= start && end <= found->end));
     assert_ptr_equal(wf_ranges_touching(&m->ranges, start, end), touching(m, start, end));
@@ -108,8 +108,7 @@ static void test_many(void **state)
     walk(seed, 1000, 20000); /* each has bytes of many others */
 }
 
-/* Fails when: chunks that were emptied one by one keep their places, so that it is full with few.
- */
+/* Fails when: chunks emptied one by one keep their places, so that few ranges fill it. */
 static void test_thinned(void **state)
 {
     struct model *m = calloc(1, sizeof *m);

@@ -497,7 +497,7 @@ static void test_private_data(void **state)
     }
 }
 
-/* ---- a queue pair's socket, between ENDS and the second word ---- */
+/* ---- a queue pair's socket, between ENDS and the second message ---- */
 
 static struct {
     struct rdma_ctx *ctx;
@@ -560,16 +560,16 @@ static void shake_close(void)
     close(s.other);
 }
 
-static void they_say(const struct qp_msg *word)
+static void peer_sends(const struct qp_msg *msg)
 {
     uint8_t bytes[QP_MSG_SIZE];
-    size_t n = wf_qp_msg_write(word, bytes);
+    size_t n = wf_qp_msg_write(msg, bytes);
     assert_int_equal(write(s.other, bytes, n), n);
 }
 
-static void they_say_only(enum qp_msg_kind kind)
+static void peer_sends_only(enum qp_msg_kind kind)
 {
-    they_say(&(struct qp_msg){.kind = (uint16_t)kind, .acked.psn = PSN_NONE});
+    peer_sends(&(struct qp_msg){.kind = (uint16_t)kind, .acked.psn = PSN_NONE});
 }
 
 static enum qp_shake shake(void)
@@ -577,8 +577,8 @@ static enum qp_shake shake(void)
     return wf_qp_shake(wf_qp_of(s.lane.link));
 }
 
-/* The next word that the other side hears; 0: none. */
-static int heard(struct qp_msg *word)
+/* Read the next message that this side sent. Returns its kind; 0: none. */
+static int next_sent(struct qp_msg *msg)
 {
     uint8_t bytes[QP_MSG_SIZE];
     ssize_t n = recv(s.other, bytes, 8, MSG_PEEK | MSG_DONTWAIT);
@@ -586,17 +586,17 @@ static int heard(struct qp_msg *word)
     if (!size)
         return 0;
     assert_int_equal(recv(s.other, bytes, size, 0), size);
-    assert_true(wf_qp_msg_read(bytes, word));
-    return word->kind;
+    assert_true(wf_qp_msg_read(bytes, msg));
+    return msg->kind;
 }
 
-/* Up to where both have the other's ENDS; this side's are in [own]. */
+/* Both sides exchange ENDS; this side's are in [own]. */
 static void ends_both_ways(bool is_greater, struct qp_msg *own)
 {
     shake_open(is_greater);
-    assert_int_equal(heard(own), QP_MSG_ENDS);
+    assert_int_equal(next_sent(own), QP_MSG_ENDS);
     assert_int_equal(own->cm_port, 1);
-    they_say(&ends);
+    peer_sends(&ends);
     assert_int_equal(shake(), SHAKE_MORE);
 }
 
@@ -608,30 +608,29 @@ static void event_is(enum wf_hca_cm_kind kind, const struct qp_msg *own)
     wf_rdma_cm_poll(s.ep.rdma->rails[0]);
 }
 
-/* Fails when: READY is said before the queue pair is ready, or frames go before READY both ways.
- */
+/* Fails when: READY is sent before the queue pair is ready, or frames before both READYs. */
 static void test_shake_asked(void **state)
 {
-    struct qp_msg own, word;
+    struct qp_msg own, msg;
     (void)state;
     ends_both_ways(false, &own);
-    assert_int_equal(heard(&word), 0);
+    assert_int_equal(next_sent(&msg), 0);
     event_is(WF_HCA_CM_CONNECT_REQUEST, &own);
     assert_int_equal(m.accepts, 1);
     assert_int_equal(shake(), SHAKE_MORE);
-    assert_int_equal(heard(&word), 0);
-    they_say_only(QP_MSG_READY);
+    assert_int_equal(next_sent(&msg), 0);
+    peer_sends_only(QP_MSG_READY);
     assert_int_equal(shake(), SHAKE_UP);
-    assert_int_equal(heard(&word), QP_MSG_READY);
-    assert_int_equal(heard(&word), 0);
+    assert_int_equal(next_sent(&msg), QP_MSG_READY);
+    assert_int_equal(next_sent(&msg), 0);
     shake_close();
     assert_int_equal(m.disconnects, 1);
 }
 
-/* The same, where the manager hears of it first; and by the side that asks. */
+/* The same, where the connection manager reports it first; and on the side that connects. */
 static void test_shake_up(void **state)
 {
-    struct qp_msg own, word;
+    struct qp_msg own, msg;
     (void)state;
     for (int asks = 0; asks < 2; asks++) {
         ends_both_ways(asks, &own);
@@ -640,76 +639,76 @@ static void test_shake_up(void **state)
             event_is(WF_HCA_CM_CONNECT_REQUEST, &own);
         event_is(asks ? WF_HCA_CM_CONNECT_RESPONSE : WF_HCA_CM_ESTABLISHED, &own);
         assert_int_equal(shake(), SHAKE_MORE);
-        assert_int_equal(heard(&word), QP_MSG_READY);
-        they_say_only(QP_MSG_READY);
+        assert_int_equal(next_sent(&msg), QP_MSG_READY);
+        peer_sends_only(QP_MSG_READY);
         assert_int_equal(shake(), SHAKE_UP);
         shake_close();
         assert_int_equal(m.disconnects, 1);
     }
 }
 
-/* Fails when: a side whose manager is not done takes PLAIN, and keeps its second word, which the
- * other one waits for: it would take a frame for it (WEFT_EPROTO). */
+/* Fails when: a side whose connection is not established accepts PLAIN and sends no second message:
+ * the peer would read a frame as that message (WEFT_EPROTO). */
 static void test_shake_plain(void **state)
 {
-    struct qp_msg own, word;
+    struct qp_msg own, msg;
     (void)state;
     for (int asks = 0; asks < 2; asks++) {
         ends_both_ways(asks, &own);
-        they_say_only(QP_MSG_PLAIN);
+        peer_sends_only(QP_MSG_PLAIN);
         assert_int_equal(shake(), SHAKE_PLAIN);
-        assert_int_equal(heard(&word), QP_MSG_PLAIN);
-        assert_int_equal(heard(&word), 0);
+        assert_int_equal(next_sent(&msg), QP_MSG_PLAIN);
+        assert_int_equal(next_sent(&msg), 0);
         shake_close();
         assert_int_equal(m.disconnects, asks);
     }
 }
 
-/* Fails when: what fails is not told, once, or the other's word is not waited for. */
+/* Fails when: a failure is not reported exactly once, or the peer's message is not awaited. */
 static void test_shake_fails(void **state)
 {
-    struct qp_msg own, word;
+    struct qp_msg own, msg;
     (void)state;
     for (int theirs = QP_MSG_READY; theirs <= QP_MSG_PLAIN; theirs++) {
         ends_both_ways(true, &own);
         event_is(WF_HCA_CM_DISCONNECTED, &own);
         assert_int_equal(shake(), SHAKE_MORE);
-        assert_int_equal(heard(&word), QP_MSG_PLAIN);
-        they_say_only((enum qp_msg_kind)theirs);
+        assert_int_equal(next_sent(&msg), QP_MSG_PLAIN);
+        peer_sends_only((enum qp_msg_kind)theirs);
         assert_int_equal(shake(), SHAKE_PLAIN);
-        assert_int_equal(heard(&word), 0);
+        assert_int_equal(next_sent(&msg), 0);
         shake_close();
     }
 }
 
-/* Fails when: READY from where it cannot be is taken. */
+/* Fails when: READY is accepted before it is possible. */
 static void test_shake_nonsense(void **state)
 {
     struct qp_msg own;
     (void)state;
     for (int asks = 0; asks < 2; asks++) {
         ends_both_ways(asks, &own);
-        they_say_only(QP_MSG_READY);
+        peer_sends_only(QP_MSG_READY);
         assert_int_equal(shake(), SHAKE_NONSENSE);
         shake_close();
     }
 }
 
-/* Fails when: a side that asks for a manager connects with one that has none. */
+/* Fails when: a side that wants a connection manager connects with one that has none. */
 static void test_shake_differs(void **state)
 {
-    struct qp_msg own, word;
+    struct qp_msg own, msg;
     (void)state;
     shake_open(true);
-    assert_int_equal(heard(&own), QP_MSG_ENDS);
+    assert_int_equal(next_sent(&own), QP_MSG_ENDS);
     ends.cm_port = 0;
     ends.ticket = 0;
     memset(ends.cm_address, 0, sizeof ends.cm_address);
-    they_say(&ends);
+    peer_sends(&ends);
     assert_int_equal(shake(), SHAKE_MORE);
     assert_int_equal(m.connects, 0);
-    assert_int_equal(heard(&word), QP_MSG_PLAIN);
-    they_say_only(QP_MSG_PLAIN);
+    assert_int_equal(next_sent(&msg), QP_MSG_PLAIN);
+    peer_sends_only(QP_MSG_PLAIN);
     assert_int_equal(shake(), SHAKE_PLAIN);
     shake_close();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the RDMA transport chooses, on NICs that move no bytes (hca_null.c). */
+/* The RDMA transport's choices, on NICs that move no bytes (hca_null.c). */
 #define _GNU_SOURCE
 #include "unit.h"
 
@@ -34,8 +34,7 @@ static const struct wf_hca_gid mapped = {
 
 /* ---- addresses ---- */
 
-/* Fails when: with an automatic GID a port does not take the best one again when its table changes.
- */
+/* Fails when: with an automatic GID a port does not take the best one when its table changes. */
 static void test_best_gid_follows_the_table(void **state)
 {
     const struct wf_hca hca = {.config = {.gid_index = -1}};
@@ -497,8 +496,8 @@ static unsigned rail_at(unsigned index, uint32_t gen)
     return rail;
 }
 
-/* Fails when: the two sides would not count alike; or a rail is taken that is known not to work,
- * while another one does. */
+/* Fails when: the two sides choose different rails; or a broken rail is chosen although another one
+ * works. */
 static void test_rail_of_a_connection(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
@@ -520,8 +519,8 @@ static void test_rail_of_a_connection(void **state)
     lanes_end(ctx);
 }
 
-/* Fails when: queue pairs of two rails have one name, by which the other side tells of them when
- * they are broken. */
+/* Fails when: queue pairs of two rails have the same name, by which the peer reports on them after
+ * a failure. */
 static void test_names_over_rails(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
@@ -542,9 +541,9 @@ static struct qp_link *up(struct qp_link *w)
     return w;
 }
 
-/* Fails when: two channels stay on one rail though the other works; one leaves for a rail that does
- * not, while others' atomics may be under way, or while another is between two connections; or the
- * first channel does not go home. */
+/* Fails when: two channels stay on one rail though the other works; a channel moves to a broken
+ * rail, moves while others' atomics may be in flight, or while another channel has no link; or the
+ * first channel does not return to its own rail. */
 static void test_better_rail(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
@@ -587,9 +586,9 @@ static void move_ended(void *owner, uint32_t id, enum weft_status status, uint64
     assert_int_equal(status, WEFT_OK);
 }
 
-/* Fails when: what the first channel's NIC has told of is told of, or read, by others' before a
- * READ has found it in memory; or each who asks causes one more. */
-static void test_told(void **state)
+/* Fails when: completions of the first channel's NIC are reported, or data read, before a READ has
+ * found the data in memory; or each check posts another READ. */
+static void test_reads_before_reports(void **state)
 {
     static const struct wf_hca_patience patience;
     static const struct wf_tep_events events = {.nic_op_done = move_ended};
@@ -697,8 +696,8 @@ static void spin_ms(uint64_t ms)
         ;
 }
 
-/* Fails when: what nothing tells the end of is never asked for; or time in which nothing was under
- * way counts as time without an answer. */
+/* Fails when: a request without a completion is not checked by a signaled one; or idle time counts
+ * as time without a response. */
 static void test_watch(void **state)
 {
     static const struct wf_hca_patience patience;
@@ -715,8 +714,8 @@ static void test_watch(void **state)
     w->allowed = 100;
     wf_rdma_look(l.ep.rdma);
     assert_true(wf_qp_send_one(&w->base, bytes, sizeof bytes));
-    wf_rdma_look(l.ep.rdma); /* asks, */
-    wf_rdma_look(l.ep.rdma); /* takes the answer */
+    wf_rdma_look(l.ep.rdma); /* posts a signaled request, */
+    wf_rdma_look(l.ep.rdma); /* takes its completion */
     assert_int_equal(w->done, w->posted);
     c->peer_timeout_ms = 1;
     wf_rdma_look(l.ep.rdma);
@@ -729,7 +728,7 @@ static void test_watch(void **state)
     lanes_end(ctx);
 }
 
-/* As if a request of it had been posted that nobody ever tells the end of. */
+/* Counts [n] requests as posted whose completions never come. */
 static void lose_one(struct qp_link *w, int n)
 {
     w->posted += (uint32_t)n;
@@ -744,8 +743,8 @@ static uint64_t settled_ns(struct qp_link *w)
     return wf_now_ns() - begin;
 }
 
-/* Fails when: who closes waits for each queue pair that nobody takes from as long as for the first,
- * has no time for a second, or does not look at the last. */
+/* Fails when: closing waits for each unresponsive queue pair as long as for the first, has no time
+ * for a second one, or does not check the last. */
 static void test_settling(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
@@ -754,7 +753,7 @@ static void test_settling(void **state)
     l.ep.net.closing.begun = true;
     lose_one(w, 1);
     for (int i = 0; !l.ep.net.closing.settle_ns;
-         i++) { /* a busy machine may take it all, but not always */
+         i++) { /* a busy machine may use all the time, but not always */
         assert_true(i < 20);
         l.ep.net.closing.settle_ns = 40000000;
         assert_in_range(settled_ns(w), 20000000, UINT64_MAX);
@@ -772,8 +771,8 @@ static void test_settling(void **state)
     lanes_end(ctx);
 }
 
-/* How many tenths of a second, fewer than 200, a queue pair may be silent until who closes takes
- * it for broken. */
+/* Returns how many tenths of a second, fewer than 200, a closing endpoint waits for a silent queue
+ * pair. */
 static unsigned patience(uint32_t close_ms)
 {
     struct rdma_ctx *ctx = lanes_begin();
@@ -793,9 +792,8 @@ static unsigned patience(uint32_t close_ms)
     return n;
 }
 
-/* Fails when: who closes does not see that a queue pair is silent, or only when no time is left
- * to say its last words by TCP; or takes one for silent whose NIC asks again. A busy machine may
- * add a second of its own. */
+/* Fails when: a closing endpoint does not detect a silent queue pair, or too late to send its last
+ * messages by TCP; or gives up one whose NIC retransmits. A busy machine may add a second. */
 static void test_closing(void **state)
 {
     (void)state;
@@ -805,8 +803,7 @@ static void test_closing(void **state)
     assert_in_range(patience(3600000), 90, 100);
 }
 
-/* Fails when: who closes waits, for each queue pair, for buffers that no other queue pair will
- * take. */
+/* Fails when: closing waits, at each queue pair, for buffers that no other queue pair can use. */
 static void test_closing_drains_nothing(void **state)
 {
     struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
@@ -816,7 +813,7 @@ static void test_closing_drains_nothing(void **state)
     (void)state;
     c->rdma_srq = 0;
     ctx = lanes_begin();
-    for (int i = 0; i < 20; i++) { /* a busy machine may be so late, but not always */
+    for (int i = 0; i < 20; i++) { /* a busy machine may delay some, but not all */
         uint64_t begin;
         (void)up(lane_open(0, 1));
         l.ep.net.closing = (struct net_closing){.begun = true, .limit_ms = 1000};
@@ -830,7 +827,7 @@ static void test_closing_drains_nothing(void **state)
     c->rdma_srq = srq;
 }
 
-/* Fails when: what a device that is gone leaves readable for ever wakes who sleeps. */
+/* Fails when: the readable descriptor of a lost device keeps waking a sleeping endpoint. */
 static void test_gone_device_wakes_nobody(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
@@ -851,8 +848,7 @@ static void test_gone_device_wakes_nobody(void **state)
     close(epoll_fd);
 }
 
-/* Fails when: what came from one who has left is not read to its end, behind what came from
- * others. */
+/* Fails when: messages of a peer that left, behind those of others, are not all read. */
 static void test_most_turns(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
@@ -864,8 +860,8 @@ static void test_most_turns(void **state)
     lanes_end(ctx);
 }
 
-/* Fails when: buffers that a queue pair with a queue of its own did not give back in time are
- * lost to all later ones. */
+/* Fails when: receive buffers that a queue pair with its own queue returns late are lost for ever.
+ */
 static void test_buffers_come_back(void **state)
 {
     struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
@@ -890,9 +886,8 @@ static void test_buffers_come_back(void **state)
     c->rdma_srq = srq;
 }
 
-/* Fails when: a queue that failed makes its device unusable for good; the rail opens new queues
- * while a queue pair still uses the old ones, loses receive buffers, or does not pause between two
- * attempts. */
+/* Fails when: a failed queue makes its device unusable for ever; the rail opens new queues while a
+ * queue pair uses the old ones, loses receive buffers, or does not pause between two attempts. */
 static void test_failed_queues_are_replaced(void **state)
 {
     struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
@@ -951,7 +946,7 @@ static int poll_scripted(struct wf_hca_cq *cq, struct wf_hca_wc *out, unsigned r
     return scripted.is_there;
 }
 
-/* A receive of [r] completes as [wc] says. */
+/* A receive of [r] completes with [wc]. */
 static void completes(struct rdma_rail *r, struct wf_hca_wc wc)
 {
     wc.id = QP_RECEIVED | r->free_receives[--r->nfree_receives];
@@ -975,7 +970,7 @@ static void fails(struct rdma_rail *r, const struct qp_link *w, enum wf_hca_stat
     completes(r, (struct wf_hca_wc){.qp = w->qp->number, .status = (uint8_t)why});
 }
 
-/* What comes after SENDs 254, 255 and 256. */
+/* Completions that follow SENDs 254, 255 and 256. */
 static void comes_last(struct rdma_rail *r, const struct qp_link *w, unsigned turn)
 {
     switch (turn) {
@@ -1012,7 +1007,7 @@ static void missing_send(unsigned turn)
     comes_in(r, w, 259, false);
     assert_int_equal(w->line_tail, 257);
     assert_int_equal(r->nfree_receives, had - 4);        /* the grant's is posted again */
-    assert_int_equal(wf_qp_recvv(&w->base, &v, 1), 300); /* what came before is read */
+    assert_int_equal(wf_qp_recvv(&w->base, &v, 1), 300); /* bytes before the gap are read */
     assert_int_equal(wf_qp_recvv(&w->base, &v, 1), -1);
     r->device->hca->ops = scripted.own;
     lane_close(0);
@@ -1020,8 +1015,8 @@ static void missing_send(unsigned turn)
     lanes_end(ctx);
 }
 
-/* Fails when: bytes are read that follow a SEND which was lost; those before it are not; a receive
- * that failed leaves its link open, or any of these fails another link. */
+/* Fails when: bytes behind a lost SEND are read; those before it are not; a failed receive leaves
+ * its link open, or any of these failures ends another link. */
 static void test_missing_send(void **state)
 {
     struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
@@ -1046,8 +1041,8 @@ static unsigned post_noted(struct wf_hca_qp *qp, const struct wf_hca_wr *list, u
     return n;
 }
 
-/* Fails when: SENDs are not numbered in the order in which they are posted, whatever posts them, or
- * the immediate has another layout than docs/protocol.md says. */
+/* Fails when: SENDs are not numbered in the order of posting, or the immediate's layout differs
+ * from docs/protocol.md. */
 static void test_sends_are_numbered(void **state)
 {
     static const uint8_t bytes[3 * QP_BUFFER];
@@ -1075,7 +1070,7 @@ static void test_sends_are_numbered(void **state)
     lanes_end(ctx);
 }
 
-/* Fails when: a completion is processed that follows one which an overflow of the queue lost. */
+/* Fails when: a completion is processed behind one that an overflow of the queue lost. */
 static void test_nothing_after_a_loss(void **state)
 {
     static const struct wf_hca_patience patience;
@@ -1105,30 +1100,30 @@ static void test_nothing_after_a_loss(void **state)
 
 static struct {
     unsigned moved, unreached, puts, lost;
-} told;
+} reports;
 
-static void move_told(void *owner, uint32_t id, enum weft_status status, uint64_t old)
+static void move_done(void *owner, uint32_t id, enum weft_status status, uint64_t old)
 {
     (void)owner;
     (void)id;
     (void)old;
-    told.moved++;
-    told.unreached += status == WEFT_EUNREACH;
+    reports.moved++;
+    reports.unreached += status == WEFT_EUNREACH;
 }
 
-static void put_told(void *owner, struct wf_tpeer *tpeer, uint32_t n)
+static void puts_done(void *owner, struct wf_tpeer *tpeer, uint32_t n)
 {
     (void)owner;
     (void)tpeer;
-    told.puts += n;
+    reports.puts += n;
 }
 
-static void put_told_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused)
+static void puts_lost(void *owner, struct wf_tpeer *tpeer, uint32_t n, bool refused)
 {
     (void)owner;
     (void)tpeer;
     assert_false(refused);
-    told.lost += n;
+    reports.lost += n;
 }
 
 /* Begins a put of 8 bytes, as the core does. */
@@ -1142,8 +1137,8 @@ static bool short_put(struct wf_tpeer *tpeer, struct wf_put_window *w)
     return w->put(w, 0, &word, sizeof word, 1) == WEFT_PENDING;
 }
 
-/* What is under way breaks, and the other side tells of none of it. */
-static void lane_tear(struct qp_link *w)
+/* The link breaks, and the peer reports none of the requests in flight. */
+static void lane_break(struct qp_link *w)
 {
     const struct rdma_rail *r = w->rail;
     settle(w);
@@ -1153,14 +1148,14 @@ static void lane_tear(struct qp_link *w)
     assert_int_equal(r->under_way, 0);
 }
 
-/* Fails when: of requests on a channel whose long puts are followed by READs one is told of as done
- * that failed, or was behind one that did: the first under way, where the slot's last request, or
- * that itself, was a READ that nothing was before. */
-static void test_followed_and_torn(void **state)
+/* Fails when: on a channel with READs behind long puts a request is reported as done that failed,
+ * or that followed a failed one: the oldest in flight, if it, or the last request of its slot, was
+ * a READ with none before it. */
+static void test_reports_after_break(void **state)
 {
     static const struct wf_hca_patience patience;
     static const struct wf_tep_events events = {
-        .nic_op_done = move_told, .put_done = put_told, .put_lost = put_told_lost};
+        .nic_op_done = move_done, .put_done = puts_done, .put_lost = puts_lost};
     static const uint32_t keys[WF_KEY_NICS] = {1, 1};
     static uint8_t bytes[QP_OP_SHORT + 1];
     const struct wf_hca_end end = {.qp = 1, .mtu = 1024};
@@ -1176,33 +1171,33 @@ static void test_followed_and_torn(void **state)
     for (int is_asked = 0; is_asked < 2; is_asked++) {
         struct qp_link *w = lane_open(0, 1);
         const struct wf_hca *hca = w->rail->device->hca;
-        memset(&told, 0, sizeof told);
+        memset(&reports, 0, sizeof reports);
         OK(hca->ops->qp_connect(w->qp, &hca->ports[0], 0, &end, &patience));
         w->has_reads = true;
         w->state = w->puts = QP_UP;
-        for (uint32_t i = 0; i < w->depth; i++) { /* all slots have had both */
+        for (uint32_t i = 0; i < w->depth; i++) { /* each slot has had both kinds */
             OK(wf_qp_nic_op(w, i == w->depth / 2 || is_asked ? &little : &put, &taken));
             settle(w);
         }
-        assert_int_equal(told.moved, w->depth);
+        assert_int_equal(reports.moved, w->depth);
         assert_int_equal(wf_qp_may_leave(w), !is_asked);
         settle(w);
         if (is_asked) {
             OK(wf_qp_nic_op(w, &little, &taken));
             settle(w);
         }
-        told.moved = 0;
+        reports.moved = 0;
         OK(hca->ops->qp_break(w->qp));
-        if (is_asked) { /* a READ, and what is behind it */
+        if (is_asked) { /* a READ, and a put behind it */
             assert_false(wf_qp_may_leave(w));
             OK(wf_qp_nic_op(w, &put, &taken));
         }
         assert_true(short_put(&peer.base, &window));
-        lane_tear(w);
-        assert_int_equal(told.moved, is_asked);
-        assert_int_equal(told.unreached, is_asked);
-        assert_int_equal(told.puts, 0);
-        assert_int_equal(told.lost, 1);
+        lane_break(w);
+        assert_int_equal(reports.moved, is_asked);
+        assert_int_equal(reports.unreached, is_asked);
+        assert_int_equal(reports.puts, 0);
+        assert_int_equal(reports.lost, 1);
     }
     lanes_end(ctx);
 }
@@ -1234,7 +1229,7 @@ static void they_send(const struct qp_msg *msg)
     assert_int_equal(write(l.others[0], bytes, n), n);
 }
 
-/* As the channel prepares itself for a link. */
+/* Prepares the channel for a link. */
 static void chan_prepare(struct net_chan *chan)
 {
     static uint64_t counters[512];
@@ -1248,8 +1243,8 @@ static void chan_prepare(struct net_chan *chan)
     wf_list_init(&chan->dirty);
 }
 
-/* Fails when: the new link takes short puts while those of the broken one are still being reported:
- * the core ends them in the order in which it gave them, so a lost one would end as done. */
+/* Fails when: the new link takes short puts while those of the broken one are still reported. The
+ * core ends puts in their order, so a lost put would end as done. */
 static void test_put_during_report(void **state)
 {
     static const struct wf_hca_patience patience;
@@ -1294,7 +1289,7 @@ static struct {
     struct wf_put_window window[2];
     struct net_peer peer[2];
     uint32_t due[1024], head, tail; /* 0 or 1: a put; else an id */
-    uint32_t certain;               /* the broken link: so many of the oldest have been executed */
+    uint32_t certain;               /* the broken link: executed requests, the oldest */
     uint32_t broken; /* those from here on in [due] were posted to a broken queue pair */
     uint32_t done, lost, refused;
     const struct qp_link *link;
@@ -1356,7 +1351,7 @@ static void runs_check(const struct qp_link *w)
         assert_true(runs.window[i].room <= 0 ||
                     (w->window == &runs.window[i] && (uint32_t)runs.window[i].room <= reserved));
     if (w->state == QP_UP && runs.head != runs.tail &&
-        runs.broken == UINT32_MAX) /* the poll will report the rest some time */
+        runs.broken == UINT32_MAX) /* a later poll reports the rest */
         assert_true(wf_qp_is_told(w));
 }
 
@@ -1425,8 +1420,8 @@ static void runs_end(struct qp_link *w, unsigned how)
 }
 
 /* Fails when: a put is reported twice, never, out of order, to another peer, or as done although it
- * was not; a window has room that its link or its rail has not, or after the link has failed; or
- * requests are counted that are not under way. */
+ * was not; a window offers room that its link or rail lacks, or after the link has failed; or the
+ * count of requests in flight is too high. */
 static void test_runs(void **state)
 {
     static const struct wf_hca_patience patience;
@@ -1561,8 +1556,8 @@ static int runs_poll(struct wf_hca_cq *cq, struct wf_hca_wc *out, unsigned room)
     return n;
 }
 
-/* Fails when: the peer's NIC refuses a put in the middle of a run, and another one counts as
- * refused, or the puts before it are not done. */
+/* Fails when: after the peer's NIC refuses a put in a run, another one counts as refused, or
+ * earlier puts are not done. */
 static void test_refused_within_a_run(void **state)
 {
     static const struct wf_hca_patience patience;
@@ -1601,7 +1596,7 @@ static void test_refused_within_a_run(void **state)
 }
 
 /* Fails when: a side that sent PLAIN first does not receive the peer's first message, or does not
- * hand the channel over to the socket then. */
+ * pass the channel to the socket then. */
 static void test_plain_first(void **state)
 {
     struct rdma_ctx *ctx = lanes_begin();
@@ -1679,7 +1674,7 @@ static void test_ways_of_a_dmabuf(void **state)
     close(fd);
 }
 
-/* Fails when: a hole, or what may not be written, is not seen. */
+/* Fails when: a hole, or memory that may not be written, is not detected. */
 static void test_what_can_be_written(void **state)
 {
     uint8_t *p = map(4 * 4096, PROT_READ | PROT_WRITE);
@@ -1695,7 +1690,7 @@ static void test_what_can_be_written(void **state)
     munmap(p, 4 * 4096);
 }
 
-/* What the environment says stands: meson.build has the ways. */
+/* The environment decides: meson.build has the variants. */
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1712,7 +1707,7 @@ int main(void)
         cmocka_unit_test(test_rail_of_a_connection),
         cmocka_unit_test(test_names_over_rails),
         cmocka_unit_test(test_better_rail),
-        cmocka_unit_test(test_told),
+        cmocka_unit_test(test_reads_before_reports),
         cmocka_unit_test(test_watch),
         cmocka_unit_test(test_settling),
         cmocka_unit_test(test_closing),
@@ -1724,7 +1719,7 @@ int main(void)
         cmocka_unit_test(test_missing_send),
         cmocka_unit_test(test_sends_are_numbered),
         cmocka_unit_test(test_nothing_after_a_loss),
-        cmocka_unit_test(test_followed_and_torn),
+        cmocka_unit_test(test_reports_after_break),
         cmocka_unit_test(test_put_during_report),
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_many_peers),

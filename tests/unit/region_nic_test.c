@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which atomics are the NIC's, by the device that moves nothing (null0): so what they do is not
- * looked at. Two contexts of one process. */
+/* Which atomics the NIC performs. Its device moves no bytes (null0), so results are not checked.
+ * Two contexts of one process. */
 #include "unit.h"
 
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 
 #define RW (unsigned)(WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)
 
-/* Never closed, which would wait for what the device does not bring. */
+/* Never closed: closing would wait for completions that the device does not bring. */
 static struct weft_ctx *ctx[2];
 static struct weft_ep *ep[2];
 static struct weft_peer *peer;
@@ -82,8 +82,8 @@ static void goes(const struct weft_remote *r, size_t len, const char *protocol)
     assert_string_equal(path.protocol, protocol);
 }
 
-/* Fails when: the NIC gets atomics of a region whose owner did not ask for it, or not those of one
- * that did. */
+/* Fails when: the NIC gets atomics of a region whose owner did not ask for that, or not those of a
+ * region whose owner did. */
 static void test_keys(void **state)
 {
     static uint64_t words[10];
@@ -173,8 +173,8 @@ static void atomic(struct weft_remote *r, unsigned operation, unsigned type, boo
     assert_int_equal(now.sent, before.sent);
 }
 
-/* Fails when: the NIC is given one that it does not do, or not one that it does; the owner is given
- * any; or the counters tell another story. */
+/* Fails when: the NIC gets an operation that it cannot do, or not one that it can; the owner gets
+ * any; or the counters differ. */
 static void test_ways(void **state)
 {
     static uint64_t words[10];
@@ -192,7 +192,7 @@ static void test_ways(void **state)
                        (operation == WEFT_ATOMIC_ADD || operation == WEFT_ATOMIC_CAS));
 }
 
-/* Fails when: an answer that a peer makes up ends a put or get that NICs are still at. */
+/* Fails when: a forged answer ends a put or get that NICs still perform. */
 static void test_answers_made_up(void **state)
 {
     static char memory[65536], mine[65536];
@@ -290,13 +290,13 @@ static void test_short_puts(void **state)
             assert_true(i + 1 < n || ended == due);
         }
     }
-    /* More than there is room for: requests do the rest, and what follows does not overtake. */
+    /* More than there is room for: requests carry the rest, and later puts do not overtake them. */
     puts_begin(r, ops, PUTS);
     for (int i = 0; i < 1000 && ops[PUTS - 1].status == WEFT_PENDING; i++)
         poll_both();
     for (unsigned i = 0; i < PUTS; i++)
         assert_true(i % 7 == 5 || ops[i].status == WEFT_OK);
-    /* What the first calls check, the fast way checks, too. */
+    /* The fast path makes the same checks as the first calls. */
     assert_int_equal(weft_put(r, 60, words, 8, NULL), WEFT_ERANGE);
     assert_int_equal(weft_put(r, 64, words, 8, NULL), WEFT_ERANGE);
     assert_int_equal(weft_put(r, UINT64_MAX, words, 8, NULL), WEFT_ERANGE);
@@ -351,8 +351,8 @@ static void test_flags(void **state)
     }
 }
 
-/* Fails when: NICs do not put and get by a 64-bit key whose raw key was learnt, do more than the
- * learnt region allows, or go on after one refused the remote key. */
+/* Fails when: NICs do not put and get by a 64-bit key once its raw key is known, exceed the
+ * region's rights, or continue after one refused the remote key. */
 static void test_learnt(void **state)
 {
     static uint64_t words[8];
@@ -384,7 +384,7 @@ static void test_learnt(void **state)
         assert_int_equal(get.status, WEFT_OK);
         OK(weft_path_of(peer, WEFT_OP_GET, r, 8, &path));
         assert_string_equal(path.protocol, "rdma read");
-        assert_int_equal(weft_get(r, 70, words, 0, NULL), WEFT_OK); /* reaches nothing */
+        assert_int_equal(weft_get(r, 70, words, 0, NULL), WEFT_OK); /* the peer cannot be reached */
         assert_int_equal(wf_remote_of(r)->named->state, WF_NAMED_KNOWN);
         wf_remote_no_nic(wf_remote_of(r)); /* refused */
         assert_int_equal(wf_remote_of(r)->named->state, WF_NAMED_UNKNOWN);
@@ -395,7 +395,7 @@ static void test_learnt(void **state)
     assert_int_equal(wf_remote_of(r)->named->state, WF_NAMED_SILENT);
 }
 
-/* Learns by the answer that the owner would give to a put of 8 bytes at [at], which asks. */
+/* Learns the raw key from the owner's answer to a put of 8 bytes at [at]. */
 static void put_asks(struct weft_remote *r, uint64_t at, const struct weft_mr *mr)
 {
     static uint64_t word;
@@ -410,8 +410,8 @@ static void put_asks(struct weft_remote *r, uint64_t at, const struct weft_mr *m
     assert_int_equal(weft_put(r, at, &word, 8, NULL), WEFT_PENDING);
 }
 
-/* Fails when: NICs do what the learnt region does not allow; or the key goes to a longer region, or
- * to one with more rights, and the owner is not asked for it. */
+/* Fails when: NICs exceed the learnt region's rights; or the key is moved to a longer region, or
+ * one with more rights, and the owner is not asked. */
 static void test_learnt_more(void **state)
 {
     static uint64_t words[8];
@@ -440,12 +440,12 @@ static void test_learnt_more(void **state)
     assert_int_equal(wf_remote_of(r)->named->state, WF_NAMED_UNKNOWN);
 }
 
-/* Fails when: with WEFT_MR_LOCAL the NIC gets an atomic on an array of which a buffer is in no
- * region that the operation names. */
+/* Fails when: with WEFT_MR_LOCAL the NIC gets an atomic on an array although one of the buffers is
+ * in no region that the operation names. */
 static void test_array_local(void **state)
 {
     static uint64_t words[8] __attribute__((aligned(64))), mine[4], strange;
-    static struct weft_op ops[2]; /* that of the first stays under way */
+    static struct weft_op ops[2]; /* the first one's stays in flight */
     struct weft_ctx *c = ctx_new(WEFT_MR_LOCAL);
     struct weft_peer *to = NULL;
     struct weft_remote *r = NULL;
@@ -463,7 +463,7 @@ static void test_array_local(void **state)
     OK(weft_mr_key(mr, bytes, &len));
     OK(weft_remote_open(to, bytes, len, &r));
     ops[0].local = ops[1].local = local;
-    for (unsigned i = 0; i < 8; i++) { /* each bit: that buffer is strange */
+    for (unsigned i = 0; i < 8; i++) { /* each bit: that buffer is in no region */
         enum weft_status status = weft_atomic_array(
             r, 8, WEFT_DO_CSWAP, WEFT_KIND_UINT64, 1, i & 1 ? &strange : &mine[0],
             i & 2 ? &strange : &mine[1], i & 4 ? &strange : &mine[2], &ops[i > 0]);

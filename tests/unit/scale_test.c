@@ -54,7 +54,7 @@ static void expect_missed(enum wf_param a, enum wf_param b, enum wf_number n)
                  wf_number(n, &p, 1, SHORT));
 }
 
-/* Fails when: a mechanism can be switched off, and no bar notices. */
+/* Fails when: no bar notices that a mechanism is switched off. */
 static void test_lock_counts(void **state)
 {
     (void)state;

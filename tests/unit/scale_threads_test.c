@@ -62,8 +62,8 @@ static enum weft_status failing_open(const char *name, const struct wf_hca_confi
     return status;
 }
 
-/* Fails when: a thread takes another one's failed completion, and that one waits for it for ever.
- */
+/* Fails when: a thread takes another one's failed completion, for which that thread then waits for
+ * ever. */
 static void test_failure_ends_all(void **state)
 {
     const struct wf_rate_case c = {.p = 1, .q = 1, .way = WF_WAY_CQ, .x = 16};

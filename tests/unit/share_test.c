@@ -94,7 +94,7 @@ static void test_handles(void **state)
     OK(w.own->ops->reg(w.own, memory, PAGE, 1u << 20, 0, &c));
     assert_int_equal(c.handle, a.handle);
     assert_true(c.rkey != a.rkey);
-    /* The domain's own handle, one above all, and none at all. */
+    /* The domain's own handle, the one above the last, and an invalid one. */
     assert_int_equal(w.own->ops->find(w.own, w.share.pd, &found), WEFT_EKEY);
     assert_int_equal(w.own->ops->drop(w.own, w.share.pd), WEFT_EKEY);
     assert_int_equal(w.own->ops->find(w.own, b.handle + 1, &found), WEFT_EKEY);
@@ -141,7 +141,7 @@ static void test_full(void **state)
     while ((status = w.own->ops->reg(w.own, memory, PAGE, (uint64_t)n * PAGE, 0, &r)) == WEFT_OK)
         n++;
     assert_int_equal(status, WEFT_ELIMIT);
-    assert_int_equal(listed(&w), ALL); /* there are more than there is room for */
+    assert_int_equal(listed(&w), ALL); /* there are more than fit */
     assert_int_equal(wf_hca_drop_within(w.own, 0, (uint64_t)n * PAGE, 0), n);
     assert_int_equal(listed(&w), 0);
     world_close(&w);
@@ -155,7 +155,7 @@ static enum weft_status client_reg(struct wf_hca_registrar *r, unsigned n, unsig
     return r->ops->reg(r, memory, PAGE, share_window(n) + i * PAGE, WF_HCA_LOCAL_WRITE, out);
 }
 
-/* Registers, and drops when the parent has looked. */
+/* Registers memory, and deregisters it after the parent's check. */
 static int client_honest(int sock, unsigned n)
 {
     struct wf_hca_registration reg;
@@ -172,19 +172,19 @@ static int client_honest(int sock, unsigned n)
 
 static void test_client(void **state)
 {
-    struct wf_hca_registration told, found;
+    struct wf_hca_registration sent, found;
     struct share_process p;
     struct world w;
     char go = 0;
     (void)state;
     world_open(&w, "null0");
     client_start(&w, &p, client_honest, 0);
-    assert_true(share_recv(p.sock, &told, sizeof told, NULL));
-    OK(w.own->ops->find(w.own, told.handle, &found));
-    assert_same(&found, &told);
+    assert_true(share_recv(p.sock, &sent, sizeof sent, NULL));
+    OK(w.own->ops->find(w.own, sent.handle, &found));
+    assert_same(&found, &sent);
     assert_int_equal(found.at, share_window(0));
     assert_true(share_send(p.sock, &go, 1, -1) && share_recv(p.sock, &go, 1, NULL));
-    assert_int_equal(w.own->ops->find(w.own, told.handle, &found), WEFT_EKEY);
+    assert_int_equal(w.own->ops->find(w.own, sent.handle, &found), WEFT_EKEY);
     assert_int_equal(share_wait(&p), 0);
     world_close(&w);
 }
@@ -200,7 +200,7 @@ static int at_hook(const char *label)
 }
 #endif
 
-/* Registers three, and is killed before it knows of the third. */
+/* Registers three, and is killed before it knows the third. */
 static int client_killed(int sock, unsigned n)
 {
     struct wf_hca_registration reg;
@@ -216,8 +216,7 @@ static int client_killed(int sock, unsigned n)
     return 2;
 }
 
-/* What a killed client had registered is there, is known by its address, and goes. What others
- * have stays. */
+/* A killed client's registrations are found by its address, and freed. Other clients' stay. */
 static void test_killed(void **state)
 {
     struct wf_hca_registration other, found;
@@ -254,7 +253,7 @@ static int client_killed_in_lock(int sock, unsigned n)
     return (int)client_reg(r, n, 1, &reg);
 }
 
-/* The lock is had again, each time, and the second registration was not made. */
+/* The lock is recovered each time, and the second registration was not made. */
 static void test_killed_in_lock(void **state)
 {
     struct share_process p;
@@ -288,7 +287,7 @@ static int client_busy(int sock, unsigned n)
     return 3;
 }
 
-/* A client that is killed anywhere leaves a table that others can use. */
+/* A client killed at any point leaves a table that others can use. */
 static void test_killed_anywhere(void **state)
 {
     uint64_t rand = test_seed(), end;
@@ -336,7 +335,7 @@ static unsigned drop_window_1(struct world *w, uint32_t end)
     return wf_hca_drop_within(w->own, share_window(1), SHARE_WINDOW, end);
 }
 
-/* Only what lies in the window whole is dropped, with a list and without. */
+/* Only registrations that lie in the window entirely are dropped, with a list and without. */
 static void test_window(void **state)
 {
     static const struct {
@@ -399,7 +398,7 @@ static void test_wrong_descriptor(void **state)
         struct stat st = {0};
         assert_refused(&w.share, fds[i]);
         assert_refused(&real, fds[i]);
-        /* The same where the number of the file is the right one. */
+        /* The same with the right file number. */
         if (i == 4 || fstat(fds[i], &st))
             continue;
         real.file = st.st_rdev;
@@ -440,7 +439,7 @@ static void test_wrong_description(void **state)
     s = w.share;
     memset(s.name, 'x', sizeof s.name);
     assert_refused(&s, w.fd);
-    /* A domain that is none: the registrar is made, and cannot register. */
+    /* A false domain: the registrar is made, and cannot register. */
     s = w.share;
     s.pd = ALL;
     OK(wf_hca_adopt(&s, wf_fd_dup(w.fd), &r));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What endpoints share of a NIC: categories, levels, contexts, and what happens without pages. */
+/* The NIC resources that endpoints share: categories, levels, contexts, and behaviour without
+ * pages. */
 #include "transport/rdma/sharing.h"
 
 #include <stdlib.h>
@@ -69,7 +70,7 @@ static uint64_t counted(const struct world *w, enum wf_hca_kind kind)
     return n;
 }
 
-/* Everything but the contexts' own objects is given back. */
+/* Everything but the contexts' own objects is freed. */
 static void world_close(struct world *w)
 {
     for (unsigned i = 0; i < w->neps; i++)
@@ -260,7 +261,7 @@ static void test_nic_without_pages(void **state)
     config()->rdma_null_pages = before;
 }
 
-/* Fails when: pages that were given back are not taken again, or stay in the process's account. */
+/* Fails when: freed pages are not used again, or stay in the process's account. */
 static void test_pages_return(void **state)
 {
     (void)state;
@@ -458,7 +459,7 @@ static void test_one_endpoint(void **state)
     }
 }
 
-/* Fails when: what an endpoint shares is not reported, or a locked endpoint seems to be alone. */
+/* Fails when: an endpoint's sharing is not reported, or a locked endpoint is reported as alone. */
 static void test_reported(void **state)
 {
     struct weft_ctx *ctx = ctx_open(WEFT_SHARING_SHARED);
@@ -481,7 +482,7 @@ static void test_reported(void **state)
     OK(weft_ctx_close(ctx));
 }
 
-/* Fails when: values that do not exist are taken. */
+/* Fails when: invalid values are accepted. */
 static void test_bad_values(void **state)
 {
     struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;

@@ -62,8 +62,8 @@ static void test_sums(void **state)
     assert_int_equal(sum_of(s, WF_STATS - 1), 9);
 }
 
-/* Fails when: another process could write to the segment or truncate it, or the
- * head does not say what is in it. */
+/* Fails when: another process can write to the segment or truncate it, or the head does not
+ * describe its contents. */
 static void test_as_others_see_it(void **state)
 {
     struct wf_stats *s = *state;

@@ -192,8 +192,8 @@ static const struct wf_uuar *uuar_of(const struct wf_td_lease *lease)
     return lease->td;
 }
 
-/* Fails when: two users that asked for a page of their own are on one page or, spaced, on pages
- * beside each other; or two halves are not one page. */
+/* Fails when: two users that asked for a page each share one or, spaced, have adjacent ones; or two
+ * halves are not one page. */
 static void test_pool_levels(void **state)
 {
     struct wf_uars u;
@@ -215,7 +215,7 @@ static void test_pool_levels(void **state)
 }
 
 /* Fails when: after users came and went in any order, two users of whole pages share a page, or
- * more than two users have one: the parity of domains was lost. */
+ * more than two users have one, as the parity of domains was lost. */
 static void test_parity_after_frees(void **state)
 {
     struct wf_uars u;
@@ -246,7 +246,7 @@ static void test_parity_after_frees(void **state)
     pool_close(&pool, &u);
 }
 
-/* Fails when: a user that gave its page back is not followed by another on the same page. */
+/* Fails when: a user's freed page is not given to the next user. */
 static void test_pool_reuse(void **state)
 {
     struct wf_uars u;

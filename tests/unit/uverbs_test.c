@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hca_uverbs.c over a kernel that this test plays: what is sent for each driver, what a kernel may
- * lack, and what is refused before anything is sent. The descriptor is that of /dev/null. */
+/* hca_uverbs.c over a simulated kernel: requests for each driver, missing features, and requests
+ * refused before they are sent. The descriptor is that of /dev/null. */
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -56,7 +56,7 @@ static struct ib_uverbs_attr *last(unsigned id)
     return NULL;
 }
 
-/* Writes what an attribute that points to memory asks for. */
+/* Writes the output that an attribute points to. */
 static void answer(struct ib_uverbs_ioctl_hdr *hdr, unsigned id, const void *bytes, size_t len)
 {
     struct ib_uverbs_attr *a = attr_of(hdr, id);
@@ -306,8 +306,7 @@ static void test_dmabuf(void **state)
     r->ops->close(r);
 }
 
-/* A kernel that does not know the bits that drivers may ignore refuses them, so they are left out.
- */
+/* A kernel without the bits that drivers may ignore refuses them, so they are left out. */
 static void test_optional_access(void **state)
 {
     struct wf_hca_registration out;

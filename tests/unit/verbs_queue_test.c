@@ -176,7 +176,7 @@ static void test_alone(void **state)
     }
 }
 
-/* Fails when: a queue with locks is said to have none, or is polled as if it had none. */
+/* Fails when: a queue with locks is reported to have none, or is polled as if it had none. */
 static void test_locked(void **state)
 {
     struct wf_hca_wc wc;
@@ -218,8 +218,8 @@ static void test_completions(void **state)
     wf_verbs_cq_close(cq);
 }
 
-/* Fails when: completions that came before a failure are lost, the failure is not reported, or the
- * poll is not ended. The provider goes on behind a completion that it cannot read. */
+/* Fails when: completions before a failure are lost, the failure is not reported, or the poll is
+ * not ended. The provider continues behind a completion that it cannot read. */
 static void test_failure(void **state)
 {
     struct wf_hca_cq *cq = open_with(true, true, true);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sequences are 32-bit words and wrap after 2^32 messages: half a minute of
- * traffic. Here a connection is put just before that point. */
+/* Sequences are 32-bit words and wrap after 2^32 messages: half a minute of traffic. The test puts
+ * a connection just before that point. */
 #include "unit.h"
 
 #include "core/core.h"
@@ -37,7 +37,7 @@ static void on_answer(const struct weft_am *am)
     b->wrong += am->nargs != 1 || !test_same(am->data, am->len, am->args[0] + 1);
 }
 
-/* Anything else that arrives is what must not. */
+/* Anything else must not arrive. */
 static void on_zero(const struct weft_am *am)
 {
     ((struct both *)am->arg)->wrong++;
@@ -140,7 +140,7 @@ static void test_wrap_full(void **state)
     while (weft_am_request(b->peer, ASK, &n, 1, NULL, 0, 1) == WEFT_OK)
         n++;
     assert_int_equal(n, b->tx->mask + 1);
-    for (int i = 0; i < 100; i++) /* all answered, but the answers have not been looked at */
+    for (int i = 0; i < 100; i++) /* all answered, but the answers are not read */
         assert_true(weft_ep_poll(b->ep[1]) >= 0);
     assert_int_equal(weft_am_request(b->peer, ASK, &n, 1, NULL, 0, 1), WEFT_AGAIN);
     for (int i = 0; i < 3000; i++)
@@ -160,7 +160,7 @@ static void test_wrap_first_reply(void **state)
         OK(weft_am_request(b->peer, ASK, &i, 1, NULL, 0, 0));
     assert_int_equal(b->tx->tail, UINT32_MAX);
     OK(weft_am_request(b->peer, ASK, (uint32_t[]){5}, 1, NULL, 0, 9));
-    assert_true(weft_ep_poll(b->ep[0]) >= 0); /* nobody has answered yet */
+    assert_true(weft_ep_poll(b->ep[0]) >= 0); /* no answer yet */
     assert_int_equal(b->wrong + b->answered, 0);
     for (int i = 0; i < 3000; i++)
         turn(b);

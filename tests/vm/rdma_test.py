@@ -77,7 +77,7 @@ def link(name, state):
 
 def carried_by_rdma(members):
     for me, member in enumerate(members):
-        for other, transport in member.said("peer"):
+        for other, transport in member.printed("peer"):
             assert transport == "rdma", f"{me} reaches {other} by {transport}"
 
 
@@ -258,7 +258,7 @@ def test_killed(traffic, turns):
             rest = [members[0], members[2]]
             members.move(30, SECONDS, rest)
             for member in rest:
-                member.tell("stop\n")
+                member.send("stop\n")
             for member in rest:
                 member.finish(SECONDS)
     assert worst < 10, f"learned after {worst:.1f} s"

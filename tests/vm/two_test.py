@@ -69,7 +69,7 @@ def start(line, traffic, *args):
     member = crew.Member(Local, 0, [traffic, "--me", RANK, "--size", 2, "--max", 65536, *args], {})
     own = " ".join(["address", *member.expect("address", SECONDS)])
     other = swap(line, own)
-    member.tell("".join(text + "\n" for text in ((own, other) if RANK == 0 else (other, own))))
+    member.send("".join(text + "\n" for text in ((own, other) if RANK == 0 else (other, own))))
     member.expect("started", SECONDS)
     return member
 
@@ -83,7 +83,7 @@ def main():
 
     member = start(line, traffic, "--count", 50)
     member.finish(SECONDS)
-    assert [words[1] for words in member.said("peer")] == ["rdma"]
+    assert [words[1] for words in member.printed("peer")] == ["rdma"]
     swap(line, "finished")
     print("traffic: held", flush=True)
 
@@ -99,7 +99,7 @@ def main():
     status, when = member.lost(1, SECONDS)
     assert status == "WEFT_EPEER", status
     member.expect("ended", SECONDS)
-    member.tell("stop\n")
+    member.send("stop\n")
     member.finish(SECONDS)
     print(f"switched off: learned after {when - off:.1f} s", flush=True)
 

@@ -99,7 +99,7 @@ struct wf_set {
 };
 
 /* Makes the objects on the NIC [name]. Returns OK | EINVAL | what an operation returned; then [why]
- * tells which. */
+ * names the operation. */
 enum weft_status wf_set_open(struct wf_set *set, const struct wf_hca_ops *ops, const char *name,
                              const struct wf_set_params *params, char *why, size_t room);
 void wf_set_close(struct wf_set *set);

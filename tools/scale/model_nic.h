@@ -38,7 +38,7 @@ struct model_cq {
     uint32_t head, tail;
     unsigned user;    /* 1 + thread that polls; 0: none yet */
     bool is_shared;   /* several threads poll */
-    uint32_t pending; /* signaled requests whose completion nobody polled yet */
+    uint32_t pending; /* signaled requests whose completion is not polled yet */
 };
 
 struct model_qp {

@@ -18,7 +18,7 @@
 #define WF_VT_THREADS 4096u /* limit for the threads of a run */
 
 struct wf_vt_costs {
-    double lock; /* ns to take and release a lock that nobody else wants */
+    double lock; /* ns to take and release an uncontended lock */
     double add;  /* ns for a locked add on an own line */
     double line; /* ns until a line comes from another core */
     /* lines until a waiter has a lock that was released; and more for each further waiter */

@@ -139,7 +139,7 @@ int64_t wf_word_add(const struct wf_sync *s, struct wf_word *word, int64_t n)
 {
     if (s->is_virtual)
         wf_vt_line_use(&word->line, true);
-    /* acq_rel: who reads the sum may then use what the adder wrote */
+    /* acq_rel: a reader of the sum may use the adder's stores */
     return atomic_fetch_add_explicit(&word->value, n, memory_order_acq_rel);
 }
 

@@ -184,7 +184,7 @@ static int regions_open(struct explain *x)
 /* ---- the cost of tagged messages ---- */
 
 enum {
-    MEASURED_MIN = 8193, /* bytes; weft_path_of says what they cost */
+    MEASURED_MIN = 8193, /* bytes; weft_path_of reports their cost */
     MEASURED_MAX = 262144,
     MEASURED = 40, /* messages, of which some go each way */
     PATIENCE_S = 30

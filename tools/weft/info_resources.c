@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* `weft info --resources`: connects endpoints with N others each over a device that completes all
  * work requests and transfers nothing (WEFT_DEBUG=nullnic), and prints the resources in use. With
- * --threads there is an endpoint for each thread, and the table says what the endpoints share. */
+ * --threads there is an endpoint for each thread, and the table shows what the endpoints share. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -257,7 +257,7 @@ static int unknown(const char *word)
     return WF_TOOL_USAGE;
 }
 
-/* Of the devices that move nothing the first one, with what else WEFT_DEBUG says. */
+/* The first device that moves nothing, with the other items of WEFT_DEBUG. */
 static void device_null(const char *mode)
 {
     const char *debug = getenv("WEFT_DEBUG");

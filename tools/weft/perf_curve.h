@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* `weft perf curve`: perf_curve.c measures, perf_curve_plan.c says what and how long that takes,
- * perf_curve_out.c prints and writes files, perf_judge.c concludes. */
+/* `weft perf curve`: perf_curve.c measures, perf_curve_plan.c plans the measurements and their
+ * time, perf_curve_out.c prints and writes files, perf_judge.c concludes. */
 #ifndef WEFT_PERF_CURVE_H
 #define WEFT_PERF_CURVE_H
 
@@ -86,7 +86,7 @@ uint64_t wf_curve_iters(const struct wf_curve *c, const struct wf_curve_line *li
 uint64_t wf_curve_own_iters(const struct wf_curve *c, const struct wf_curve_line *line,
                             size_t size);
 /* How many sizes from [size] on the programs measure in one run. The first size of a test has a run
- * of its own: its times say how many operations a slow library does at the next ones. */
+ * of its own: its times show how many operations a slow library does at the next ones. */
 unsigned wf_curve_group(const struct wf_curve_line *line, size_t size);
 /* Estimated seconds of a point of a line; of all points from that size of line [line] on (0: its
  * first). */

@@ -304,7 +304,7 @@ static void add_lat(struct pair *p)
     one_by_one(p, ADD);
 }
 
-/* A write that nobody waits for at this side, if its size allows. */
+/* A write without a wait at this side, if its size allows. */
 static void put_quickly(struct pair *p)
 {
     uint64_t since_ns = 0;

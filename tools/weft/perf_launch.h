@@ -37,7 +37,7 @@ struct wf_hosts {
 void wf_words_mpirun(struct wf_words *w, const char *name, const char *const *options,
                      const struct wf_hosts *hosts);
 
-/* Path of the running weft; "weft" if the system does not tell. */
+/* Path of the running weft; "weft" if the system does not report it. */
 const char *wf_launch_self(void);
 
 /* Run a command until it ends; its output is in *c. 0, or -1 with the reason in why[]. */

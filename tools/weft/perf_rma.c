@@ -11,7 +11,7 @@
 #define PAGE 4096u
 #define FAR_BYTES                                                                                  \
     ((size_t)2 << 20) /* most bytes in flight, but two operations are always allowed */
-#define FEW_PASSES 5  /* below that a median says little */
+#define FEW_PASSES 5  /* below that a median means little */
 #define PUT_PATIENCE_NS 60000000000 /* a put that does not arrive ends the test */
 
 /* Hide the value of [v] from the compiler: each operation then tests its length, as it does in

@@ -281,8 +281,8 @@ static void on_end_signal(struct run *run, int signal)
     end_job(run);
 }
 
-/* Read the signals that the front received. If the front is gone, nobody waits for the job: end it;
- * the guard ends the rest. */
+/* Read the signals that the front received. If the front has ended, end the job; the guard ends the
+ * rest. */
 static void read_signals(struct run *run)
 {
     unsigned char signals[16];

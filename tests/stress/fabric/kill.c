@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fabric_kill [SEED [COUNT]]: four processes send, receive, read and add by the provider, each with
  * all others. COUNT times one of them is killed at a random moment, and another one takes its place
- * once the others have noticed. SEED 0: another one each time, printed. WEFT_TRANSPORTS says how
+ * once the others have noticed. SEED 0: another one each time, printed. WEFT_TRANSPORTS sets how
  * they reach each other: over TCP the time that they may take is WEFT_PEER_TIMEOUT, else a second.
  *
  * Each survivor always has under way with each other process: a receive that names it and that no

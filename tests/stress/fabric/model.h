@@ -10,7 +10,7 @@
 
 enum {
     ENDS = 4,
-    WINDOW = 64, /* numbers a sender may be ahead of the oldest that nobody took */
+    WINDOW = 64, /* numbers a sender may be ahead of the oldest untaken one */
     RING = 256,  /* messages of a source that are remembered: more than twice that */
     SENDS = 48,
     RECVS = 48,
@@ -42,7 +42,7 @@ enum {
 
 /* A message, as its receiver knows it, by the numbers of calls. */
 struct known {
-    uint64_t taker;  /* NEVER: nobody yet */
+    uint64_t taker;  /* NEVER: not yet */
     uint64_t before; /* its taker was called earlier */
     uint64_t after;  /* its taker was called later, or by the same call; 0: nothing is known */
 };
@@ -90,7 +90,7 @@ struct proc {
     uint64_t rand, calls, operations;
     uint64_t busy;        /* for so many operations with other things than polling */
     uint32_t sent[ENDS];  /* to */
-    uint32_t first[ENDS]; /* from: the oldest that nobody took */
+    uint32_t first[ENDS]; /* from: the oldest untaken one */
     struct known known[ENDS][RING];
     struct op ops[OPS];
     struct op *sends, *recvs, *manys, *accesses; /* in ops */

@@ -214,7 +214,7 @@ void recv_any(void)
     post(o);
 }
 
-/* Entries of FI_CQ_FORMAT_CONTEXT do not say what became of the buffer. */
+/* Entries of FI_CQ_FORMAT_CONTEXT do not describe the buffer. */
 bool many_start(void)
 {
     struct op *o = op_free(me.manys, MANYS);
@@ -338,7 +338,7 @@ struct entry {
     fi_addr_t source; /* FI_ADDR_UNSPEC: not asked for */
 };
 
-/* Check what the entry [x] says of a message of [n] bytes at [at], a part of [o->buf]. */
+/* Check the entry [x] of a message of [n] bytes at [at], a part of [o->buf]. */
 static void message_check(const struct op *o, const struct entry *x, const unsigned char *at,
                           size_t n, size_t left, int from, uint32_t number)
 {
@@ -375,7 +375,7 @@ static void received(struct op *o, const struct entry *x, unsigned char *at, siz
     me.did[DID_MANY] += o->kind == MANY;
 }
 
-/* Returns how long a message is that was received whole, if the format says it. */
+/* Returns the length of a message that was received whole, if the format has it. */
 static size_t length_of(const struct op *o, const struct entry *x)
 {
     struct head h;

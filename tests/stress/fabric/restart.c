@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* fabric_restart [SEED [COUNT]]: a client knows a server by IP address and port alone, and begins
  * before the first server is there. COUNT times the server is killed at a random moment under load,
- * and another one takes its name. SEED 0: another one each time, printed. WEFT_TRANSPORTS says how
+ * and another one takes its name. SEED 0: another one each time, printed. WEFT_TRANSPORTS sets how
  * they reach each other.
  *
  * Fails when: a send does not end in time, or with another error than those of a lost peer; a
@@ -192,7 +192,7 @@ static int run_server(uint64_t life)
     return serve((uint32_t)life);
 }
 
-/* Returns a port that nobody has. */
+/* Returns a free port. */
 static void port_choose(char text[16])
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};

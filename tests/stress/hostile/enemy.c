@@ -197,7 +197,7 @@ enum weft_status enemy_ring_await_closed(struct enemy_ring *r)
     struct pollfd p = {.fd = r->fds[2], .events = POLLIN};
     int32_t closed;
     uint64_t n;
-    /* The victim tells by the event descriptor, and a wake may be a reply's. */
+    /* The victim's event descriptor reports it, and a wake may be a reply's. */
     while (!(closed = atomic_load(&r->back->closed))) {
         CHECK(proc_now_ns() < until);
         enemy_ring_wake(r);

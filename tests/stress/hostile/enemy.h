@@ -15,17 +15,17 @@ struct wf_process_id enemy_id(const struct wf_address *victim);
 struct wf_address enemy_address(const struct worker *victim);
 
 /* Sockets: to the victim's service thread; its own, where the victim connects. */
-int enemy_connect(const struct wf_address *victim); /* nothing was said yet */
+int enemy_connect(const struct wf_address *victim); /* no packet was sent yet */
 int enemy_listen(const struct wf_process_id *self);
 int enemy_accept(int listener);
-/* Connect and say a proper hello; takes the welcome. */
+/* Connect and send a proper hello; takes the welcome. */
 int enemy_greet(const struct wf_address *victim, const struct wf_process_id *self);
 
 /* Wait for a packet, 10 s at most. False: the other side closed the socket.
  * Descriptors that came are the caller's. */
 bool enemy_hear(int sock, struct wf_packet *p, int fds[WF_PACKET_FDS], int *nfds);
 void enemy_close_fds(const int *fds, int nfds);
-/* The other side closes the socket within 10 s, whatever it says before. */
+/* The other side closes the socket within 10 s, whatever it sends before. */
 void enemy_await_end(int sock);
 
 /* A memfd of [size] bytes, mapped; sealed afterwards. */

@@ -70,8 +70,8 @@ static socklen_t find_name(struct sockaddr_un *sa)
     proc_fail(__FILE__, __LINE__, "no socket %s in /proc/net/unix", want);
 }
 
-/* Says a proper hello while the victim is stopped; then it is refused. A socket
- * that is closed with something unread in it resets its peer: unix(7). */
+/* Sends a proper hello while the victim is stopped; then it is refused. A socket that is closed
+ * with something unread in it resets its peer: unix(7). */
 static void knock_main(int sock, void *arg)
 {
     struct wf_process_id self = enemy_id(&address);
@@ -181,7 +181,7 @@ static void forge_main(int sock, void *arg)
     CHECK_STATUS(weft_ep_open(ctx, NULL, &ep), WEFT_OK);
     wf_address_pack(&address, &none, bytes);
     CHECK_STATUS(weft_peer_open(ep, bytes, sizeof bytes, &peer), WEFT_EUNREACH);
-    forged.process.user = wf_user_id(); /* an address that says it is one of us */
+    forged.process.user = wf_user_id(); /* an address that claims the victim's user */
     wf_address_pack(&forged, &none, bytes);
     CHECK_STATUS(weft_peer_open(ep, bytes, sizeof bytes, &peer), WEFT_OK);
     CHECK_STATUS(weft_remote_open(peer, victim.offer.key, victim.offer.key_len, &r), WEFT_EUNREACH);

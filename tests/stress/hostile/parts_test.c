@@ -59,7 +59,7 @@ static const struct lie lies[] = {
     {0, {0}, 0},                         /* neither a message nor a question */
     {0, {0}, 8},                         /* the same, with bytes */
     {1, {TAG}, 8},                       /* half a tag */
-    {5, {TAG, 0, 1, 0, 0}, PART},        /* data, and nothing says so */
+    {5, {TAG, 0, 1, 0, 0}, PART},        /* data without their flag */
     {5, {TAG, 0, 0, 0, 4}, PART},        /* no such space */
     {5, {TAG, 0, 0, 0, 1u << 31}, PART}, /* an unknown flag */
     {5, {TAG, 0, 0, 0, WF_WHAT_FOLLOWS}, PART},

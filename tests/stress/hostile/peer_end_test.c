@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The ends of a process that are not quite an end: it becomes another program
- * while its pid lives on; a child of it holds its sockets open; its pid belongs
- * to somebody else by now. Each is told as its death within a second.
+/* The ends of a process that are not quite an end: it becomes another program while its pid lives
+ * on; a child of it holds its sockets open; another process has its pid. Each is reported as its
+ * death within a second.
  *
  * What makes it fail: looking at the socket alone (held_*: tried by watching no
  * pidfd), at the pidfd alone (exec_*), or at the pid alone (pid_*: tried by not
@@ -26,7 +26,7 @@
 #define SECOND UINT64_C(1000000000)
 #define AM_HELLO 1
 
-/* Who talked to whom before the end. */
+/* Which sides sent messages before the end. */
 enum talk { TALK_OUT = 1, TALK_IN = 2 };
 
 struct end {
@@ -118,7 +118,7 @@ static void ending_main(int sock, void *arg)
         pause();
 }
 
-/* The callback and the call's status, soon: what else would tell takes WEFT_PEER_TIMEOUT. */
+/* The callback and the call's status, soon: other reports take WEFT_PEER_TIMEOUT. */
 static void expect_death(struct self *s, struct weft_peer *peer)
 {
     uint64_t start = proc_now_ns();

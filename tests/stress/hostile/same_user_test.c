@@ -422,7 +422,7 @@ static void host_serve(struct host *h, struct wf_packet *ring, int fds[WF_PACKET
     host_expect(h, WF_PACKET_RING, ring, fds);
 }
 
-/* The victim's segments are sealed so that nobody can shrink, grow or overwrite them. */
+/* The victim's segments are sealed against shrinking, growing and writing. */
 static void check_sealed(const int fds[WF_PACKET_FDS])
 {
     char byte = 1;

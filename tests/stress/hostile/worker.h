@@ -22,7 +22,7 @@ struct worker_offer {
     size_t address_len, key_len;
 };
 
-/* What it is told over its socket, and what it answers with. */
+/* Commands that come over its socket, and its answers. */
 enum worker_task {
     WORKER_STATUS, /* answers with a struct worker_status, as all but QUIT */
     WORKER_FRIEND, /* with the friend's offer */
@@ -40,14 +40,14 @@ struct worker_order {
 struct worker_status {
     uint64_t work;       /* rounds with the friend whose contents were right */
     uint64_t strays;     /* messages that came from others */
-    int32_t friend_down; /* what peer_down said of it; 0: nothing */
+    int32_t friend_down; /* the reason that peer_down got; 0: none */
     int32_t second;      /* the last status of a call on the second peer */
     int32_t second_down;
     int32_t second_remote; /* of weft_remote_open */
     int32_t second_got;    /* of the last weft_get */
 };
 
-/* Started with proc_start; says its worker_offer first. */
+/* Started with proc_start; first sends its worker_offer. */
 void worker_main(int sock, void *arg);
 
 /* What a test does with it. */

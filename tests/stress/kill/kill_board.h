@@ -64,7 +64,7 @@ struct kill_board {
     uint64_t notice_ns; /* so soon after the death a survivor has to know of it */
     /* Ranks in traffic. */
     _Atomic int started;
-    /* Written by who kills, just before. */
+    /* Written by the killer, just before. */
     _Atomic uint64_t killed_ns;
     struct kill_rank rank[KILL_RANKS];
 };

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A rank of the job that kill_soak starts: mixed traffic until a mate dies,
- * then it makes sure that every call says so, and talks to who is left.
+/* A rank of the job that kill_soak starts: mixed traffic until a mate dies, then it checks that
+ * every call reports it, and sends to the ranks that are left.
  *
- * usage: kill_rank BOARD_FD READY_FD
- * Exit code 0: all that this rank checked held; else kill_board.fail says what
- * did not. A watchdog ends a rank that hangs. */
+ * usage: kill_rank BOARD_FD READY_FD Exit code 0: all that this rank checked held; else
+ * kill_board.fail names what did not. A watchdog ends a rank that hangs. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdarg.h>
@@ -48,7 +47,7 @@ static unsigned char private_memory[KILL_RANKS * PART];
 static struct weft_remote *privates[KILL_RANKS];
 static unsigned char addresses[KILL_RANKS][WEFT_ADDR_MAX];
 static int me;
-static int dead = -1; /* the rank that some call or callback said has died */
+static int dead = -1; /* the rank whose death a call or callback reported */
 static uint64_t rand_state;
 static uint64_t signals[KILL_RANKS]; /* put to each */
 static int unanswered[KILL_RANKS];
@@ -402,7 +401,7 @@ static void region_turn(void)
         fail("a region that comes and goes: %s", weft_status_name(s));
 }
 
-/* An endpoint that connects, says one thing and leaves. */
+/* An endpoint that connects, sends one message and leaves. */
 static void endpoint_turn(int to)
 {
     uint32_t args[2] = {(uint32_t)me, 0};

@@ -10,12 +10,11 @@
  *                 (every other time the ranks ignore SIGTERM)
  *   launcher      `weft run` itself, at a random moment     N / 2
  *
- * With --keep-going every survivor must be told of the death by every call
- * within a second and must go on talking to the others (kill_rank.c checks);
- * otherwise all must be gone within 3 s; both F times that (at most 5) on a machine that may be
- * busy with other things. Nothing may be left behind: no
- * process, no file in /tmp, /dev/shm, /var/tmp or /run (the test has private
- * ones, so that others' files do not count), no name of an abstract socket.
+ * With --keep-going every call must report the death to every survivor within a second and must go
+ * on talking to the others (kill_rank.c checks); otherwise all must be gone within 3 s; both F
+ * times that (at most 5) on a machine that may be busy with other things. Nothing may be left
+ * behind: no process, no file in /tmp, /dev/shm, /var/tmp or /run (the test has private ones, so
+ * that others' files do not count), no name of an abstract socket.
  *
  * The turns are numbered through all parts; --from K skips the first K, --only
  * M ends after M more. A turn depends on the seed and its number alone. One line
@@ -248,7 +247,7 @@ static void reap(struct turn *turn)
     struct signalfd_siginfo info;
     while (read(t.signals, &info, sizeof info) == sizeof info)
         ;
-    /* This process is the subreaper: whoever is orphaned comes here. */
+    /* This process is the subreaper: orphans become its children. */
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
         if (pid == turn->pid) {
             turn->pid = 0;

@@ -33,7 +33,7 @@ uint64_t proc_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* A child: dies with its parent, and by itself if something hangs. */
+/* A child: ends with its parent, and at a time limit. */
 static void child_begin(pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);

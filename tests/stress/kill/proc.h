@@ -43,7 +43,7 @@ void proc_say(int sock, const void *data, size_t len);
 /* Returns the length; 0 at the end of file. */
 size_t proc_hear(int sock, void *data, size_t room);
 
-/* Run a case in a process of its own, and say so. Returns 0 if it held. */
+/* Run a case in a process of its own, and print its result. Returns 0 if it held. */
 int proc_case(const char *name, void (*fn)(void));
 
 uint64_t proc_now_ns(void);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A stopped process is slow, not dead, and what it does when it goes on can
- * touch only memory that nobody uses any more.
+/* A stopped process is slow, not dead, and once it continues, it can touch only memory that is not
+ * used any more.
  *
- * What makes it fail: a death told by a timeout (slow*); a message lost or
- * doubled when a ring is full for long (slow*); a region that is closed without
- * changing its generation (late_*_closed: tried), or whose space is handed out
- * again while a mate still has it mapped (late_*: tried); a put that looks at
- * the generation only before the copy (late_*); a question to a stopped service
+ * What makes it fail: a death reported by a timeout (slow*); a message lost or doubled when a ring
+ * is full for long (slow*); a region that is closed without changing its generation (late_*_closed:
+ * tried), or whose space is handed out again while a mate still has it mapped (late_*: tried); a
+ * put that looks at the generation only before the copy (late_*); a question to a stopped service
  * thread that waits for ever, or is not asked again (timeout). */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -166,7 +165,7 @@ static enum weft_status count_send(struct weft_peer *peer, uint32_t i)
     return weft_am_request(peer, AM_COUNT, &i, 1, data, i % 3 ? i % 30 : sizeof data, 0);
 }
 
-/* Bounded by what is tested: for STOPPED_NS nothing may be told of the peer. */
+/* Bounded by the test: for STOPPED_NS the peer must not be reported as lost. */
 static uint32_t flood_stopped(struct weft_peer *peer, uint32_t n)
 {
     uint64_t until = proc_now_ns() + STOPPED_NS;
