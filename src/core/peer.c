@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/probe.h"
+#include "core/deferred.h"
 #include "core/ending.h"
 #include "core/msg.h"
 #include "core/msg_credit.h"
@@ -169,6 +170,7 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
 {
     struct weft_ep *ep = peer ? peer->ep : NULL;
     enum weft_status status = wf_ep_enter(ep);
+    bool was_used;
     if (status != WEFT_OK)
         return status;
     if (peer->of_job)
@@ -176,6 +178,7 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
     if (peer->remotes)
         return wf_ep_left(ep, WEFT_EBUSY);
     WF_PROBE2(peer_close, peer, ep);
+    was_used = peer->flow || peer->sender;
     if (peer->sender) {
         struct wf_sender *sender = peer->sender;
         wf_sender_ref(sender);
@@ -190,6 +193,8 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
     wf_peer_end(peer);
     wf_peer_let_go(peer);
     ep->peers--;
+    if (was_used) /* operations have ended, and a STOP or DONE may leave with the next poll */
+        wf_ep_wake(ep);
     return wf_ep_left(ep, WEFT_OK);
 }
 

@@ -236,6 +236,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(cancel_known)                                                                                \
     X(cancel_rings)                                                                                \
     X(cancel_scattered)                                                                            \
+    X(close_wakes)                                                                                 \
     X(close_sends)                                                                                 \
     X(close_receives)                                                                              \
     X(close_rma)                                                                                   \
