@@ -78,6 +78,24 @@ enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
     return WEFT_ECONTEXT;
 }
 
+static enum weft_status handlers_check(const struct weft_ep_params *p)
+{
+    bool given[WEFT_AM_USER_HANDLERS] = {false};
+    if (p->reserved1 || (p->handlers_count && !p->handlers))
+        return WEFT_EINVAL;
+    for (uint32_t i = 0; i < p->handlers_count; i++) {
+        const struct weft_am_handler *h = &p->handlers[i];
+        if (h->id >= WEFT_AM_USER_HANDLERS || h->reserved0 || !h->fn || given[h->id]) {
+            wf_error("weft_ep_open: params.handlers[%u]: give each id from 0 to %u once, with a "
+                     "function",
+                     i, WEFT_AM_USER_HANDLERS - 1);
+            return WEFT_EINVAL;
+        }
+        given[h->id] = true;
+    }
+    return WEFT_OK;
+}
+
 enum weft_status wf_ep_params_check(const struct weft_ep_params *p)
 {
     enum weft_status status =
@@ -93,7 +111,7 @@ enum weft_status wf_ep_params_check(const struct weft_ep_params *p)
     }
     if (p->auth_key_size > WEFT_AUTH_KEY_MAX || (p->auth_key_size && !p->auth_key))
         return WEFT_EINVAL;
-    return WEFT_OK;
+    return handlers_check(p);
 }
 
 /* Are [count] numbers free, from [id] on? */
@@ -274,6 +292,9 @@ enum weft_status wf_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *p
     ep->peer_down = params ? params->peer_down : NULL;
     ep->am_failed = params ? params->am_failed : NULL;
     ep->arg = params ? params->arg : NULL;
+    for (uint32_t i = 0; params && i < params->handlers_count; i++)
+        ep->handlers[params->handlers[i].id] =
+            (struct handler){params->handlers[i].fn, params->handlers[i].arg};
     wf_reqs_init(ep);
     wf_senders_init(ep);
     wf_resolve_ep_init(ep);

@@ -416,6 +416,57 @@ void test_name_progress(void **state)
     name_sleep(p, &params);
 }
 
+static void count_msg(const struct weft_am *am)
+{
+    EXPECT(am->nargs == 1 && am->args[0] == 5);
+    ++*(_Atomic int *)am->arg;
+}
+
+/* Fails when: a message that the progress thread takes at an endpoint with a name, before the
+ * program can register a handler, finds none of those that the endpoint was opened with. */
+void test_name_handlers(void **state)
+{
+    struct pair *p = *state;
+    static const unsigned char key[WEFT_KEY_SIZE] = "the contract suite's key";
+    struct weft_ctx_params ctx_params = WEFT_CTX_PARAMS_INIT;
+    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+    struct sockaddr_in name = name_free(p);
+    _Atomic int came = 0;
+    struct weft_am_handler rows[] = {{MSG + 1, 0, on_msg, NULL}, {MSG, 0, count_msg, &came}};
+    struct weft_peer *peer = named(p->ep[0], &name);
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    ctx_params.progress = WEFT_PROGRESS_THREAD;
+    ctx_params.flags = p->setup->network ? WEFT_CTX_NETWORK : 0;
+    OK(weft_ctx_open(&ctx_params, &ctx));
+    if (p->setup->network)
+        OK(weft_ctx_set_key(ctx, key, sizeof key));
+    params.name = (const struct sockaddr *)(const void *)&name;
+    params.name_size = sizeof name;
+    params.handlers = rows;
+    params.handlers_count = 2;
+    OK(weft_ep_open(ctx, &params, &ep));
+    memset(rows, 0, sizeof rows);
+    for (int i = 1; i <= 10; i++) {
+        UNTIL(p, send_word(peer, 5) == WEFT_OK);
+        UNTIL(p, came == i);
+    }
+    OK(weft_peer_close(peer));
+    OK(weft_ep_close(ep));
+    OK(weft_ctx_close(ctx));
+    params.name = NULL;
+    for (unsigned i = 0; i < 6; i++) {
+        struct weft_am_handler bad[] = {{0, 0, on_msg, NULL}, {1, 0, on_msg, NULL}};
+        params.handlers = i ? bad : NULL;
+        params.reserved1 = i == 5;
+        bad[1].id = i == 1 ? 0 : i == 2 ? WEFT_AM_USER_HANDLERS : 1;
+        bad[1].fn = i == 3 ? NULL : on_msg;
+        bad[1].reserved0 = i == 4;
+        GIVES(WEFT_EINVAL, weft_ep_open(p->ctx[0], &params, &ep));
+        GIVES(WEFT_EINVAL, weft_group_open(p->ctx[0], &params, 1, &ep));
+    }
+}
+
 /* Fails when: bytes that name no endpoint are taken. */
 void test_name_misuse(void **state)
 {
