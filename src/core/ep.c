@@ -31,15 +31,16 @@ static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
 {
     struct weft_ep *ep = owner;
     struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
-    peer->status = why;
+    const bool is_known = !peer->is_reply_peer && !peer->closed; /* to the program */
+    __atomic_store_n(&peer->status, why, __ATOMIC_RELAXED);
     WF_PROBE2(peer_down, peer, why);
+    if (peer->has_name && is_known) /* before the functions [done] may ask for the peer's status */
+        wf_resolve_lost(peer);
     wf_flow_down(peer, why);
-    if (peer->is_reply_peer || peer->closed) {
+    if (!is_known) {
         wf_ep_set_due(ep, WF_EP_DUE_SWEEP);
         return;
     }
-    if (peer->has_name)
-        wf_resolve_lost(peer);
     if (peer->sender && !wf_sender_is_open(peer->sender))
         wf_msg_sender_down(peer->sender, why);
     if (ep->peer_down)

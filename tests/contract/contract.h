@@ -382,6 +382,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(name_sleep)                                                                                  \
     X(name_progress)                                                                               \
     X(name_handlers)                                                                               \
+    X(name_status)                                                                                 \
     X(name_misuse)                                                                                 \
     X(group_members)                                                                               \
     X(group_sends)                                                                                 \

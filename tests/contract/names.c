@@ -467,6 +467,49 @@ void test_name_handlers(void **state)
     }
 }
 
+struct status_reader {
+    struct weft_peer *peer;
+    _Atomic bool stop;
+};
+
+static void *status_read(void *arg)
+{
+    const struct status_reader *r = arg;
+    while (!r->stop) {
+        enum weft_status s = weft_peer_status(r->peer);
+        EXPECT(s == WEFT_OK || s == WEFT_ECLOSED || s == WEFT_EPEER || s == WEFT_EUNREACH);
+    }
+    return NULL;
+}
+
+/* Fails when: weft_peer_status of a peer with a name, by a thread that holds no mutex, reads what
+ * the polling thread changes when the peer is found and lost (ThreadSanitizer finds it). */
+void test_name_status(void **state)
+{
+    struct pair *p = *state;
+    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+    struct sockaddr_in name = name_free(p);
+    struct status_reader reader = {.stop = false};
+    struct weft_ep *ep;
+    pthread_t thread;
+    params.flags = WEFT_EP_LOCKED;
+    OK(weft_ep_open(p->ctx[0], &params, &ep));
+    reader.peer = named(ep, &name);
+    assert_int_equal(pthread_create(&thread, NULL, status_read, &reader), 0);
+    for (uint32_t i = 1; i <= 3; i++) {
+        struct server s;
+        (void)server_open(p, &s, own(), ntohs(name.sin_port));
+        SERVED(p, &s, weft_ep_poll(ep) >= 0 && send_word(reader.peer, i) == WEFT_OK);
+        SERVED(p, &s, weft_ep_poll(ep) >= 0 && s.last == i);
+        pair_close_ep(p, s.ep);
+        UNTIL(p, weft_ep_poll(ep) >= 0 && weft_peer_status(reader.peer) != WEFT_OK);
+    }
+    reader.stop = true;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    OK(weft_peer_close(reader.peer));
+    OK(weft_ep_close(ep));
+}
+
 /* Fails when: bytes that name no endpoint are taken. */
 void test_name_misuse(void **state)
 {
