@@ -161,6 +161,7 @@ struct weft_ep {
     struct wf_match *spaces[WEFT_MSG_SPACES - 1];
     /* a buffer of WF_SCRATCH bytes in which a payload is gathered; null until first used */
     uint8_t *scratch;
+    uint64_t joined; /* the two pieces of a message, for one call (weft_am_requestv) */
     struct handler handlers[WEFT_AM_HANDLERS];
 
     int event_fd;
