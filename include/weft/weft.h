@@ -283,6 +283,16 @@ struct weft_am_failure {
  * logged. If the peer is lost, only peer_down is called. */
 typedef void (*weft_am_failed_fn)(const struct weft_am_failure *failure);
 
+struct weft_am;
+
+/* A row of weft_ep_params.handlers: what weft_am_register takes. */
+struct weft_am_handler {
+    uint32_t id; /* 0..239 */
+    uint32_t reserved0;
+    void (*fn)(const struct weft_am *am); /* weft_am_fn */
+    void *arg;
+};
+
 struct weft_ep_params {
     uint32_t version;
     uint32_t flags;              /* enum weft_ep_flags */
@@ -302,12 +312,18 @@ struct weft_ep_params {
      * ("names" below). [name_size] bytes, copied. NULL: the endpoint has no name. */
     const struct sockaddr *name;
     size_t name_size;
-    uint64_t reserved[6];
+    /* [handlers_count] handlers, each with an id of its own, copied. They are registered before a
+     * message can arrive: a peer that knows the name may send before weft_ep_open has returned.
+     * NULL: none */
+    const struct weft_am_handler *handlers;
+    uint32_t handlers_count;
+    uint32_t reserved1;
+    uint64_t reserved[4];
 };
 #define WEFT_EP_PARAMS_INIT                                                                        \
     {                                                                                              \
         (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, NULL, NULL, NULL, 0, NULL, 0, 0, NULL, \
-            0,                                                                                     \
+            0, NULL, 0, 0,                                                                         \
         {                                                                                          \
             0                                                                                      \
         }                                                                                          \
@@ -461,7 +477,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ep_address(struct weft_ep *ep, void
  *    wait with a limit, then look at the condition. weft_op_wait, weft_word_wait and the calls of a
  *    job do so themselves. If two threads of the program poll a locked endpoint, each of them also
  *    misses the events that the other thread handled;
- *  - register handlers before other processes get the endpoint's address. */
+ *  - register handlers before other processes get the endpoint's address. They know that of an
+ *    endpoint with a name before weft_ep_open: give its handlers in weft_ep_params.handlers. */
 
 /* Deliver what has arrived: run handlers, complete operations, report lost peers. If a call
  * returned AGAIN for lack of room, new room is an event, too. Then run deferred calls. Does a

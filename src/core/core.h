@@ -161,6 +161,7 @@ struct weft_ep {
     struct wf_match *spaces[WEFT_MSG_SPACES - 1];
     /* a buffer of WF_SCRATCH bytes in which a payload is gathered; null until first used */
     uint8_t *scratch;
+    uint64_t joined; /* the two pieces of a message, for one call (weft_am_requestv) */
     struct handler handlers[WEFT_AM_HANDLERS];
 
     int event_fd;
@@ -245,7 +246,8 @@ struct weft_peer {
     struct wf_sender *sender;
     /* the next of the application's peers that have the same address */
     struct weft_peer *next_handle;
-    enum weft_status status; /* what peer_down reported */
+    /* What peer_down reported. Any thread reads this and the next (weft_peer_status). */
+    enum weft_status status;
     /* why an access to the peer's memory was refused, possibly before peer_down is called */
     enum weft_status refused;
     unsigned remotes;
@@ -547,6 +549,9 @@ int wf_peer_way(const struct weft_ep *ep, const struct wf_address *to,
 void wf_peer_begin(struct weft_peer *peer);
 /* Let [peer] use wf_transports[way]. */
 void wf_peer_set_way(struct weft_peer *peer, int way);
+/* As weft_peer_status, for the owner, or the thread that holds the lock. Of a peer with a name this
+ * may return the loss before peer_down is called with it. */
+enum weft_status wf_peer_status(struct weft_peer *peer);
 void wf_peer_free(struct weft_peer *peer);
 /* The second half of wf_peer_free, after the transport's peer_close. */
 void wf_peer_free_memory(struct weft_peer *peer);

@@ -31,15 +31,16 @@ static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
 {
     struct weft_ep *ep = owner;
     struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
-    peer->status = why;
+    const bool is_known = !peer->is_reply_peer && !peer->closed; /* to the program */
+    __atomic_store_n(&peer->status, why, __ATOMIC_RELAXED);
     WF_PROBE2(peer_down, peer, why);
+    if (peer->has_name && is_known) /* before the functions [done] may ask for the peer's status */
+        wf_resolve_lost(peer);
     wf_flow_down(peer, why);
-    if (peer->is_reply_peer || peer->closed) {
+    if (!is_known) {
         wf_ep_set_due(ep, WF_EP_DUE_SWEEP);
         return;
     }
-    if (peer->has_name)
-        wf_resolve_lost(peer);
     if (peer->sender && !wf_sender_is_open(peer->sender))
         wf_msg_sender_down(peer->sender, why);
     if (ep->peer_down)
@@ -78,6 +79,24 @@ enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
     return WEFT_ECONTEXT;
 }
 
+static enum weft_status handlers_check(const struct weft_ep_params *p)
+{
+    bool given[WEFT_AM_USER_HANDLERS] = {false};
+    if (p->reserved1 || (p->handlers_count && !p->handlers))
+        return WEFT_EINVAL;
+    for (uint32_t i = 0; i < p->handlers_count; i++) {
+        const struct weft_am_handler *h = &p->handlers[i];
+        if (h->id >= WEFT_AM_USER_HANDLERS || h->reserved0 || !h->fn || given[h->id]) {
+            wf_error("weft_ep_open: params.handlers[%u]: give each id from 0 to %u once, with a "
+                     "function",
+                     i, WEFT_AM_USER_HANDLERS - 1);
+            return WEFT_EINVAL;
+        }
+        given[h->id] = true;
+    }
+    return WEFT_OK;
+}
+
 enum weft_status wf_ep_params_check(const struct weft_ep_params *p)
 {
     enum weft_status status =
@@ -93,7 +112,7 @@ enum weft_status wf_ep_params_check(const struct weft_ep_params *p)
     }
     if (p->auth_key_size > WEFT_AUTH_KEY_MAX || (p->auth_key_size && !p->auth_key))
         return WEFT_EINVAL;
-    return WEFT_OK;
+    return handlers_check(p);
 }
 
 /* Are [count] numbers free, from [id] on? */
@@ -274,6 +293,9 @@ enum weft_status wf_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *p
     ep->peer_down = params ? params->peer_down : NULL;
     ep->am_failed = params ? params->am_failed : NULL;
     ep->arg = params ? params->arg : NULL;
+    for (uint32_t i = 0; params && i < params->handlers_count; i++)
+        ep->handlers[params->handlers[i].id] =
+            (struct handler){params->handlers[i].fn, params->handlers[i].arg};
     wf_reqs_init(ep);
     wf_senders_init(ep);
     wf_resolve_ep_init(ep);

@@ -89,7 +89,7 @@ enum weft_status wf_late_push(struct wf_req *req)
                        req->u.late.data, req->len, 0);
     if (status == WEFT_OK)
         wf_ep_count(req->ep, WF_STAT_LATE_SENT, 1);
-    if (status >= 0 || wf_is_loss(status) || weft_peer_status(req->peer) != WEFT_OK)
+    if (status >= 0 || wf_is_loss(status) || wf_peer_status(req->peer) != WEFT_OK)
         return status;
     return wf_req_retry(req);
 }

@@ -271,13 +271,29 @@ enum weft_status wf_msg_send_later(struct weft_peer *peer, const struct wf_msg_h
 
 /* ---- answers to an offer ---- */
 
+/* Returns true if the request of [token] comes from the endpoint, or the group, of [peer]. Needs no
+ * memory: an answer that was ignored for lack of memory would not come again, and the send would
+ * not end. */
+static bool comes_from(const struct wf_token *token, struct weft_peer *peer)
+{
+    struct wf_contact contact = {0};
+    struct wf_address from, to;
+    token->tep->transport->source(token, &from, &contact);
+    peer->transport->address(wf_peer_tpeer(peer), &to);
+    from = wf_address_group(&from);
+    to = wf_address_group(&to);
+    return !memcmp(&from, &to, sizeof from);
+}
+
 /* Returns true if the peer of [req] has sent [am]. */
 static bool is_from(const struct wf_req *req, const struct weft_am *am)
 {
     const struct wf_token *token = am->token;
     if (am->is_reply)
         return wf_ctl_is_reply_to(token, req->peer);
-    return req->peer->sender && req->peer->sender == *token->conn;
+    if (req->peer->sender && req->peer->sender == *token->conn)
+        return true;
+    return comes_from(token, req->peer);
 }
 
 /* Handle the report that an answer to the OFFER [req] carries as the last of more than [nargs]
@@ -359,9 +375,8 @@ void wf_msg_on_answer(const struct weft_am *am)
 void wf_msg_on_done(const struct weft_am *am)
 {
     struct wf_req *req = offer_named(am, WF_OFFER_END_ARGS, WF_OFFER_END_ARGS + 1);
-    (void)wf_sender_of(am->ep, am->token);
-    if (req && !wf_sender_of_peer(req->peer))
-        req = NULL;
+    if (req) /* so that both are known next time */
+        (void)(wf_sender_of(am->ep, am->token) && wf_sender_of_peer(req->peer));
     if (!req || !is_from(req, am))
         return;
     on_report(am, req, WF_OFFER_END_ARGS);
@@ -419,11 +434,11 @@ void wf_msg_on_fetch(const struct weft_am *am)
     out[1] = (uint32_t)WEFT_EPROTO;
     out[2] = a[3];
     out[3] = a[4];
-    (void)wf_sender_of(am->ep, am->token);
     if (!req) /* the send was cancelled, or has failed */
         out[1] = (uint32_t)WEFT_ECANCELED;
-    if (!req || !wf_sender_of_peer(req->peer) || !is_from(req, am) || n > req->len ||
-        at > req->len - n)
+    else
+        (void)(wf_sender_of(am->ep, am->token) && wf_sender_of_peer(req->peer));
+    if (!req || !is_from(req, am) || n > req->len || at > req->len - n)
         wf_ctl_reply(am, WF_CTL_PIECE, out, 4, NULL, 0);
     else if (n < am->reply_max)
         fetch_answer(am, req, at, n, out);

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/probe.h"
+#include "core/deferred.h"
 #include "core/ending.h"
 #include "core/msg.h"
 #include "core/msg_credit.h"
@@ -169,6 +170,7 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
 {
     struct weft_ep *ep = peer ? peer->ep : NULL;
     enum weft_status status = wf_ep_enter(ep);
+    bool was_used;
     if (status != WEFT_OK)
         return status;
     if (peer->of_job)
@@ -176,6 +178,7 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
     if (peer->remotes)
         return wf_ep_left(ep, WEFT_EBUSY);
     WF_PROBE2(peer_close, peer, ep);
+    was_used = peer->flow || peer->sender;
     if (peer->sender) {
         struct wf_sender *sender = peer->sender;
         wf_sender_ref(sender);
@@ -190,7 +193,27 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
     wf_peer_end(peer);
     wf_peer_let_go(peer);
     ep->peers--;
+    if (was_used) /* operations have ended, and a STOP or DONE may leave with the next poll */
+        wf_ep_wake(ep);
     return wf_ep_left(ep, WEFT_OK);
+}
+
+/* The status as the owner knows it, possibly before peer_down was called with it. Of a peer with a
+ * name only the owner may call this: such a peer changes its transport. */
+static enum weft_status status_now(struct weft_peer *peer)
+{
+    enum weft_status status = __atomic_load_n(&peer->status, __ATOMIC_RELAXED);
+    if (status == WEFT_OK)
+        status = __atomic_load_n(&peer->refused, __ATOMIC_RELAXED);
+    if (status != WEFT_OK || !peer->transport->failed)
+        return status;
+    return peer->transport->failed(wf_peer_tpeer(peer));
+}
+
+enum weft_status wf_peer_status(struct weft_peer *peer)
+{
+    enum weft_status status = peer->has_name ? wf_resolve_status(peer) : WEFT_OK;
+    return status == WEFT_OK ? status_now(peer) : status;
 }
 
 enum weft_status weft_peer_status(const struct weft_peer *peer)
@@ -200,11 +223,7 @@ enum weft_status weft_peer_status(const struct weft_peer *peer)
         return WEFT_EINVAL;
     if (!wf_fork_gen_is(p->ep->fork_gen))
         return wf_fork_gen_error(p->ep->fork_gen);
-    if (p->has_name && wf_resolve_status(p) != WEFT_OK)
-        return wf_resolve_status(p);
-    if (p->status || p->refused)
-        return p->status ? p->status : p->refused;
-    return p->transport->failed ? p->transport->failed(wf_peer_tpeer(p)) : WEFT_OK;
+    return p->has_name ? wf_resolve_status(p) : status_now(p);
 }
 
 enum weft_status weft_peer_sent(struct weft_peer *peer)
@@ -213,7 +232,7 @@ enum weft_status weft_peer_sent(struct weft_peer *peer)
     enum weft_status status = wf_ep_enter(ep);
     if (status != WEFT_OK)
         return status;
-    status = weft_peer_status(peer);
+    status = wf_peer_status(peer);
     if (status == WEFT_OK && peer->transport->is_sent &&
         !peer->transport->is_sent(wf_peer_tpeer(peer)))
         status = WEFT_AGAIN;

@@ -343,6 +343,7 @@ void wf_remote_peer_found(struct wf_remote *r, const struct wf_address *to)
 enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, uint64_t len,
                                   unsigned access)
 {
+    enum weft_status status;
     if (!r || !r->peer)
         return WEFT_EINVAL;
     if (!wf_fork_gen_is(r->peer->ep->fork_gen))
@@ -353,6 +354,7 @@ enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, 
         return WEFT_EACCESS;
     if (__atomic_load_n(r->gen_word, __ATOMIC_ACQUIRE) == r->gen)
         return WEFT_OK; /* cannot happen: generations only increase */
-    r->peer->refused = r->peer->transport->status(wf_peer_tpeer(r->peer));
-    return r->peer->refused ? r->peer->refused : WEFT_EKEY;
+    status = r->peer->transport->status(wf_peer_tpeer(r->peer));
+    __atomic_store_n(&r->peer->refused, status, __ATOMIC_RELAXED);
+    return status ? status : WEFT_EKEY;
 }

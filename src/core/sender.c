@@ -157,7 +157,10 @@ __attribute__((noinline)) static struct wf_sender *sender_find(struct weft_ep *e
             wf_msg_sender_down(s, WEFT_ENOMEM);
         }
     } else {
-        wf_error("no memory for a sender (process %u): its message is lost", from.process.pid);
+        if (!ep->senders.failure_logged)
+            wf_error("no memory for a sender (process %u): its messages may be lost",
+                     from.process.pid);
+        ep->senders.failure_logged = true;
     }
     return s;
 }
@@ -258,6 +261,7 @@ struct weft_peer *wf_sender_peer(struct wf_sender *s, unsigned member, enum weft
 {
     struct wf_senders *t = &s->ep->senders;
     const struct wf_transport *by = s->transport;
+    const struct wf_sender *group = s;
     for (struct weft_peer *p = s->peer; p; p = p->next_handle)
         if (p->status == WEFT_OK && wf_sender_leads_to(p, s, member))
             return p;
@@ -267,8 +271,11 @@ struct weft_peer *wf_sender_peer(struct wf_sender *s, unsigned member, enum weft
         return NULL;
     if (!s->reply_peer) {
         *why = wf_peer_new(s->ep, &s->known.address, &s->contact, by, &s->reply_peer);
-        if (*why != WEFT_OK)
+        if (*why != WEFT_OK) {
+            if (s != group && !s->refs && !s->named) /* nothing else would free it */
+                drop(s);
             return NULL;
+        }
         s->reply_peer->is_reply_peer = true;
         /* not counted in s->refs, because the sender owns its reply peer */
         s->reply_peer->sender = s;

@@ -60,6 +60,7 @@ struct wf_senders {
     struct wf_addr_table by_address;
     struct wf_list reply_list; /* senders with a reply_peer, the least recently used first */
     unsigned nreply_peers;
+    bool failure_logged; /* that there was no memory for a sender */
     /* Stands for the sender at connections of which messages are lost (wf_sender_lose). */
     struct wf_sender lost;
 };
@@ -67,7 +68,8 @@ struct wf_senders {
 void wf_senders_init(struct weft_ep *ep);
 
 /* Returns the sender of the request that is being delivered. [token] is the transport's record of
- * that request. Makes the sender if it is new. Returns NULL if there is no memory (logged). */
+ * that request. Makes the sender if it is new. Returns NULL if there is no memory, which is logged
+ * once. */
 struct wf_sender *wf_sender_of(struct weft_ep *ep, const struct wf_token *token);
 /* A message is lost, because wf_sender_of has returned NULL for its [token]. From here on the
  * messages of its connection are refused, as those of a sender that is [down], also when there is

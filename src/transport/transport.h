@@ -568,8 +568,8 @@ struct wf_transport {
     /* Is [tpeer] reachable? Returns OK, or why not. Not for frequent calls. */
     enum weft_status (*status)(struct wf_tpeer *tpeer);
     /* Returns the status with which calls on [tpeer] fail, or OK if no call has failed. peer_down
-     * may not have reported the failure yet. Fast. Only the owner calls it. The pointer is NULL if
-     * the transport always reports peer_down before a call fails. */
+     * may not have reported the failure yet. Fast. Any thread calls it while [tpeer] is open. The
+     * pointer is NULL if the transport always reports peer_down before a call fails. */
     enum weft_status (*failed)(const struct wf_tpeer *tpeer);
 };
 

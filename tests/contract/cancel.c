@@ -3,6 +3,7 @@
  * memory of an ended operation is unmapped as soon as the call returns, so that any later access to
  * it is a fault. */
 #define _GNU_SOURCE
+#include <poll.h>
 #include <stdbool.h>
 #include <sys/mman.h>
 
@@ -297,6 +298,32 @@ void test_close_sends(void **state)
         end(p, &other);
     }
     assert_true(cancelled > 10);
+}
+
+/* Fails when: closing a peer leaves its endpoint asleep, though operations have ended and the
+ * receivers of cancelled sends wait for messages that the next poll sends. */
+void test_close_wakes(void **state)
+{
+    enum { LEN = 3000000 };
+    struct pair *p = *state;
+    for (uint64_t id = 0; id < 4; id++) {
+        struct pollfd fd = {.fd = weft_ep_fd(p->ep[0]), .events = POLLIN};
+        struct weft_peer *closed = peer_to(p->ep[0], p->ep[1]);
+        unsigned char *out = source_new(LEN);
+        struct weft_op s = {0};
+        struct weft_msg_info info;
+        GIVES(WEFT_PENDING, weft_msg_send(closed, id, out, LEN, &s));
+        UNTIL(p, weft_msg_probe(p->ep[1], NULL, id, FULL, &info) == WEFT_OK);
+        do
+            pair_quiet(p);
+        while (weft_ep_arm(p->ep[0]) != WEFT_OK || poll(&fd, 1, 0));
+        OK(weft_peer_close(closed));
+        GIVES(WEFT_ECANCELED, (enum weft_status)s.status);
+        munmap(out, LEN + 1);
+        assert_int_equal(poll(&fd, 1, 20000), 1);
+        UNTIL(p, weft_msg_probe(p->ep[1], NULL, id, FULL, &info) == WEFT_AGAIN);
+    }
+    pair_quiet(p);
 }
 
 /* Fails when: closing the peer by which a long message is received leaves the receive under way,

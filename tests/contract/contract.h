@@ -236,6 +236,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(cancel_known)                                                                                \
     X(cancel_rings)                                                                                \
     X(cancel_scattered)                                                                            \
+    X(close_wakes)                                                                                 \
     X(close_sends)                                                                                 \
     X(close_receives)                                                                              \
     X(close_rma)                                                                                   \
@@ -380,6 +381,8 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(name_raw_keys)                                                                               \
     X(name_sleep)                                                                                  \
     X(name_progress)                                                                               \
+    X(name_handlers)                                                                               \
+    X(name_status)                                                                                 \
     X(name_misuse)                                                                                 \
     X(group_members)                                                                               \
     X(group_sends)                                                                                 \

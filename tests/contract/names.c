@@ -416,6 +416,100 @@ void test_name_progress(void **state)
     name_sleep(p, &params);
 }
 
+static void count_msg(const struct weft_am *am)
+{
+    EXPECT(am->nargs == 1 && am->args[0] == 5);
+    ++*(_Atomic int *)am->arg;
+}
+
+/* Fails when: a message that the progress thread takes at an endpoint with a name, before the
+ * program can register a handler, finds none of those that the endpoint was opened with. */
+void test_name_handlers(void **state)
+{
+    struct pair *p = *state;
+    static const unsigned char key[WEFT_KEY_SIZE] = "the contract suite's key";
+    struct weft_ctx_params ctx_params = WEFT_CTX_PARAMS_INIT;
+    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+    struct sockaddr_in name = name_free(p);
+    _Atomic int came = 0;
+    struct weft_am_handler rows[] = {{MSG + 1, 0, on_msg, NULL}, {MSG, 0, count_msg, &came}};
+    struct weft_peer *peer = named(p->ep[0], &name);
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    ctx_params.progress = WEFT_PROGRESS_THREAD;
+    ctx_params.flags = p->setup->network ? WEFT_CTX_NETWORK : 0;
+    OK(weft_ctx_open(&ctx_params, &ctx));
+    if (p->setup->network)
+        OK(weft_ctx_set_key(ctx, key, sizeof key));
+    params.name = (const struct sockaddr *)(const void *)&name;
+    params.name_size = sizeof name;
+    params.handlers = rows;
+    params.handlers_count = 2;
+    OK(weft_ep_open(ctx, &params, &ep));
+    memset(rows, 0, sizeof rows);
+    for (int i = 1; i <= 10; i++) {
+        UNTIL(p, send_word(peer, 5) == WEFT_OK);
+        UNTIL(p, came == i);
+    }
+    OK(weft_peer_close(peer));
+    OK(weft_ep_close(ep));
+    OK(weft_ctx_close(ctx));
+    params.name = NULL;
+    for (unsigned i = 0; i < 6; i++) {
+        struct weft_am_handler bad[] = {{0, 0, on_msg, NULL}, {1, 0, on_msg, NULL}};
+        params.handlers = i ? bad : NULL;
+        params.reserved1 = i == 5;
+        bad[1].id = i == 1 ? 0 : i == 2 ? WEFT_AM_USER_HANDLERS : 1;
+        bad[1].fn = i == 3 ? NULL : on_msg;
+        bad[1].reserved0 = i == 4;
+        GIVES(WEFT_EINVAL, weft_ep_open(p->ctx[0], &params, &ep));
+        GIVES(WEFT_EINVAL, weft_group_open(p->ctx[0], &params, 1, &ep));
+    }
+}
+
+struct status_reader {
+    struct weft_peer *peer;
+    _Atomic bool stop;
+};
+
+static void *status_read(void *arg)
+{
+    const struct status_reader *r = arg;
+    while (!r->stop) {
+        enum weft_status s = weft_peer_status(r->peer);
+        EXPECT(s == WEFT_OK || s == WEFT_ECLOSED || s == WEFT_EPEER || s == WEFT_EUNREACH);
+    }
+    return NULL;
+}
+
+/* Fails when: weft_peer_status of a peer with a name, by a thread that holds no mutex, reads what
+ * the polling thread changes when the peer is found and lost (ThreadSanitizer finds it). */
+void test_name_status(void **state)
+{
+    struct pair *p = *state;
+    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+    struct sockaddr_in name = name_free(p);
+    struct status_reader reader = {.stop = false};
+    struct weft_ep *ep;
+    pthread_t thread;
+    params.flags = WEFT_EP_LOCKED;
+    OK(weft_ep_open(p->ctx[0], &params, &ep));
+    reader.peer = named(ep, &name);
+    assert_int_equal(pthread_create(&thread, NULL, status_read, &reader), 0);
+    for (uint32_t i = 1; i <= 3; i++) {
+        struct server s;
+        (void)server_open(p, &s, own(), ntohs(name.sin_port));
+        SERVED(p, &s, weft_ep_poll(ep) >= 0 && send_word(reader.peer, i) == WEFT_OK);
+        SERVED(p, &s, weft_ep_poll(ep) >= 0 && s.last == i);
+        pair_close_ep(p, s.ep);
+        UNTIL(p, weft_ep_poll(ep) >= 0 && weft_peer_status(reader.peer) != WEFT_OK);
+    }
+    reader.stop = true;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    OK(weft_peer_close(reader.peer));
+    OK(weft_ep_close(ep));
+}
+
 /* Fails when: bytes that name no endpoint are taken. */
 void test_name_misuse(void **state)
 {

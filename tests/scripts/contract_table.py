@@ -10,7 +10,7 @@ import re
 import sys
 
 FILES = ("names group sender space many flags fenced delivered matched learn array atomic counted ctx defer nowait "
-         "order pieces kept").split()
+         "order pieces kept finish").split()
 
 
 def main():

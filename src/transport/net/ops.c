@@ -286,5 +286,5 @@ enum weft_status wf_net_status(struct wf_tpeer *tpeer)
 
 enum weft_status wf_net_failed(const struct wf_tpeer *tpeer)
 {
-    return (enum weft_status)NET_OF(tpeer, net_peer)->status;
+    return (enum weft_status)__atomic_load_n(&NET_OF(tpeer, net_peer)->status, __ATOMIC_RELAXED);
 }

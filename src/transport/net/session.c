@@ -319,7 +319,7 @@ void wf_net_session_end(struct net_session *session, enum weft_status why)
         if (peer->session != session)
             continue;
         peer->session = NULL;
-        peer->status = (int16_t)why;
+        __atomic_store_n(&peer->status, (int16_t)why, __ATOMIC_RELAXED); /* see wf_net_failed */
         ep->base.events->peer_down(ep->base.owner, &peer->base, why);
     }
     session->handle = NULL;

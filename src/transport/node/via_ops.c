@@ -64,7 +64,7 @@ static struct node_flow *flow_of(struct via_peer *peer, enum weft_status *why)
     flow = wf_node_flow_find(ep->client, &to, false);
     *why = flow ? flow->ended : WEFT_ENOMEM;
     if (flow && flow->ended)
-        peer->status = flow->ended;
+        __atomic_store_n(&peer->status, flow->ended, __ATOMIC_RELAXED); /* see wf_via_failed */
     if (*why != WEFT_OK)
         return NULL;
     if (!flow->user) {
@@ -160,7 +160,7 @@ static void on_ended(void *owner, struct node_flow *flow, enum weft_status why)
     while (vf && vf->peers) {
         struct via_peer *peer = vf->peers;
         flow_part(peer);
-        peer->status = why;
+        __atomic_store_n(&peer->status, why, __ATOMIC_RELAXED); /* see wf_via_failed */
         ep->base.events->peer_down(ep->base.owner, &peer->base, why);
     }
     if (!flow->is_reply)
@@ -351,7 +351,8 @@ void wf_via_remote_unmap(struct wf_tpeer *tpeer, void *cookie)
 
 enum weft_status wf_via_failed(const struct wf_tpeer *tpeer)
 {
-    return ((const struct via_peer *)(const void *)tpeer)->status;
+    const struct via_peer *peer = (const struct via_peer *)(const void *)tpeer;
+    return __atomic_load_n(&peer->status, __ATOMIC_RELAXED);
 }
 
 enum weft_status wf_via_status(struct wf_tpeer *tpeer)

@@ -316,7 +316,7 @@ static enum weft_status shm_status(struct wf_tpeer *tpeer)
 
 static enum weft_status shm_failed(const struct wf_tpeer *tpeer)
 {
-    return (enum weft_status)SHM_OF(tpeer, shm_peer)->down;
+    return (enum weft_status)__atomic_load_n(&SHM_OF(tpeer, shm_peer)->down, __ATOMIC_RELAXED);
 }
 
 static struct wf_tpeer *shm_find(struct wf_tep *tep, const struct wf_address *address, uint32_t *at)

@@ -26,7 +26,7 @@ void wf_shm_peer_fail(struct shm_peer *peer, enum weft_status why)
 {
     if (peer->down)
         return;
-    peer->down = why;
+    __atomic_store_n(&peer->down, why, __ATOMIC_RELAXED); /* see shm_failed */
     if (peer->tx)
         wf_shm_tx_fail(peer->tx, why);
     wf_shm_notify_lost(SHM_OF(peer->base.tep, shm_tep));
