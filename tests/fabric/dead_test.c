@@ -74,7 +74,7 @@ static void killed_test(void **state)
     struct fi_cq_err_entry e;
     uint8_t name[NAME], mine[NAME];
     size_t len = NAME;
-    uint64_t start, limit = strcmp(getenv("WEFT_TRANSPORTS"), "tcp") ? 1000 : 12000;
+    uint64_t start, limit = over_network() ? 12000 : 1000;
     ssize_t rc;
     int down[2], up[2];
     pid_t child;

@@ -260,6 +260,33 @@ static void threads_test(void **state)
     assert_int_equal(info->domain_attr->data_progress, FI_PROGRESS_AUTO);
 }
 
+/* Values that do not exist are not granted; what libfabric 2.0 adds is. */
+static void values_test(void **state)
+{
+    struct fi_domain_attr *d = hints->domain_attr;
+    (void)state;
+    d->threading = (enum fi_threading)(FI_THREAD_ENDPOINT + 1);
+    refused();
+    d->threading = (enum fi_threading) - 1;
+    refused();
+    d->threading = FI_THREAD_UNSPEC;
+    d->data_progress = (enum fi_progress)4;
+    refused();
+    d->data_progress = FI_PROGRESS_UNSPEC;
+    d->control_progress = (enum fi_progress)4;
+    refused();
+    d->control_progress = (enum fi_progress)3; /* FI_PROGRESS_CONTROL_UNIFIED */
+    granted();
+    assert_int_equal(info->domain_attr->control_progress, FI_PROGRESS_MANUAL);
+    d->av_type = (enum fi_av_type)(FI_AV_TABLE + 1);
+    refused();
+    d->av_type = FI_AV_UNSPEC;
+    d->resource_mgmt = (enum fi_resource_mgmt)(FI_RM_ENABLED + 1);
+    refused();
+    d->resource_mgmt = FI_RM_UNSPEC;
+    granted();
+}
+
 static void addresses_test(void **state)
 {
     struct sockaddr_in in = {.sin_family = AF_INET};
@@ -338,6 +365,10 @@ static void nodes_test(void **state)
     assert_int_equal(fi_getinfo(API, "::1", "9999", FI_NUMERICHOST, hints, &info), -FI_ENODATA);
     assert_int_equal(fi_getinfo(API, "no.such.host.invalid", "1", FI_NUMERICHOST, hints, &info),
                      -FI_ENODATA);
+    assert_int_equal(fi_getinfo(API, "127.0.0.1", "65536", 0, hints, &info), -FI_ENODATA);
+    assert_int_equal(fi_getinfo(API, "127.0.0.1", "65535", 0, hints, &info), 0);
+    fi_freeinfo(info);
+    info = NULL;
     hints->addr_format = FI_SOCKADDR;
     assert_int_equal(fi_getinfo(API, "fi_sockaddr_in6://[::1]:77", NULL, 0, hints, &info), 0);
     in6 = info->dest_addr;
@@ -387,9 +418,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(answer_test),  TEST(caps_test),      TEST(endpoints_test), TEST(levels_test),
-        TEST(order_test),   TEST(modes_test),     TEST(limits_test),    TEST(names_test),
-        TEST(threads_test), TEST(addresses_test), TEST(nodes_test),     TEST(quick_test),
+        TEST(answer_test),  TEST(caps_test),   TEST(endpoints_test), TEST(levels_test),
+        TEST(order_test),   TEST(modes_test),  TEST(limits_test),    TEST(names_test),
+        TEST(threads_test), TEST(values_test), TEST(addresses_test), TEST(nodes_test),
+        TEST(quick_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -259,7 +259,6 @@ static int deliver(void)
 
 static void restarted_test(void **state)
 {
-    const bool tcp = !strcmp(getenv("WEFT_TRANSPORTS"), "tcp");
     pid_t child;
     (void)state;
     port_free();
@@ -267,7 +266,7 @@ static void restarted_test(void **state)
     side_open(&a, &in_any);
     assert_int_equal(fi_av_insertsvc(a.av, HERE, service, &a.other, 0, NULL), 1);
     assert_int_equal(deliver(), 0);
-    for (int i = 0; i < (tcp ? 1 : 5); i++) {
+    for (int i = 0; i < (over_network() ? 1 : 5); i++) {
         struct iovec iov = {"unheard", 8};
         struct fi_msg_tagged m = {
             .msg_iov = &iov, .iov_count = 1, .addr = a.other, .tag = 2, .context = &child};

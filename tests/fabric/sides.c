@@ -15,6 +15,11 @@ uint64_t now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
+bool over_network(void)
+{
+    return !strstr(getenv("WEFT_TRANSPORTS"), "shm");
+}
+
 static enum fi_threading model;
 
 void model_set(int argc, char **argv)
@@ -116,8 +121,12 @@ void open_both(const struct how *how)
 {
     side_open(&a, how);
     side_open(&b, how);
-    if (how->strangers)
-        return;
+    if (!how->strangers)
+        sides_meet();
+}
+
+void sides_meet(void)
+{
     /* Not the same index on both sides: a mistaken one is noticed. */
     a.self = insert(&a, &a);
     a.other = insert(&a, &b);

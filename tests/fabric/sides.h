@@ -22,7 +22,7 @@
 #include <rdma/fi_tagged.h>
 
 #define API FI_VERSION(1, 17)
-#define WAIT_MS 10000
+#define WAIT_MS 30000 /* also on the emulated processors of scripts/vm */
 
 struct side {
     struct fi_info *info;
@@ -65,8 +65,12 @@ void model_set(int argc, char **argv);
 struct fi_info *hints_new(const struct how *how);
 void side_open(struct side *s, const struct how *how);
 void side_close(struct side *s);
+/* Do the sides reach each other by TCP or RDMA alone? As WEFT_TRANSPORTS says. */
+bool over_network(void);
 /* Open a and b, which know each other. */
 void open_both(const struct how *how);
+/* Let sides that were opened one by one know each other. */
+void sides_meet(void);
 void close_both(void);
 
 /* Poll both sides once, without taking entries. */

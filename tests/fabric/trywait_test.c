@@ -189,13 +189,103 @@ static void forked_test(void **state)
     }
 }
 
+/* Of a: an event queue, a queue without endpoints, and the counter of a test. */
+static struct fid_eq *eq;
+static struct fid_cq *bare;
+static struct fid_cntr *cntr;
+
+static bool child_refused_bare(void)
+{
+    struct fi_cq_tagged_entry e;
+    struct fi_eq_entry event = {0};
+    struct fi_eq_err_entry error = {0};
+    struct fid *fids[] = {&eq->fid};
+    uint32_t type;
+    return fi_eq_read(eq, &type, &event, sizeof event, 0) == -FI_EOPBADSTATE &&
+           fi_eq_sread(eq, &type, &event, sizeof event, -1, 0) == -FI_EOPBADSTATE &&
+           fi_eq_sread(eq, &type, &event, sizeof event, 1, 0) == -FI_EOPBADSTATE &&
+           fi_eq_readerr(eq, &error, 0) == -FI_EOPBADSTATE &&
+           fi_eq_write(eq, FI_NOTIFY, &event, sizeof event, 0) == -FI_EOPBADSTATE &&
+           fi_trywait(a.fabric, fids, 1) == -FI_EOPBADSTATE &&
+           fi_cq_read(bare, &e, 1) == -FI_EOPBADSTATE &&
+           fi_cq_sread(bare, &e, 1, NULL, -1) == -FI_EOPBADSTATE &&
+           fi_cq_sread(bare, &e, 1, NULL, 1) == -FI_EOPBADSTATE;
+}
+
+static bool child_refused_cntr(void)
+{
+    return fi_cntr_wait(cntr, 1, -1) == -FI_EOPBADSTATE &&
+           fi_cntr_wait(cntr, 1, 1) == -FI_EOPBADSTATE;
+}
+
+static void in_child(bool (*refused)(void))
+{
+    int result = 0;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        alarm(WAIT_MS / 1000);
+        _exit(!refused());
+    }
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_int_equal(result, 0);
+}
+
+static struct fid_ep *second_ep(void)
+{
+    struct fid_ep *ep;
+    assert_int_equal(fi_endpoint(a.domain, a.info, &ep, NULL), 0);
+    assert_int_equal(fi_ep_bind(ep, &a.av->fid, 0), 0);
+    assert_int_equal(fi_ep_bind(ep, &a.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+    assert_int_equal(fi_ep_bind(ep, &a.cntr[1]->fid, FI_RECV), 0);
+    assert_int_equal(fi_enable(ep), 0);
+    return ep;
+}
+
+/* Fails when: a forked child may wait for ever at an event queue, at a queue without endpoints or
+ * for a counter, or takes its parent's event. */
+static void forked_bare_test(void **state)
+{
+    struct fi_eq_attr eq_attr = {.flags = FI_WRITE, .wait_obj = FI_WAIT_FD};
+    struct fi_cntr_attr cntr_attr = {.wait_obj = FI_WAIT_UNSPEC};
+    struct fi_eq_entry event = {0};
+    uint32_t type = 0;
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        struct how how = how_of(2);
+        struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED,
+                                     .wait_obj = i / 2 ? FI_WAIT_YIELD : FI_WAIT_UNSPEC};
+        struct fid_ep *second;
+        how.threading = i % 2 ? FI_THREAD_SAFE : FI_THREAD_DOMAIN;
+        how.counters = true;
+        open_both(&how);
+        assert_int_equal(fi_eq_open(a.fabric, &eq_attr, &eq, NULL), 0);
+        assert_int_equal(fi_cq_open(a.domain, &cq_attr, &bare, NULL), 0);
+        in_child(child_refused_bare);
+        assert_true(fi_eq_write(eq, FI_NOTIFY, &event, sizeof event, 0) > 0);
+        in_child(child_refused_bare);
+        assert_true(fi_eq_read(eq, &type, &event, sizeof event, 0) > 0);
+        assert_int_equal(type, FI_NOTIFY);
+        assert_int_equal(fi_cntr_open(a.domain, &cntr_attr, &cntr, NULL), 0);
+        in_child(child_refused_cntr);
+        assert_int_equal(fi_close(&cntr->fid), 0);
+        cntr = a.cntr[1];
+        in_child(child_refused_cntr);
+        second = second_ep();
+        in_child(child_refused_cntr);
+        assert_int_equal(fi_close(&second->fid), 0);
+        assert_int_equal(fi_close(&bare->fid), 0);
+        assert_int_equal(fi_close(&eq->fid), 0);
+        close_both();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(idle_test),
-        cmocka_unit_test(queued_test),
-        cmocka_unit_test(several_test),
-        cmocka_unit_test(forked_test),
+        cmocka_unit_test(idle_test),        cmocka_unit_test(queued_test),
+        cmocka_unit_test(several_test),     cmocka_unit_test(forked_test),
+        cmocka_unit_test(forked_bare_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

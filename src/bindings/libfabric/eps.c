@@ -22,6 +22,7 @@ void wfi_eps_init(struct wfi_eps *eps, bool on)
 {
     pthread_mutex_init(&eps->changing, NULL);
     eps->on = on;
+    eps->forks = wfi_forks();
 }
 
 void wfi_eps_fini(struct wfi_eps *eps)
@@ -105,10 +106,16 @@ void wfi_eps_remove(struct wfi_eps *eps, struct wfi_ep *ep)
     disown(eps);
 }
 
+/* Without endpoints that report it: is this a child that was forked? Under share. */
+static enum weft_status none_forked(const struct wfi_eps *eps)
+{
+    return !eps->n && eps->forks != wfi_forks() ? WEFT_EFORKED : WEFT_OK;
+}
+
 /* Under share. */
 static enum weft_status poll_all(struct wfi_eps *eps)
 {
-    enum weft_status all = WEFT_OK;
+    enum weft_status all = none_forked(eps);
     for (size_t i = 0; i < eps->n; i++) {
         enum weft_status s = wfi_ep_progress(eps->all[i]);
         if (WEFT_UNLIKELY(s != WEFT_OK))
@@ -146,8 +153,9 @@ enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter,
 
 enum weft_status wfi_eps_arm(struct wfi_eps *eps)
 {
-    enum weft_status s = WEFT_OK;
+    enum weft_status s;
     share(eps);
+    s = none_forked(eps);
     for (size_t i = 0; i < eps->n && s == WEFT_OK; i++)
         s = weft_ep_arm(eps->all[i]->wep);
     unshare(eps);

@@ -17,6 +17,7 @@ struct wfi_eps {
     atomic_int state;         /* threads that poll; negative: a thread waits for their end */
     pthread_mutex_t changing; /* of the thread that changes the list */
     bool on;
+    unsigned forks;      /* wfi_forks when it was made */
     struct wfi_ep **all; /* [n] */
     size_t n;
 };
@@ -33,7 +34,8 @@ static inline void wfi_eps_share(struct wfi_eps *eps)
 /* Add [ep], if it is not there. Returns 0 or -FI_ENOMEM. */
 int wfi_eps_add(struct wfi_eps *eps, struct wfi_ep *ep);
 void wfi_eps_remove(struct wfi_eps *eps, struct wfi_ep *ep);
-/* Poll all of them. Returns OK, or the failure of one: EFORKED, in a child, where none works. */
+/* Poll all of them. Returns OK, or the failure of one: EFORKED, in a child, where none works; so
+ * also if there are none. */
 enum weft_status wfi_eps_poll(struct wfi_eps *eps);
 /* Wait until the value of [counter] is >= [at_least], for at most [ns] nanoseconds: in Weft, which
  * polls the one endpoint. Several endpoints are polled once.

@@ -29,7 +29,8 @@ struct wfi_eq {
     struct fault *faults, **faults_last;
     enum fi_wait_obj wait_obj;
     bool can_write;
-    int fd; /* an eventfd that is readable while there are events or errors */
+    unsigned forks; /* wfi_forks when it was opened */
+    int fd;         /* an eventfd that is readable while there are events or errors */
     atomic_uint users;
 };
 
@@ -57,11 +58,20 @@ static void eq_signal(struct wfi_eq *eq)
     (void)done; /* it was so already */
 }
 
+/* A child has a copy of the list to which nothing comes, and shares the descriptor with its parent.
+ * A thread that it does not have may hold the lock. */
+static bool is_parents(const struct wfi_eq *eq)
+{
+    return eq->forks != wfi_forks();
+}
+
 int wfi_eq_trywait(struct wfi_eq *eq)
 {
     bool empty;
     if (eq->wait_obj != FI_WAIT_FD)
         return -FI_EINVAL;
+    if (is_parents(eq))
+        return -FI_EOPBADSTATE;
     pthread_mutex_lock(&eq->lock);
     empty = !eq->first && !eq->faults;
     pthread_mutex_unlock(&eq->lock);
@@ -122,6 +132,8 @@ static ssize_t eq_read(struct fid_eq *fid, uint32_t *event, void *buf, size_t le
     ssize_t rc = -FI_EAGAIN;
     if (flags & ~(uint64_t)FI_PEEK)
         return -FI_EBADFLAGS;
+    if (is_parents(eq))
+        return -FI_EOPBADSTATE;
     pthread_mutex_lock(&eq->lock);
     e = eq->first;
     if (eq->faults) {
@@ -150,6 +162,8 @@ static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf, uint6
     struct fault *f;
     if (flags & ~(uint64_t)FI_PEEK)
         return -FI_EBADFLAGS;
+    if (is_parents(eq))
+        return -FI_EOPBADSTATE;
     pthread_mutex_lock(&eq->lock);
     f = eq->faults;
     if (f) {
@@ -177,6 +191,8 @@ static ssize_t eq_write(struct fid_eq *fid, uint32_t event, const void *buf, siz
         return -FI_EBADFLAGS;
     if (!eq->can_write || !buf)
         return -FI_EINVAL;
+    if (is_parents(eq))
+        return -FI_EOPBADSTATE;
     rc = eq_append(eq, event, buf, len);
     return rc ? rc : (ssize_t)len;
 }
@@ -292,6 +308,7 @@ int wfi_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_e
         return -FI_EMFILE;
     }
     pthread_mutex_init(&eq->lock, NULL);
+    eq->forks = wfi_forks();
     eq->last = &eq->first;
     eq->faults_last = &eq->faults;
     eq->wait_obj = a->wait_obj;

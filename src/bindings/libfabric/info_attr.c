@@ -175,6 +175,21 @@ static bool mr_mode_grant(uint32_t version, const struct fi_info *hints, int *ou
     return true;
 }
 
+#define PROGRESS_UNIFIED 3 /* FI_PROGRESS_CONTROL_UNIFIED of libfabric 2.0 */
+
+/* Are the values known by which programs choose? One that is not would come back as if it held. */
+static bool values_are_known(const struct fi_domain_attr *h)
+{
+    if ((unsigned)h->threading <= FI_THREAD_ENDPOINT &&
+        (unsigned)h->control_progress <= PROGRESS_UNIFIED &&
+        (unsigned)h->data_progress <= PROGRESS_UNIFIED && (unsigned)h->av_type <= FI_AV_TABLE &&
+        (unsigned)h->resource_mgmt <= FI_RM_ENABLED)
+        return true;
+    WFI_INFO(CORE, "not granted: domain_attr: an unknown value of threading, control_progress, "
+                   "data_progress, av_type or resource_mgmt\n");
+    return false;
+}
+
 static enum fi_threading threading_of(const struct fi_domain_attr *h)
 {
     return h->threading == FI_THREAD_UNSPEC ? FI_THREAD_SAFE : h->threading;
@@ -220,7 +235,8 @@ bool wfi_info_domain(uint32_t version, const struct fi_info *hints, struct fi_in
     if (h->name && strcmp(h->name, WFI_NAME))
         return false;
     d->name = strdup(WFI_NAME);
-    if (!d->name || !mr_mode_grant(version, hints, &d->mr_mode) || !domain_limits(h, d) ||
+    if (!d->name || !values_are_known(h) || !mr_mode_grant(version, hints, &d->mr_mode) ||
+        !domain_limits(h, d) ||
         !flags_are_granted("domain_attr->caps", h->caps, FI_LOCAL_COMM | FI_REMOTE_COMM) ||
         !copy_auth_key(h->auth_key, h->auth_key_size, &d->auth_key, &d->auth_key_size))
         return false;

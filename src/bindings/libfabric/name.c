@@ -131,6 +131,14 @@ static bool split(char *text, char **node, char **service)
     return true;
 }
 
+/* Is [service] a number above all ports? getaddrinfo(3) would take its last 16 bits. */
+static bool is_no_port(const char *service)
+{
+    char *end;
+    unsigned long n = service ? strtoul(service, &end, 10) : 0;
+    return n > UINT16_MAX && !*end;
+}
+
 static int find(const char *node, const char *service, uint32_t format, uint64_t flags,
                 union wfi_sockaddr *out)
 {
@@ -141,7 +149,7 @@ static int find(const char *node, const char *service, uint32_t format, uint64_t
                                    .ai_flags = (flags & FI_SOURCE ? AI_PASSIVE : 0) |
                                                (flags & FI_NUMERICHOST ? AI_NUMERICHOST : 0)};
     struct addrinfo *all = NULL, *i;
-    int rc = getaddrinfo(node, service, &hints, &all);
+    int rc = is_no_port(service) ? EAI_SERVICE : getaddrinfo(node, service, &hints, &all);
     if (rc) {
         WFI_INFO(CORE, "node \"%s\", service \"%s\" are not known: %s\n", node ? node : "",
                  service ? service : "", gai_strerror(rc));

@@ -187,5 +187,6 @@ FI_EXT_INI
      * not changed, except that fi_dupinfo of later versions makes longer ones. */
     wfi_provider.fi_version = fi_version();
     define_params();
+    wfi_fork_watch();
     return &wfi_provider;
 }
