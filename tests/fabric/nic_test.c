@@ -47,39 +47,29 @@ int weft_ctx_open(const void *params, struct weft_ctx **out)
     return status;
 }
 
-struct row {
-    const char *name;
-    uint64_t value;
+/* What the NICs did for both sides. */
+struct done {
+    uint64_t writes, reads;
 };
 
-static void add_row(void *arg, const char *name, uint64_t value, const char *doc)
+static void done_add(void *arg, const char *name, uint64_t value, const char *doc)
 {
-    struct row *row = arg;
+    struct done *sum = arg;
     (void)doc;
-    if (!strcmp(name, row->name))
-        row->value += value;
+    sum->writes += strcmp(name, "PUT_NIC") ? 0 : value;
+    sum->reads += strcmp(name, "GET_NIC") ? 0 : value;
 }
 
-static uint64_t nic_count(const char *name)
+static struct done done_now(void)
 {
     void (*rows)(const struct weft_ctx *, void (*)(void *, const char *, uint64_t, const char *),
                  void *);
-    struct row row = {name, 0};
+    struct done sum = {0, 0};
     *(void **)&rows = weft_symbol("weft_stat_rows");
     turn(); /* polls store the counts */
     for (unsigned i = 0; i < nopened; i++)
-        rows(opened[i], add_row, &row);
-    return row.value;
-}
-
-static uint64_t writes(void)
-{
-    return nic_count("PUT_NIC");
-}
-
-static uint64_t reads(void)
-{
-    return nic_count("GET_NIC");
+        rows(opened[i], done_add, &sum);
+    return sum;
 }
 
 /* ---- accesses ---- */
@@ -136,10 +126,13 @@ static void write_read(size_t len, unsigned seed)
  * connected by and by. */
 static void await_nics(void)
 {
-    const uint64_t deadline = now_ms() + HEAL_MS, nputs = writes(), ngets = reads();
-    for (unsigned i = 0; writes() == nputs || reads() == ngets; i++) {
+    const uint64_t deadline = now_ms() + HEAL_MS;
+    const struct done before = done_now();
+    struct done now = before;
+    for (unsigned i = 0; now.writes == before.writes || now.reads == before.reads; i++) {
         assert_true(now_ms() < deadline);
         write_read(8, i);
+        now = done_now();
     }
 }
 
@@ -148,12 +141,15 @@ static void count_all(void)
 {
     static const size_t lengths[] = {1, 8, 600, 4096, LEN - 3};
     const size_t n = sizeof lengths / sizeof *lengths;
-    const uint64_t nputs = writes(), ngets = reads(), each = over_rdma() ? TURNS * n : 0;
+    const uint64_t each = over_rdma() ? TURNS * n : 0;
+    const struct done before = done_now();
+    struct done now;
     for (unsigned i = 0; i < TURNS; i++)
         for (unsigned k = 0; k < n; k++)
             write_read(lengths[k], i + k);
-    assert_int_equal(writes() - nputs, each);
-    assert_int_equal(reads() - ngets, each);
+    now = done_now();
+    assert_int_equal(now.writes - before.writes, each);
+    assert_int_equal(now.reads - before.reads, each);
 }
 
 static void counted_test(void **state)

@@ -6,7 +6,7 @@
  *   domain.c    domains: a context of Weft each;  secret.c  the key for other nodes
  *   av.c        address vectors;  av_names.c  insertion by node and service
  *   name.c      names of endpoints: sockaddrs, nodes and services
- *   eq.c        event queues
+ *   eq.c        event queues;  fork.c  forked children
  *   cq.c        completion queues;  cq_wait.c  waiting for them
  *   cntr.c      counters;  eps.c  the endpoints that a queue or counter polls
  *   ep.c        endpoints;  ep_name.c  their addresses;  ep_bind.c  objects bound to them
@@ -17,7 +17,6 @@
  *   rma.c access.c remote.c atomic.c atomic_kind.c data.c  accesses to regions
  *   mr.c        regions
  *   status.c    Weft's statuses as fabric errnos;  none.c  calls that refuse;  fd.c descriptors
- *   fork.c      forked children
  *
  * The provider uses Weft's public headers alone (scripts/check, check_layers), and of libfabric the
  * headers and the functions that libfabric exports for providers.
@@ -587,11 +586,6 @@ ssize_t wfi_send_result(const struct weft_peer *peer, enum weft_status status);
 /* Returns the status for the negative errno [rc] of a call of this provider. */
 enum weft_status wfi_status(int rc);
 const char *wfi_strerror(int prov_errno, char *buf, size_t len);
-
-/* Count the forks between this process and the first one that loads the provider. */
-void wfi_fork_watch(void);
-/* Returns their number. An object that was opened at another number is a parent's. */
-unsigned wfi_forks(void);
 
 /* Returns [fd], or a duplicate of it that is no standard stream; closes [fd] then. As wf_fd_high.
  */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "binding.h"
+#include "fork.h"
 
 #define SPINS 100
 

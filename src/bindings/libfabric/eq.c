@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "binding.h"
+#include "fork.h"
 
 struct event {
     struct event *next;

@@ -2,9 +2,10 @@
 /* What a process opened, its forked children cannot use. Weft reports that of its own objects. For
  * those that have none of them (event queues, completion queues without endpoints), forks are
  * counted. */
-#include <pthread.h>
+#include "fork.h"
 
-#include "binding.h"
+#include <pthread.h>
+#include <stdatomic.h>
 
 static atomic_uint forks;
 

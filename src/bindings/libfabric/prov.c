@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "binding.h"
+#include "fork.h"
 
 static const struct {
     const char *name;
