@@ -352,6 +352,18 @@ static int is_for_service(const char *entry)
            !strncmp(entry, "LD_LIBRARY_PATH=", 16);
 }
 
+bool wf_config_wants(const char *name)
+{
+    const char *at = wf_config()->transports;
+    size_t n = strlen(name);
+    for (; *at; at += *at == ',') {
+        if (!strncmp(at, name, n) && (!at[n] || at[n] == ','))
+            return true;
+        at += strcspn(at, ",");
+    }
+    return false;
+}
+
 char **wf_config_service_environment(const char *node_name)
 {
     static const char name[] = "WEFT_NODE_NAME=";

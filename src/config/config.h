@@ -4,6 +4,7 @@
 #ifndef WF_CONFIG_CONFIG_H
 #define WF_CONFIG_CONFIG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <weft/weft.h>
 
@@ -47,6 +48,9 @@ enum weft_status wf_config_init(void);
 /* Returns the values of all variables. If a value in the environment is invalid, the variable's
  * default is returned. */
 const struct wf_config *wf_config(void);
+
+/* Does WEFT_TRANSPORTS name the transport [name]? */
+bool wf_config_wants(const char *name);
 
 /* Returns the environment in which a node's service starts: Weft's variables and LD_LIBRARY_PATH as
  * they are here, and WEFT_NODE_NAME=[node_name]. One block of memory, which the caller frees; NULL

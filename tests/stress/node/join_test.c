@@ -2,8 +2,10 @@
 /* Processes of two nodes whose messages go by their nodes' services: as the public interface shows
  * it. A node is a value of WEFT_NODE_NAME, so both are on this host.
  *
- *   join_test          the cases
- *   join_test latency  half the time of a request and its reply, between two nodes */
+ *   join_test                      the cases
+ *   join_test latency              half the time of a request and its reply, between two nodes
+ *   join_test queue-pairs ONE TWO  the services' lanes are queue pairs, of one device on each node
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <net/if.h>
@@ -21,9 +23,11 @@
 
 #include "stress/kill/proc.h"
 
-enum { SIDE = 4, ALL = 2 * SIDE, EACH = 2000 };
+enum { SIDE = 4, ALL = 2 * SIDE, LANES = 4, FEW = 50 };
 enum { ASK, ANSWER, TELL };
 
+static unsigned each = 2000;   /* requests to each peer */
+static const char *devices[2]; /* of the two nodes; NULL: the lanes are TCP */
 static const unsigned char key[WEFT_KEY_SIZE] = "the key of the join test";
 
 struct member {
@@ -80,6 +84,8 @@ static void member_open(struct member *m, int sock, unsigned me)
     size_t len = sizeof addr;
     *m = (struct member){.me = me};
     CHECK(!setenv("WEFT_NODE_NAME", me < SIDE ? "left" : "right", 1));
+    if (devices[0])
+        CHECK(!setenv("WEFT_RDMA_DEVICE", devices[me >= SIDE], 1));
     ctx.flags = WEFT_CTX_NETWORK;
     ep.peer_down = on_down;
     ep.arg = m;
@@ -139,14 +145,14 @@ static void talk(int sock, void *arg)
     char go;
     uint64_t end;
     member_open(&m, sock, *(unsigned *)arg);
-    for (unsigned i = 0; i < EACH; i++)
+    for (unsigned i = 0; i < each; i++)
         for (unsigned to = 0; to < ALL; to++)
             if (m.peers[to])
                 ask(&m, to, i);
     end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
-    while ((m.answered < SIDE * EACH || asked_all(&m) < SIDE * EACH) && proc_now_ns() < end)
+    while ((m.answered < SIDE * each || asked_all(&m) < SIDE * each) && proc_now_ns() < end)
         poll_once(&m);
-    CHECK(m.answered == SIDE * EACH && asked_all(&m) == SIDE * EACH);
+    CHECK(m.answered == SIDE * each && asked_all(&m) == SIDE * each);
     proc_say(sock, "done", 4);
     CHECK(proc_hear(sock, &go, 1) == 1);
     member_close(&m);
@@ -187,7 +193,7 @@ static void begin(void)
 {
     struct ifreq lo = {.ifr_name = "lo"};
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    bool alone = !unshare(CLONE_NEWNET);
+    bool alone = !devices[0] && !unshare(CLONE_NEWNET);
     close(fd);
     fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (alone) {
@@ -197,7 +203,8 @@ static void begin(void)
     }
     close(fd);
     CHECK(!setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1) &&
-          !setenv("WEFT_TRANSPORTS", "loop,node", 1) && !setenv("WEFT_NODE", "1", 1));
+          !setenv("WEFT_TRANSPORTS", devices[0] ? "loop,node,rdma" : "loop,node", 1) &&
+          !setenv("WEFT_NODE", "1", 1));
     CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)); /* services become its children */
 }
 
@@ -212,20 +219,80 @@ static void end(void)
 
 /* Fails when: messages are lost, come twice or out of order, or the services of two nodes have more
  * connections than WEFT_NODE_CONNECTIONS. */
-static void all_to_all(void)
+static void talk_all(void (*look)(void))
 {
     struct proc p[ALL];
     char done[8];
-    begin();
     members_start(p, talk);
     for (unsigned i = 0; i < ALL; i++)
         CHECK(proc_hear(p[i].sock, done, sizeof done) == 4);
-    CHECK(connections() == 4);
+    look();
     for (unsigned i = 0; i < ALL; i++)
         proc_say(p[i].sock, "!", 1);
     for (unsigned i = 0; i < ALL; i++)
         proc_join(&p[i]);
+}
+
+static void connections_look(void)
+{
+    CHECK(connections() == LANES);
+}
+
+static void all_to_all(void)
+{
+    begin();
+    talk_all(connections_look);
     end();
+}
+
+/* ---- by queue pairs ---- */
+
+struct held { /* by the kernel, of a device */
+    unsigned pds, qps, mrs, contexts;
+};
+
+static struct held before[2];
+
+static struct held held(const char *device)
+{
+    char command[128];
+    struct held h = {0};
+    FILE *f;
+    snprintf(command, sizeof command, "rdma resource show %s", device);
+    f = popen(command, "re");
+    CHECK(f);
+    CHECK(fscanf(f, "%*u: %*s pd %u cq %*u qp %u cm_id %*u mr %u ctx %u", &h.pds, &h.qps, &h.mrs,
+                 &h.contexts) == 4);
+    CHECK(pclose(f) == 0);
+    return h;
+}
+
+static void queue_pairs_look(void)
+{
+    for (int i = 0; i < 2; i++) {
+        struct held h = held(devices[i]);
+        printf("%s: %u queue pairs, %u contexts, %u protection domains, %u registrations\n",
+               devices[i], h.qps - before[i].qps, h.contexts - before[i].contexts,
+               h.pds - before[i].pds, h.mrs - before[i].mrs);
+        fflush(stdout);
+        CHECK(h.qps - before[i].qps == LANES);
+        CHECK(h.contexts - before[i].contexts == 1 && h.pds - before[i].pds == 1);
+    }
+}
+
+/* Fails when: messages are lost, come twice or out of order; a client opens a device, or two
+ * services have more queue pairs than WEFT_NODE_CONNECTIONS; or something of them is left. */
+static void queue_pairs(void)
+{
+    begin();
+    for (int i = 0; i < 2; i++)
+        before[i] = held(devices[i]);
+    talk_all(queue_pairs_look);
+    end();
+    for (int i = 0; i < 2; i++) {
+        struct held h = held(devices[i]);
+        CHECK(!memcmp(&h, &before[i], sizeof h));
+    }
 }
 
 /* ---- deaths ---- */
@@ -378,6 +445,12 @@ int main(int argc, char **argv)
     int bad = 0;
     if (argc > 1 && !strcmp(argv[1], "latency"))
         return proc_case("latency", latency);
+    if (argc == 4 && !strcmp(argv[1], "queue-pairs")) {
+        devices[0] = argv[2];
+        devices[1] = argv[3];
+        each = FEW;
+        return proc_case("queue pairs", queue_pairs);
+    }
     CHECK(!setenv("WEFT_PEER_TIMEOUT", "3s", 1));
     bad += proc_case("all to all", all_to_all);
     bad += proc_case("a client is killed", client_killed);
