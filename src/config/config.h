@@ -52,9 +52,10 @@ const struct wf_config *wf_config(void);
 /* Does WEFT_TRANSPORTS name the transport [name]? */
 bool wf_config_wants(const char *name);
 
-/* Returns the environment in which a node's service starts: Weft's variables and LD_LIBRARY_PATH as
- * they are here, and WEFT_NODE_NAME=[node_name]. One block of memory, which the caller frees; NULL
- * if there is no memory. As with getenv(3), no other thread may change the environment meanwhile.
+/* Returns the environment in which a node's service starts: Weft's variables, but for
+ * WEFT_KEY_FILE, and LD_LIBRARY_PATH as they are here, and WEFT_NODE_NAME=[node_name]. One block of
+ * memory, which the caller frees; NULL if there is no memory. As with getenv(3), no other thread
+ * may change the environment meanwhile.
  */
 char **wf_config_service_environment(const char *node_name);
 
