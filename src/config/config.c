@@ -348,8 +348,21 @@ static int is_for_service(const char *entry)
     if (strstr(entry, "SAN_OPTIONS=")) /* a test has to notice what a sanitizer finds there */
         return 1;
 #endif
-    return (!strncmp(entry, "WEFT_", 5) && strncmp(entry, "WEFT_NODE_NAME=", 15) != 0) ||
+    return (!strncmp(entry, "WEFT_", 5) && strncmp(entry, "WEFT_NODE_NAME=", 15) != 0 &&
+            strncmp(entry, "WEFT_KEY_FILE=", 14) != 0) || /* the service gets the key itself */
            !strncmp(entry, "LD_LIBRARY_PATH=", 16);
+}
+
+bool wf_config_wants(const char *name)
+{
+    const char *at = wf_config()->transports;
+    size_t n = strlen(name);
+    for (; *at; at += *at == ',') {
+        if (!strncmp(at, name, n) && (!at[n] || at[n] == ','))
+            return true;
+        at += strcspn(at, ",");
+    }
+    return false;
 }
 
 char **wf_config_service_environment(const char *node_name)

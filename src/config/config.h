@@ -4,6 +4,7 @@
 #ifndef WF_CONFIG_CONFIG_H
 #define WF_CONFIG_CONFIG_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <weft/weft.h>
 
@@ -48,9 +49,13 @@ enum weft_status wf_config_init(void);
  * default is returned. */
 const struct wf_config *wf_config(void);
 
-/* Returns the environment in which a node's service starts: Weft's variables and LD_LIBRARY_PATH as
- * they are here, and WEFT_NODE_NAME=[node_name]. One block of memory, which the caller frees; NULL
- * if there is no memory. As with getenv(3), no other thread may change the environment meanwhile.
+/* Does WEFT_TRANSPORTS name the transport [name]? */
+bool wf_config_wants(const char *name);
+
+/* Returns the environment in which a node's service starts: Weft's variables, but for
+ * WEFT_KEY_FILE, and LD_LIBRARY_PATH as they are here, and WEFT_NODE_NAME=[node_name]. One block of
+ * memory, which the caller frees; NULL if there is no memory. As with getenv(3), no other thread
+ * may change the environment meanwhile.
  */
 char **wf_config_service_environment(const char *node_name);
 

@@ -143,13 +143,7 @@ static bool name_is(const char *name, size_t n, const char *of)
 
 bool wf_ctx_wants(const struct wf_transport *t)
 {
-    const char *at = wf_config()->transports, *name;
-    while (*at) {
-        size_t n = name_next(&at, &name);
-        if (name_is(name, n, t->name))
-            return true;
-    }
-    return t == &wf_loop_transport;
+    return wf_config_wants(t->name) || t == &wf_loop_transport;
 }
 
 bool wf_ctx_uses(const struct weft_ctx *ctx, const struct wf_transport *t)

@@ -158,14 +158,15 @@ static void row_print(bool json, bool first, const struct wf_node_row *row)
 static void service_print(const char *digits, const struct wf_node_row *row)
 {
     const struct wf_node_parameters *p = &row->parameters;
+    bool is_rdma = p->lanes == WF_NODE_RDMA;
     printf("job %s  process %" PRIu32 ", started %.1f s ago\n", digits, row->pid,
            (double)row->age_ms / 1000);
     printf("  clients %" PRIu32 " of at most %u, endpoints %" PRIu32 " (at most %" PRIu32
            " of a client)\n",
            row->clients, 1u << p->index_bits, row->endpoints, row->most_endpoints);
-    printf("  other services at most %" PRIu32 ", %" PRIu32 " connection%s to each, %s\n",
-           row->most_services, p->connections, p->connections == 1 ? "" : "s",
-           p->encrypt ? "encrypted" : "not encrypted");
+    printf("  other services at most %" PRIu32 ", %" PRIu32 " %s%s to each, %s\n",
+           row->most_services, p->connections, is_rdma ? "queue pair" : "connection",
+           p->connections == 1 ? "" : "s", p->encrypt ? "encrypted" : "not encrypted");
     printf("  messages of at most %" PRIu32 " bytes, rings of %" PRIu32 " bytes, at most %" PRIu64
            " descriptors\n",
            p->am_max, p->ring, row->most_descriptors);
@@ -179,9 +180,10 @@ static void service_print_json(const char *digits, const struct wf_node_row *row
            ",\"message\":%" PRIu32 ",\"descriptors\":%" PRIu64 "}",
            digits, row->pid, (double)row->age_ms / 1000, row->endpoints, 1u << p->index_bits,
            row->most_endpoints, row->most_services, p->am_max, row->most_descriptors);
-    printf(",\"connections\":%" PRIu32 ",\"ring\":%" PRIu32 ",\"receives\":%" PRIu32
-           ",\"encrypted\":%s,\"clients\":[",
-           p->connections, p->ring, p->receives, p->encrypt ? "true" : "false");
+    printf(",\"transport\":\"%s\",\"connections\":%" PRIu32 ",\"ring\":%" PRIu32
+           ",\"receives\":%" PRIu32 ",\"encrypted\":%s,\"clients\":[",
+           p->lanes == WF_NODE_RDMA ? "rdma" : "tcp", p->connections, p->ring, p->receives,
+           p->encrypt ? "true" : "false");
 }
 
 /* The first row is the service's own. */

@@ -168,6 +168,7 @@ static struct wf_node_packet own_row(const struct node_desk *desk)
     struct wf_node_packet p = row_of(WF_NODE_NO_INDEX, getpid(), desk->born_ns);
     struct rlimit files = {0};
     p.u.row.parameters = desk->parameters;
+    p.u.row.parameters.lanes = wf_node_lanes_of(&desk->work.contact);
     p.u.row.clients = desk->attached_count;
     wf_list_each(it, &desk->attached) p.u.row.endpoints +=
         wf_container_of(it, struct desk_client, item)->nrings;

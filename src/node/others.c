@@ -462,6 +462,17 @@ int wf_node_others_poll(struct node_work *work)
 
 /* ---- opening ---- */
 
+/* The transport of the lanes. */
+static const struct wf_transport *transport_of(enum wf_node_lanes lanes)
+{
+#ifdef WF_HAVE_VERBS
+    if (lanes == WF_NODE_RDMA)
+        return &wf_rdma_transport;
+#endif
+    (void)lanes;
+    return &wf_tcp_transport;
+}
+
 /* The service's address depends on its port. */
 static void identify(void *arg, const struct wf_contact *contact, struct wf_process_id *self)
 {
@@ -489,7 +500,17 @@ static enum weft_status tep_open(struct node_work *work)
                                    .counters = work->counters,
                                    .active = &work->active,
                                    .active_bit = 1};
-    return wf_tcp_transport.ep_open(work->tctx, &params, &work->tep);
+    return work->tctx->transport->ep_open(work->tctx, &params, &work->tep);
+}
+
+/* Without a device that can be used, lanes are TCP. */
+static enum weft_status tctx_open(struct node_work *work, const struct wf_tctx_params *params)
+{
+    const struct wf_transport *t = transport_of((enum wf_node_lanes)work->parameters.lanes);
+    enum weft_status status = t->ctx_open(params, &work->tctx);
+    if (status == WEFT_EUNREACH && t != &wf_tcp_transport)
+        status = wf_tcp_transport.ctx_open(params, &work->tctx);
+    return status;
 }
 
 enum weft_status wf_node_others_open(struct node_work *work)
@@ -500,37 +521,41 @@ enum weft_status wf_node_others_open(struct node_work *work)
                                           .sharing = WEFT_SHARING_AUTO,
                                           .endpoints = 1,
                                           .am_max = frame_max(work),
+                                          .receives = work->parameters.receives,
                                           .identify = identify,
                                           .identify_arg = work};
     struct node_other *own;
-    enum weft_status status = wf_tcp_transport.ctx_open(&params, &work->tctx);
+    const struct wf_transport *t;
+    enum weft_status status = tctx_open(work, &params);
     if (status != WEFT_OK)
         return status;
-    work->contact = *wf_tcp_transport.contact(work->tctx);
+    t = work->tctx->transport;
+    work->contact = *t->contact(work->tctx);
     status = tep_open(work);
     if (status == WEFT_OK) {
         status = other_new(work, &work->address, NULL, &own);
         if (status == WEFT_OK)
-            status = wf_tcp_transport.set_key(work->tctx, work->key, sizeof work->key);
+            status = t->set_key(work->tctx, work->key, sizeof work->key);
         if (status == WEFT_OK)
             return WEFT_OK;
         wf_node_others_close(work, 1);
         return status;
     }
-    wf_tcp_transport.ctx_close(work->tctx);
+    t->ctx_close(work->tctx);
     return status;
 }
 
 void wf_node_others_close(struct node_work *work, uint32_t close_ms)
 {
+    const struct wf_transport *t = work->tctx->transport;
     work->tctx->close_ms = close_ms;
     for (uint32_t i = 0; i < work->nothers; i++)
         if (work->others[i]) {
             peer_close(work, &work->others[i]->stale);
             peer_close(work, &work->others[i]->peer);
         }
-    wf_tcp_transport.ep_close(work->tep);
-    wf_tcp_transport.ctx_close(work->tctx);
+    t->ep_close(work->tep);
+    t->ctx_close(work->tctx);
     for (uint32_t i = 0; i < work->nothers; i++)
         free(work->others[i]);
     work->nothers = 0;

@@ -67,7 +67,7 @@ static bool refused_ok(const struct wf_node_refused *r)
 /* Is it how a service is called? */
 static bool is_service(const struct wf_contact *c)
 {
-    return wf_contact_is_valid(c) && c->port && !c->rdma;
+    return wf_contact_is_valid(c) && !c->node && !c->port != !c->rdma;
 }
 
 static bool ring_ok(const struct wf_node_ring *r)
@@ -182,6 +182,15 @@ enum weft_status wf_node_packet_recv(int sock, struct wf_node_packet *packet, in
 
 /* ---- parameters ---- */
 
+static enum wf_node_lanes lanes_here(void)
+{
+#ifdef WF_HAVE_VERBS
+    if (wf_config_wants("rdma"))
+        return WF_NODE_RDMA;
+#endif
+    return WF_NODE_TCP;
+}
+
 void wf_node_parameters_here(struct wf_node_parameters *p)
 {
     const struct wf_config *c = wf_config();
@@ -191,7 +200,7 @@ void wf_node_parameters_here(struct wf_node_parameters *p)
                                      .ring = (uint32_t)c->node_ring,
                                      .receives = (uint32_t)c->node_receives,
                                      .encrypt = (uint32_t)c->tcp_encrypt,
-                                     .transport = WF_NODE_TCP,
+                                     .lanes = lanes_here(),
                                      .shared_version = WF_NODE_SHARED_VERSION};
 }
 
@@ -206,7 +215,7 @@ const char *wf_node_parameters_differ(const struct wf_node_parameters *a,
         "WEFT_NODE_RING",
         "WEFT_NODE_RECEIVES",
         "WEFT_TCP_ENCRYPT",
-        "transport between nodes (1 TCP, 2 RDMA)",
+        "lanes to other nodes (1 TCP, 2 RDMA where there is a device: WEFT_TRANSPORTS)",
         "version of the memory shared with the service",
     };
     uint32_t x[sizeof *a / 4], y[sizeof *b / 4];

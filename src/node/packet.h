@@ -25,7 +25,7 @@
 
 #define WF_NODE_MAGIC 0x444e4657u /* "WFND" */
 /* Of the packets; part of the socket's name, too. Counted up with each change of a packet. */
-#define WF_NODE_VERSION 3
+#define WF_NODE_VERSION 4
 /* Of the memory that client and service share. Counted up with each change of layout.h. */
 #define WF_NODE_SHARED_VERSION 2
 #define WF_NODE_KEY 32 /* bytes of the job's key */
@@ -78,17 +78,16 @@ enum wf_node_reason {
     WF_NODE_REASONS
 };
 
-enum wf_node_transport { WF_NODE_TCP = 1, WF_NODE_RDMA };
-
 /* What all clients of a service have alike. */
 struct wf_node_parameters {
-    uint32_t connections;    /* to each other service */
-    uint32_t index_bits;     /* at most 1 << index_bits clients */
-    uint32_t am_max;         /* WF_NODE_AM_MAX */
-    uint32_t ring;           /* bytes of each segment of an endpoint */
-    uint32_t receives;       /* buffers of the service */
-    uint32_t encrypt;        /* 1: what crosses the network is encrypted */
-    uint32_t transport;      /* enum wf_node_transport */
+    uint32_t connections; /* to each other service */
+    uint32_t index_bits;  /* at most 1 << index_bits clients */
+    uint32_t am_max;      /* WF_NODE_AM_MAX */
+    uint32_t ring;        /* bytes of each segment of an endpoint */
+    uint32_t receives;    /* buffers of the service */
+    uint32_t encrypt;     /* 1: what crosses the network is encrypted */
+    /* enum wf_node_lanes: RDMA if WEFT_TRANSPORTS names rdma. In a ROW: as they are. */
+    uint32_t lanes;
     uint32_t shared_version; /* WF_NODE_SHARED_VERSION */
     uint32_t zero[4];
 };
@@ -118,9 +117,21 @@ _Static_assert(sizeof(struct wf_node_proof) == 80, "wire structure");
 struct wf_node_welcome {
     uint32_t index;
     uint32_t incarnation;      /* of the service, never 0 */
-    struct wf_contact contact; /* of the service: the port at which it takes connections */
+    struct wf_contact contact; /* of the service: see wf_node_port */
 };
 _Static_assert(sizeof(struct wf_node_welcome) == 48, "wire structure");
+
+/* Returns the port at which a service takes connections, by its contact: [rdma] if its lanes are
+ * queue pairs, else [port]. The other one is 0. */
+static inline uint16_t wf_node_port(const struct wf_contact *service)
+{
+    return service->rdma ? service->rdma : service->port;
+}
+
+static inline enum wf_node_lanes wf_node_lanes_of(const struct wf_contact *service)
+{
+    return service->rdma ? WF_NODE_RDMA : WF_NODE_TCP;
+}
 
 struct wf_node_refused {
     uint32_t reason; /* enum wf_node_reason */

@@ -71,7 +71,8 @@ static const char *ring_wrong(const struct node_desk *desk, const struct desk_cl
     const struct wf_contact *c = &r->contact;
     if (memcmp(&r->from.process, &client->hello.u.hello.self, sizeof r->from.process) != 0)
         return "RING names another process";
-    if (c->index != client->index || c->rdma != desk->work.contact.port)
+    if (c->index != client->index || c->node != wf_node_lanes_of(&desk->work.contact) ||
+        c->rdma != wf_node_port(&desk->work.contact))
         return "RING names another index or service";
     if (r->am_max != desk->parameters.am_max || !wf_node_size_ok(r->bytes, r->am_max))
         return "RING has sizes that the service does not take";
@@ -223,9 +224,10 @@ void wf_node_other_read(struct node_desk *desk, struct desk_client *client,
     const struct wf_node_scope scope = {.host = n->host, .user = n->user};
     struct desk_other *other;
     struct wf_node_packet p;
-    if (client->nasks == WF_NODE_ASKS || !(other = calloc(1, sizeof *other))) {
+    bool is_like = wf_node_lanes_of(&n->contact) == wf_node_lanes_of(&desk->work.contact);
+    if (!is_like || client->nasks == WF_NODE_ASKS || !(other = calloc(1, sizeof *other))) {
         wf_node_packet_init(&p, WF_NODE_NODE_OK);
-        p.u.node_ok.status = WEFT_ELIMIT;
+        p.u.node_ok.status = is_like ? WEFT_ELIMIT : WEFT_EUNREACH;
         answer(desk, client, &p, packet->cookie, NULL, 0);
         return;
     }
@@ -234,7 +236,7 @@ void wf_node_other_read(struct node_desk *desk, struct desk_client *client,
     other->serial = client->serial;
     other->cookie = packet->cookie;
     other->contact = n->contact;
-    wf_node_service_address(desk->key, &scope, n->contact.port, 1, &other->address);
+    wf_node_service_address(desk->key, &scope, wf_node_port(&n->contact), 1, &other->address);
     client->nasks++;
     desk->jobs++;
     wf_node_work_ask(&desk->work, &other->job);

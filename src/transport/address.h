@@ -43,14 +43,21 @@ _Static_assert(sizeof(struct wf_address) == 48, "wire structure");
 struct wf_contact {
     uint16_t port; /* TCP; 0: none */
     uint8_t count; /* number of addresses in ip */
-    /* 1: the process is a client of its node's service, [rdma] is the service's TCP port, and
-     * [index] the process's index there. Else 0, and so is [index]. */
+    /* enum wf_node_lanes: the process is a client of its node's service, [rdma] is the service's
+     * TCP port, and [index] the process's index there. Else 0, and so is [index]. */
     uint8_t node;
     uint16_t index;
     uint16_t rdma; /* TCP port for RDMA; 0: none */
     uint8_t ip[WF_CONTACT_IPS][16];
 };
 _Static_assert(sizeof(struct wf_contact) == 40, "wire structure");
+
+/* By what a node's service is connected to others. Two services have sessions if both have the same
+ * kind: the handshake of a queue pair begins on a socket, but other bytes follow there. */
+enum wf_node_lanes {
+    WF_NODE_TCP = 1,
+    WF_NODE_RDMA, /* queue pairs */
+};
 
 #define WF_KEY_NICS 4 /* of one owner */
 
@@ -158,7 +165,8 @@ static inline int wf_contact_ip4(const uint8_t ip[16])
 
 static inline int wf_contact_is_valid(const struct wf_contact *c)
 {
-    if (c->node > 1 || c->index >= (c->node ? WF_CONTACT_INDEXES : 1) || (c->node && !c->rdma))
+    if (c->node > WF_NODE_RDMA || c->index >= (c->node ? WF_CONTACT_INDEXES : 1) ||
+        (c->node && !c->rdma))
         return 0;
     if (!wf_contact_is_some(c))
         return !c->count;
@@ -175,6 +183,7 @@ enum wf_form {
     WF_FORM_IP4,       /* one IPv4 address */
     WF_FORM_IP4_TWICE, /* two IPv4 addresses */
     WF_FORM_NAME,      /* no address, but a name: struct wf_name */
+    WF_FORM_RDMA = 4,  /* with WF_FORM_NODE: contact.node is WF_NODE_RDMA */
     WF_FORM_NODE = 8,  /* contact.node */
 };
 
@@ -199,8 +208,13 @@ _Static_assert(WF_ADDRESS_BYTES == 64 && WF_ADDRESS_BYTES <= WEFT_ADDR_MAX, "wir
 
 static inline unsigned wf_form_ips(unsigned form)
 {
-    unsigned ips = form & 7;
+    unsigned ips = form & (form & WF_FORM_NODE ? 3 : 7);
     return ips == WF_FORM_IP4_TWICE ? 2 : ips != WF_FORM_NONE;
+}
+
+static inline unsigned wf_form_node(const struct wf_contact *c)
+{
+    return (c->node ? WF_FORM_NODE : 0u) | (c->node == WF_NODE_RDMA ? WF_FORM_RDMA : 0u);
 }
 
 /* Write the bytes of an address to [bytes], which has room for WF_ADDRESS_BYTES. Returns their
@@ -219,7 +233,7 @@ static inline size_t wf_address_pack(const struct wf_address *a, const struct wf
     if (wf_contact_is_some(c)) {
         int ip4 = wf_contact_ip4(c->ip[0]);
         b.form = (uint8_t)(!ip4 ? WF_FORM_IP6 : c->count == 2 ? WF_FORM_IP4_TWICE : WF_FORM_IP4);
-        b.form = (uint8_t)(b.form | (c->node ? WF_FORM_NODE : 0) | (c->index >> 8) << 4);
+        b.form = (uint8_t)(b.form | wf_form_node(c) | (c->index >> 8) << 4);
         b.index = (uint8_t)c->index;
         b.port = c->port;
         b.rdma = c->rdma;
@@ -234,12 +248,16 @@ static inline size_t wf_address_pack(const struct wf_address *a, const struct wf
 static inline int wf_contact_unpack(const struct wf_address_bytes *b, struct wf_contact *c)
 {
     static const uint8_t zero[16];
-    unsigned ips = b->form & 7, used = ips == WF_FORM_IP6 ? 16 : 4 * wf_form_ips(b->form);
+    int is_client = b->form & WF_FORM_NODE;
+    unsigned ips = b->form & (is_client ? 3 : 7);
+    unsigned used = ips == WF_FORM_IP6 ? 16 : 4 * wf_form_ips(b->form);
     if (ips > WF_FORM_IP4_TWICE || memcmp(b->ip + used, zero, sizeof zero - used))
         return 0;
     *c = (struct wf_contact){.port = b->port,
                              .count = (uint8_t)wf_form_ips(b->form),
-                             .node = b->form & WF_FORM_NODE ? 1 : 0,
+                             .node = (uint8_t)(!is_client               ? 0
+                                               : b->form & WF_FORM_RDMA ? WF_NODE_RDMA
+                                                                        : WF_NODE_TCP),
                              .index = (uint16_t)((b->form >> 4) << 8 | b->index),
                              .rdma = b->rdma};
     if (ips == WF_FORM_IP6) {

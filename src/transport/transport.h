@@ -248,6 +248,8 @@ struct wf_tctx_params {
     enum weft_sharing sharing; /* not WEFT_SHARING_DEFAULT */
     uint32_t endpoints;        /* how many will be opened; 0: not known */
     uint32_t am_max;           /* longest payload of an active message that they send */
+    /* Buffers in which an endpoint receives from each port of a device; 0: WEFT_RDMA_RECEIVES. */
+    uint32_t receives;
     /* NULL, or where ctx_open stores a string literal for the log if it returns EUNREACH. */
     const char **why;
     /* NULL, or sets in *self what depends on the ports of [contact]. Called by a network

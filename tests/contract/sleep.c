@@ -133,12 +133,14 @@ void test_sleep_reply(void **state)
 }
 
 /* End 0 wakes for room, that end 1 makes: how much of it a poll of that one's makes is its own
- * affair, so it polls until then. */
+ * affair, so it polls until then. A service that was slow may have made room before, by taking what
+ * it had not taken when end 0 came to rest. */
 static void await_room(struct pair *p)
 {
     uint64_t end = test_now_ns() + TEST_LIMIT_NS;
     int is_awake = 0;
-    arm_and_rest(p, 0);
+    if (arm_and_rest(p, 0) && by_service())
+        return;
     assert_true(arrives(p, 1));
     while (!is_awake || weft_ep_wait(p->ep[0], 5000000) < 1) {
         is_awake = is_awake || readable(p->ep[0], 5);

@@ -73,6 +73,35 @@ def test_encrypted():
         members.finish()
 
 
+def services(net, host):
+    """The TCP connections of a host, and the sockets of its node services' names."""
+    tcp = net.check(host, "ss -H -t -n state established").splitlines()
+    names = net.check(host, "ss -H -x -l").splitlines()
+    return len(tcp), sum("@weft-node-" in line for line in names)
+
+
+def test_node(side=8, connections=4):
+    """Between two hosts the nodes' services have 4 connections, not one for each two processes.
+    When the processes have ended, so do the services."""
+    with netlib.Net(hosts=2) as net:
+        places = [1] * side + [2] * side
+        members = Members(net, TRAFFIC, places, ["--max", 65536],
+                          {"WEFT_TRANSPORTS": "loop,shm,node", "WEFT_NODE": "1",
+                           "WEFT_NODE_CONNECTIONS": str(connections)})
+        members.connect()
+        members.move(60, seconds=60)
+        for host in (1, 2):
+            seen = services(net, host)
+            assert seen == (connections, 1), f"host {host}: {seen} connections and services"
+        members.stop()
+        members.finish(60)
+        carried_by(members, lambda a, b: "shm" if places[a] == places[b] else "node")
+        end = time.monotonic() + 10
+        while any(services(net, host) != (0, 0) for host in (1, 2)):
+            assert time.monotonic() < end, f"left: {services(net, 1)}, {services(net, 2)}"
+        print(f"{side} processes on each host: {connections} connections between the hosts")
+
+
 # ---- connections are aborted ----
 
 

@@ -11,6 +11,12 @@
 
 static const int fds_of_type[WF_NODE_TYPES] = {
     [WF_NODE_WELCOME] = 1, [WF_NODE_RING] = 2, [WF_NODE_RING_OK] = 1};
+#ifdef WF_HAVE_VERBS
+#define LANES_HERE WF_NODE_RDMA
+#else
+#define LANES_HERE WF_NODE_TCP
+#endif
+
 static const uint8_t key[WF_NODE_KEY] = "node_packet_test", other_key[WF_NODE_KEY] = "another";
 
 /* A packet of [type] that is right in all its fields. */
@@ -138,6 +144,8 @@ static void test_fields(void **state)
     BAD(WF_NODE_WELCOME, u.welcome.index = 4096);
     BAD(WF_NODE_WELCOME, u.welcome.contact.port = 0);
     BAD(WF_NODE_WELCOME, u.welcome.contact.rdma = 1);
+    GOOD(WF_NODE_WELCOME, u.welcome.contact = ((struct wf_contact){.rdma = 1, .count = 1}));
+    BAD(WF_NODE_WELCOME, u.welcome.contact.node = 1);
     BAD(WF_NODE_REFUSAL, u.refused.reason = 0);
     BAD(WF_NODE_REFUSAL, u.refused.reason = WF_NODE_REASONS);
     BAD(WF_NODE_REFUSAL, u.refused.ends = 2);
@@ -152,7 +160,8 @@ static void test_fields(void **state)
     BAD(WF_NODE_RING, u.ring.from.version++);
     GOOD(WF_NODE_RING, u.ring.contact.index = 4095);
     BAD(WF_NODE_RING, u.ring.contact.index = 4096);
-    BAD(WF_NODE_RING, u.ring.contact.node = 2);
+    GOOD(WF_NODE_RING, u.ring.contact.node = WF_NODE_RDMA);
+    BAD(WF_NODE_RING, u.ring.contact.node = 3);
     BAD(WF_NODE_RING, u.ring.contact.node = 0);
     BAD(WF_NODE_RING, u.ring.contact.rdma = 0);
     BAD(WF_NODE_RING, u.ring.from.process.pid = 0);
@@ -163,6 +172,7 @@ static void test_fields(void **state)
     BAD(WF_NODE_NODE, u.node.contact.port = 0);
     BAD(WF_NODE_NODE, u.node.contact.count = 3);
     BAD(WF_NODE_NODE, u.node.contact.rdma = 1);
+    GOOD(WF_NODE_NODE, u.node.contact = ((struct wf_contact){.rdma = 1, .count = 1}));
     BAD(WF_NODE_NODE, u.node.zero = 1);
     BAD(WF_NODE_NODE_OK, u.node_ok.word = WF_NODE_NO_WORD);
     BAD(WF_NODE_NODE_OK, u.node_ok.status = 1);
@@ -245,14 +255,14 @@ static void test_parameters(void **state)
 {
     static const char *const names[] = {
         "WEFT_NODE_CONNECTIONS", "WEFT_NODE_INDEX_BITS", "longest payload", "WEFT_NODE_RING",
-        "WEFT_NODE_RECEIVES",    "WEFT_TCP_ENCRYPT",     "transport ",      "version "};
+        "WEFT_NODE_RECEIVES",    "WEFT_TCP_ENCRYPT",     "lanes ",          "version "};
     struct wf_node_parameters a, b;
     uint32_t mine, theirs;
     (void)state;
     wf_node_parameters_here(&a);
     assert_null(wf_node_parameters_differ(&a, &a, &mine, &theirs));
     assert_true(a.connections == 4 && a.index_bits == 9 && a.am_max == 32704 && a.ring == 262144);
-    assert_true(a.receives == 2048 && !a.encrypt && a.transport == WF_NODE_TCP);
+    assert_true(a.receives == 2048 && !a.encrypt && a.lanes == LANES_HERE);
     for (size_t i = 0; i < 8; i++) {
         const char *name;
         b = a;
@@ -333,7 +343,7 @@ static void test_versions(void **state)
                                AT(wf_node_page, words)};
     uint64_t h = layout_hash(packets, WF_ARRAY_LEN(packets));
     (void)state;
-    if (WF_NODE_VERSION != 3 || h != UINT64_C(0x8ecc14fa1542e101))
+    if (WF_NODE_VERSION != 4 || h != UINT64_C(0x8ecc14fa1542e101))
         fail_msg("packets of version %d have the hash 0x%llx", WF_NODE_VERSION,
                  (unsigned long long)h);
     h = layout_hash(shared, WF_ARRAY_LEN(shared));

@@ -517,7 +517,7 @@ static void shake_open(bool is_greater)
     int fds[2];
     memset(&s, 0, sizeof s);
     memset(&m, 0, sizeof m);
-    OK(wf_rdma_ctx_open(WEFT_SHARING_AUTO, 0, 4096, &s.ctx));
+    OK(wf_rdma_ctx_open(WEFT_SHARING_AUTO, 0, 4096, 0, &s.ctx));
     OK(wf_rdma_ep_open(s.ctx, 0, &s.ep.rdma));
     s.before = s.ctx->devices[0].hca->ops;
     s.ops = *s.before;

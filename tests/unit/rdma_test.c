@@ -135,7 +135,7 @@ static void test_regions_on_demand(void **state)
     uint64_t last = 0, at;
     struct rdma_ctx *ctx;
     (void)state;
-    OK(wf_rdma_ctx_open(WEFT_SHARING_AUTO, 0, 4096, &ctx));
+    OK(wf_rdma_ctx_open(WEFT_SHARING_AUTO, 0, 4096, 0, &ctx));
     for (int i = 0; i < 3; i++) {
         bool on_demand = is_to_be_on_demand(lens[i]), there = on_demand || lens[i] == FITS;
         uint64_t before = used();
@@ -180,7 +180,7 @@ static void test_local_on_demand(void **state)
     struct rdma_ctx *ctx;
     struct wf_cache_user *user;
     (void)state;
-    OK(wf_rdma_ctx_open(WEFT_SHARING_AUTO, 0, 4096, &ctx));
+    OK(wf_rdma_ctx_open(WEFT_SHARING_AUTO, 0, 4096, 0, &ctx));
     OK(wf_cache_user_open(wf_staging_cache(ctx->local), &user));
     for (int i = 0; i < 2; i++) {
         void *both = map(lens[i], PROT_READ | PROT_WRITE), *read = map(lens[i], PROT_READ);
@@ -207,7 +207,7 @@ static void test_region_where_cached_was(void **state)
     const struct wf_nic_memory m = {memory, len, NULL};
     bool on_demand = has_paging() && wf_config()->rdma_on_demand == ALWAYS;
     (void)state;
-    OK(wf_rdma_ctx_open(WEFT_SHARING_AUTO, 0, 4096, &ctx));
+    OK(wf_rdma_ctx_open(WEFT_SHARING_AUTO, 0, 4096, 0, &ctx));
     OK(wf_cache_user_open(wf_staging_cache(ctx->local), &user));
     for (int i = 0; i < 50; i++) {
         uint32_t keys[WF_KEY_NICS];
@@ -244,7 +244,7 @@ static void rails_are(const struct wanted *want)
     enum weft_status status;
     c->rdma_device = want->device;
     c->rdma_rails = want->most;
-    status = wf_rdma_ctx_open(WEFT_SHARING_AUTO, 0, 4096, &ctx);
+    status = wf_rdma_ctx_open(WEFT_SHARING_AUTO, 0, 4096, 0, &ctx);
     assert_int_equal(status, want->nrails ? WEFT_OK : WEFT_EUNREACH);
     if (ctx) {
         assert_int_equal(ctx->nports, want->nrails);
@@ -287,7 +287,7 @@ static struct rdma_ctx *both_open(const struct wf_config *before)
     const char *device = c->rdma_device;
     struct rdma_ctx *ctx;
     c->rdma_device = "null1,null0"; /* the second has no on-demand paging and no dma-bufs */
-    OK(wf_rdma_ctx_open(WEFT_SHARING_AUTO, 0, 4096, &ctx));
+    OK(wf_rdma_ctx_open(WEFT_SHARING_AUTO, 0, 4096, 0, &ctx));
     c->rdma_device = device;
     return ctx;
 }
@@ -1652,7 +1652,7 @@ static void test_ways_of_a_dmabuf(void **state)
     assert_true(fd >= 0 && !ftruncate(fd, (off_t)FITS));
     OK(wf_dmabuf_open(fd, 4096 + 8, MIB, true, &d));
     assert_false(d.is_real);
-    OK(wf_rdma_ctx_open(WEFT_SHARING_AUTO, 0, 4096, &ctx));
+    OK(wf_rdma_ctx_open(WEFT_SHARING_AUTO, 0, 4096, 0, &ctx));
     for (int is_real = 0; is_real < 2; is_real++) {
         const struct wf_nic_memory m = {d.base, d.len, &d};
         bool there = has_paging() || !is_real; /* the device with the one has the other */

@@ -54,7 +54,7 @@ static void world_open(struct world *w, enum weft_sharing category, unsigned n, 
     w->nctxs = category == WEFT_SHARING_EVERYWHERE ? n : 1;
     w->neps = n;
     for (unsigned i = 0; i < w->nctxs; i++)
-        OK(wf_rdma_ctx_open(category, hint, 4096, &w->ctxs[i]));
+        OK(wf_rdma_ctx_open(category, hint, 4096, 0, &w->ctxs[i]));
     for (unsigned i = 0; i < n; i++) {
         OK(wf_rdma_ep_open(w->ctxs[w->nctxs > 1 ? i : 0], 0, &w->eps[i]));
         w->qps[i] = qp_open(rail_of(w, i));
@@ -192,7 +192,7 @@ static void test_levels(void **state)
         struct rdma_ctx *ctx;
         struct rdma_ep *ep;
         const struct wf_hca_td *td;
-        OK(wf_rdma_ctx_open(rows[i].category, 0, 4096, &ctx));
+        OK(wf_rdma_ctx_open(rows[i].category, 0, 4096, 0, &ctx));
         OK(wf_rdma_ep_open(ctx, rows[i].level, &ep));
         td = ep->rails[0]->td;
         assert_int_equal(td ? (int)td->level : -1, rows[i].want);
@@ -246,8 +246,8 @@ static void test_nic_without_pages(void **state)
     config()->rdma_null_pages =
         4; /* the context's, two endpoints', and one for the other queue pairs */
     world_open(&w, WEFT_SHARING_DYNAMIC, 2, 0);
-    OK(wf_rdma_ctx_open(WEFT_SHARING_STATIC, 0, 4096, &ctx)); /* the last page */
-    assert_int_equal(wf_rdma_ctx_open(WEFT_SHARING_STATIC, 0, 4096, &ctx), WEFT_EUNREACH);
+    OK(wf_rdma_ctx_open(WEFT_SHARING_STATIC, 0, 4096, 0, &ctx)); /* the last page */
+    assert_int_equal(wf_rdma_ctx_open(WEFT_SHARING_STATIC, 0, 4096, 0, &ctx), WEFT_EUNREACH);
     wf_rdma_ctx_close(ctx);
     world_close(&w);
     world_open(&w, WEFT_SHARING_DYNAMIC, 2, 0);
@@ -317,7 +317,7 @@ static void test_auto_of_the_nic(void **state)
     for (int classic = 0; classic < 2; classic++) {
         struct rdma_ctx *ctx;
         config()->rdma_null_classic = classic;
-        OK(wf_rdma_ctx_open(WEFT_SHARING_AUTO, 16, 4096, &ctx));
+        OK(wf_rdma_ctx_open(WEFT_SHARING_AUTO, 16, 4096, 0, &ctx));
         assert_int_equal(ctx->category, classic ? WEFT_SHARING_SHARED : WEFT_SHARING_SPLIT);
         wf_rdma_ctx_close(ctx);
     }
@@ -332,7 +332,7 @@ static void contexts_are(const char *device, uint32_t hint, unsigned nnics, unsi
     const char *before = config()->rdma_device;
     struct rdma_ctx *ctx;
     config()->rdma_device = device;
-    OK(wf_rdma_ctx_open(WEFT_SHARING_SPLIT, hint, 4096, &ctx));
+    OK(wf_rdma_ctx_open(WEFT_SHARING_SPLIT, hint, 4096, 0, &ctx));
     assert_int_equal(ctx->nnics, nnics);
     assert_int_equal(ctx->ncontexts, ncontexts);
     assert_int_equal(ctx->ndevices, nnics * ncontexts);
@@ -401,12 +401,13 @@ static void test_keys(void **state)
     struct rdma_ctx *ctx;
     (void)state;
     config()->rdma_device = "null0,null1";
-    OK(wf_rdma_ctx_open(WEFT_SHARING_SPLIT, 0, 4096, &ctx)); /* devices: null0 null1 null0 null1 */
+    OK(wf_rdma_ctx_open(WEFT_SHARING_SPLIT, 0, 4096, 0,
+                        &ctx)); /* devices: null0 null1 null0 null1 */
     assert_int_equal(keys_of(ctx, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE), 0xf);
     assert_int_equal(keys_of(ctx, WEFT_REMOTE_WRITE | WF_ACCESS_ATOMIC), 0x5);
     wf_rdma_ctx_close(ctx);
     config()->rdma_device = "null0,null2,null3";
-    OK(wf_rdma_ctx_open(WEFT_SHARING_SPLIT, 0, 4096, &ctx));
+    OK(wf_rdma_ctx_open(WEFT_SHARING_SPLIT, 0, 4096, 0, &ctx));
     assert_int_equal(ctx->category, WEFT_SHARING_TWO_X_DYNAMIC); /* no key for a further context */
     assert_int_equal(ctx->ndevices, 3);
     assert_int_equal(keys_of(ctx, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE), 0x7);

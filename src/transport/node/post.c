@@ -266,6 +266,8 @@ bool wf_node_reply_room(struct node_client *c, const struct node_am *am)
     struct node_flow *flow = am->from->replies;
     if (!flow)
         flow = am->from->replies = wf_node_flow_find(c, &to, true);
+    if (flow && flow->ended)
+        return true; /* its replies are dropped */
     if (!flow || !wf_node_journal_open(c, flow))
         return false;
     if (!c->spare)

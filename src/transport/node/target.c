@@ -247,6 +247,10 @@ void wf_node_flow_ending(struct node_client *c, struct node_flow *flow, enum wef
 {
     if (flow->ended || flow->ending)
         return;
+    if (flow->is_reply) { /* else its replies take the room for which the requests before wait */
+        wf_node_flow_end(c, flow, why);
+        return;
+    }
     flow->ending = why;
     flow->ends_at = wf_node_event_tail(c);
     wf_list_remove(&flow->slot_item);

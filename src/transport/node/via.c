@@ -37,8 +37,8 @@ static void contact_set(struct via_ctx *ctx)
 {
     ctx->contact = ctx->link.contact;
     ctx->contact.port = 0;
-    ctx->contact.rdma = ctx->link.contact.port;
-    ctx->contact.node = 1;
+    ctx->contact.rdma = wf_node_port(&ctx->link.contact);
+    ctx->contact.node = (uint8_t)wf_node_lanes_of(&ctx->link.contact);
     ctx->contact.index = (uint16_t)ctx->link.index;
 }
 
@@ -194,6 +194,8 @@ static enum weft_status via_reach(struct wf_tctx *tctx, const struct wf_address 
         *why = "this process has no node service: the log says why";
     else if (!contact->node)
         *why = "its process has no node service: WEFT_NODE there, or the log";
+    else if (contact->node != ctx->contact.node)
+        *why = "one of the two nodes' services has an RDMA device, and the other has none";
     else if (!wf_node_can_dial(contact, same))
         *why = "its node's service has only loopback as network address (WEFT_TCP_INTERFACES)";
     return *why ? WEFT_EUNREACH : WEFT_OK;

@@ -41,8 +41,9 @@ static struct wf_node_other service_of(const struct via_peer *peer)
 {
     const struct wf_process_id *p = &peer->address.process;
     struct wf_node_other who = {.contact = peer->contact, .host = p->host, .user = p->user};
-    who.contact.port = peer->contact.rdma;
-    who.contact.rdma = who.contact.index = who.contact.node = 0;
+    who.contact.port = peer->contact.node == WF_NODE_TCP ? peer->contact.rdma : 0;
+    who.contact.rdma = peer->contact.node == WF_NODE_RDMA ? peer->contact.rdma : 0;
+    who.contact.index = who.contact.node = 0;
     return who;
 }
 

@@ -325,7 +325,7 @@ static bool domains_open(struct rdma_ctx *ctx)
 }
 
 enum weft_status wf_rdma_ctx_open(enum weft_sharing category, uint32_t endpoints, uint32_t am_max,
-                                  struct rdma_ctx **out)
+                                  uint32_t receives, struct rdma_ctx **out)
 {
     struct rdma_ctx *ctx;
     char reason[WF_RDMA_REASON];
@@ -339,6 +339,7 @@ enum weft_status wf_rdma_ctx_open(enum weft_sharing category, uint32_t endpoints
     pthread_mutex_init(&ctx->lock, NULL);
     ctx->category = category;
     ctx->endpoints = endpoints;
+    ctx->receives = receives ? receives : (uint32_t)wf_config()->rdma_receives;
     wf_rdma_ports_choose(ctx, reason, sizeof reason);
     if (!ctx->nports && *reason)
         wf_error("%s; RDMA is not used", reason);

@@ -53,6 +53,7 @@ struct rdma_ctx {
     unsigned nnics, ncontexts;
     enum weft_sharing category;          /* constant; not AUTO */
     uint32_t endpoints;                  /* how many the program will open; 0: not known */
+    uint32_t receives;                   /* buffers of each rail, if its queues take so many */
     unsigned context_eps[WF_RDMA_RAILS]; /* endpoints of each context number; guarded by [lock] */
     _Atomic bool degraded;               /* an endpoint got less than the category says */
     pthread_mutex_t lock; /* guards [kept] and each hca->ports, which events of the NIC change */
@@ -66,11 +67,12 @@ struct rdma_ctx {
 /* Chooses ports and opens their devices. If WEFT_RDMA_DEVICE names ports, takes the active ports
  * among them. Otherwise takes the first active port, and further active ports with the same speed
  * and link layer, at most WEFT_RDMA_RAILS in all. Each port uses the GID that WEFT_RDMA_GID_INDEX
- * selects. [am_max] is the longest payload of the endpoints' active messages. Returns OK | EUNREACH
- * (RDMA cannot be used) | ENOMEM. The reason for EUNREACH is logged, except on a host that has no
+ * selects. [am_max] is the longest payload of the endpoints' active messages, and [receives] the
+ * number of their receive buffers on each port, 0: WEFT_RDMA_RECEIVES. Returns OK | EUNREACH (RDMA
+ * cannot be used) | ENOMEM. The reason for EUNREACH is logged, except on a host that has no
  * usable port although its configuration variables are right. */
 enum weft_status wf_rdma_ctx_open(enum weft_sharing category, uint32_t endpoints, uint32_t am_max,
-                                  struct rdma_ctx **out);
+                                  uint32_t receives, struct rdma_ctx **out);
 void wf_rdma_ctx_close(struct rdma_ctx *ctx);
 
 /* Reads the events of all NICs of the context. Marks failed devices as gone, and failed queues as

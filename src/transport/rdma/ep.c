@@ -168,9 +168,9 @@ static bool lists_make(struct rdma_rail *r)
 
 /* Returns how many receive buffers a rail has. They must fit into the receive queue. Their
  * completions and those of QP_UNDER_WAY requests must fit into the completion queue. */
-static uint32_t receives_of(const struct wf_hca_caps *caps)
+static uint32_t receives_of(const struct rdma_ctx *ctx, const struct wf_hca_caps *caps)
 {
-    uint64_t most = WF_MIN(wf_config()->rdma_receives, caps->max_rq);
+    uint64_t most = WF_MIN(ctx->receives, caps->max_rq);
     uint32_t rest = caps->max_cq > QP_UNDER_WAY ? caps->max_cq - QP_UNDER_WAY : 0;
     return (uint32_t)WF_MIN(most, WF_MAX(rest, RECEIVES_LEAST));
 }
@@ -187,7 +187,7 @@ static struct rdma_rail *rail_new(struct rdma_ep *ep, unsigned number)
     r->device = device;
     r->port_at = port->port_at;
     r->number = number;
-    r->receives = r->nfree_receives = receives_of(caps);
+    r->receives = r->nfree_receives = receives_of(ep->ctx, caps);
     r->burst = (uint32_t)WF_MIN(wf_config()->poll_burst, QP_BURST_MOST);
     r->batch = WF_MIN(r->receives / 16, RECEIVES_BATCH);
     r->pieces = r->nfree_pieces = wf_rdma_pieces(r->receives);
@@ -247,7 +247,8 @@ static enum weft_status rail_open(struct rdma_ep *ep, unsigned number)
         wf_warn("%s: %zu KiB of buffers and their queues cannot be had%s", r->device->hca->name,
                 memory_size(r) / 1024,
                 status == WEFT_ELIMIT ? ": raise the limit of locked memory (ulimit -l) and "
-                                        "WEFT_PINNED, or lower WEFT_RDMA_RECEIVES"
+                                        "WEFT_PINNED, or lower WEFT_RDMA_RECEIVES (a node's "
+                                        "service: WEFT_NODE_RECEIVES)"
                                       : "");
     else if ((status = manager_open(r)) == WEFT_EUNREACH)
         status = WEFT_OK; /* without a manager, the rail's links use their sockets */

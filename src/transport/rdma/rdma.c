@@ -87,7 +87,8 @@ static enum weft_status rdma_ctx_open(const struct wf_tctx_params *params, struc
     enum weft_status status;
     if (!wf_net_has_key(params))
         return WEFT_EUNREACH;
-    status = wf_rdma_ctx_open(params->sharing, params->endpoints, params->am_max, &rdma);
+    status = wf_rdma_ctx_open(params->sharing, params->endpoints, params->am_max, params->receives,
+                              &rdma);
     if (status == WEFT_EUNREACH)
         return wf_tctx_useless(params, "this host has no RDMA device that can be used: weft info");
     if (status != WEFT_OK)

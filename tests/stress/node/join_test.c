@@ -2,8 +2,11 @@
 /* Processes of two nodes whose messages go by their nodes' services: as the public interface shows
  * it. A node is a value of WEFT_NODE_NAME, so both are on this host.
  *
- *   join_test          the cases
- *   join_test latency  half the time of a request and its reply, between two nodes */
+ *   join_test                      the cases
+ *   join_test latency              half the time of a request and its reply, between two nodes
+ *   join_test kills COUNT SEED     clients and services that are killed or stopped among traffic
+ *   join_test queue-pairs ONE TWO  the services' lanes are queue pairs, of one device on each node
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <net/if.h>
@@ -17,20 +20,23 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "stress/kill/proc.h"
 
-enum { SIDE = 4, ALL = 2 * SIDE, EACH = 2000 };
+enum { SIDE = 4, ALL = 2 * SIDE, LANES = 4, FEW = 50, MOST = 1 << 20 };
 enum { ASK, ANSWER, TELL };
 
+static unsigned each = 2000;   /* requests to each peer */
+static const char *devices[2]; /* of the two nodes; NULL: the lanes are TCP */
 static const unsigned char key[WEFT_KEY_SIZE] = "the key of the join test";
 
 struct member {
     struct weft_ctx *ctx;
     struct weft_ep *ep;
     struct weft_peer *peers[ALL];
-    unsigned asked[ALL], answered, downs, me;
+    unsigned asked[ALL], sent[ALL], got[ALL], answered, downs, me;
     enum weft_status why;
 };
 
@@ -48,17 +54,27 @@ static void on_ask(const struct weft_am *am)
 {
     struct member *m = am->arg;
     unsigned from = am->args[0];
+    uint32_t args[2] = {m->me};
+    enum weft_status status;
     CHECK(from < ALL && am->args[1] == m->asked[from]);
     CHECK(am->len == am->args[1] % 300);
     for (unsigned i = 0; i < am->len; i++)
         CHECK(((const unsigned char *)am->data)[i] == (unsigned char)(am->args[1] + i));
-    m->asked[from]++;
-    CHECK_STATUS(weft_am_reply(am, ANSWER, am->args, 2, NULL, 0), WEFT_OK);
+    args[1] = m->asked[from]++;
+    status = weft_am_reply(am, ANSWER, args, 2, NULL, 0);
+    CHECK(status == WEFT_OK || status == WEFT_EPEER);
 }
 
+/* Each request is answered once; answers have no order. */
 static void on_answer(const struct weft_am *am)
 {
-    ((struct member *)am->arg)->answered++;
+    static unsigned char seen[ALL][MOST / 8];
+    struct member *m = am->arg;
+    unsigned from = am->args[0], number = am->args[1];
+    CHECK(from < ALL && number < MOST && !(seen[from][number / 8] >> number % 8 & 1));
+    seen[from][number / 8] |= (unsigned char)(1u << number % 8);
+    m->got[from]++;
+    m->answered++;
 }
 
 static void on_tell(const struct weft_am *am)
@@ -80,6 +96,8 @@ static void member_open(struct member *m, int sock, unsigned me)
     size_t len = sizeof addr;
     *m = (struct member){.me = me};
     CHECK(!setenv("WEFT_NODE_NAME", me < SIDE ? "left" : "right", 1));
+    if (devices[0])
+        CHECK(!setenv("WEFT_RDMA_DEVICE", devices[me >= SIDE], 1));
     ctx.flags = WEFT_CTX_NETWORK;
     ep.peer_down = on_down;
     ep.arg = m;
@@ -108,16 +126,22 @@ static void member_close(struct member *m)
     CHECK_STATUS(weft_ctx_close(m->ctx), WEFT_OK);
 }
 
+/* Returns the length. */
+static unsigned payload(unsigned char *data, unsigned number)
+{
+    for (unsigned i = 0; i < number % 300; i++)
+        data[i] = (unsigned char)(number + i);
+    return number % 300;
+}
+
 static void ask(struct member *m, unsigned to, unsigned number)
 {
     unsigned char data[300];
+    unsigned len = payload(data, number);
     const uint32_t args[2] = {m->me, number};
     uint64_t end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
     enum weft_status status;
-    for (unsigned i = 0; i < number % 300; i++)
-        data[i] = (unsigned char)(number + i);
-    while ((status = weft_am_request(m->peers[to], ASK, args, 2, data, number % 300, 1)) ==
-               WEFT_AGAIN &&
+    while ((status = weft_am_request(m->peers[to], ASK, args, 2, data, len, 1)) == WEFT_AGAIN &&
            proc_now_ns() < end)
         poll_once(m);
     CHECK_STATUS(status, WEFT_OK);
@@ -139,14 +163,14 @@ static void talk(int sock, void *arg)
     char go;
     uint64_t end;
     member_open(&m, sock, *(unsigned *)arg);
-    for (unsigned i = 0; i < EACH; i++)
+    for (unsigned i = 0; i < each; i++)
         for (unsigned to = 0; to < ALL; to++)
             if (m.peers[to])
                 ask(&m, to, i);
     end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
-    while ((m.answered < SIDE * EACH || asked_all(&m) < SIDE * EACH) && proc_now_ns() < end)
+    while ((m.answered < SIDE * each || asked_all(&m) < SIDE * each) && proc_now_ns() < end)
         poll_once(&m);
-    CHECK(m.answered == SIDE * EACH && asked_all(&m) == SIDE * EACH);
+    CHECK(m.answered == SIDE * each && asked_all(&m) == SIDE * each);
     proc_say(sock, "done", 4);
     CHECK(proc_hear(sock, &go, 1) == 1);
     member_close(&m);
@@ -187,7 +211,7 @@ static void begin(void)
 {
     struct ifreq lo = {.ifr_name = "lo"};
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    bool alone = !unshare(CLONE_NEWNET);
+    bool alone = !devices[0] && !unshare(CLONE_NEWNET);
     close(fd);
     fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (alone) {
@@ -197,7 +221,8 @@ static void begin(void)
     }
     close(fd);
     CHECK(!setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1) &&
-          !setenv("WEFT_TRANSPORTS", "loop,node", 1) && !setenv("WEFT_NODE", "1", 1));
+          !setenv("WEFT_TRANSPORTS", devices[0] ? "loop,node,rdma" : "loop,node", 1) &&
+          !setenv("WEFT_NODE", "1", 1));
     CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)); /* services become its children */
 }
 
@@ -212,20 +237,80 @@ static void end(void)
 
 /* Fails when: messages are lost, come twice or out of order, or the services of two nodes have more
  * connections than WEFT_NODE_CONNECTIONS. */
-static void all_to_all(void)
+static void talk_all(void (*look)(void))
 {
     struct proc p[ALL];
     char done[8];
-    begin();
     members_start(p, talk);
     for (unsigned i = 0; i < ALL; i++)
         CHECK(proc_hear(p[i].sock, done, sizeof done) == 4);
-    CHECK(connections() == 4);
+    look();
     for (unsigned i = 0; i < ALL; i++)
         proc_say(p[i].sock, "!", 1);
     for (unsigned i = 0; i < ALL; i++)
         proc_join(&p[i]);
+}
+
+static void connections_look(void)
+{
+    CHECK(connections() == LANES);
+}
+
+static void all_to_all(void)
+{
+    begin();
+    talk_all(connections_look);
     end();
+}
+
+/* ---- by queue pairs ---- */
+
+struct held { /* by the kernel, of a device */
+    unsigned pds, qps, mrs, contexts;
+};
+
+static struct held before[2];
+
+static struct held held(const char *device)
+{
+    char command[128];
+    struct held h = {0};
+    FILE *f;
+    snprintf(command, sizeof command, "rdma resource show %s", device);
+    f = popen(command, "re");
+    CHECK(f);
+    CHECK(fscanf(f, "%*u: %*s pd %u cq %*u qp %u cm_id %*u mr %u ctx %u", &h.pds, &h.qps, &h.mrs,
+                 &h.contexts) == 4);
+    CHECK(pclose(f) == 0);
+    return h;
+}
+
+static void queue_pairs_look(void)
+{
+    for (int i = 0; i < 2; i++) {
+        struct held h = held(devices[i]);
+        printf("%s: %u queue pairs, %u contexts, %u protection domains, %u registrations\n",
+               devices[i], h.qps - before[i].qps, h.contexts - before[i].contexts,
+               h.pds - before[i].pds, h.mrs - before[i].mrs);
+        fflush(stdout);
+        CHECK(h.qps - before[i].qps == LANES);
+        CHECK(h.contexts - before[i].contexts == 1 && h.pds - before[i].pds == 1);
+    }
+}
+
+/* Fails when: messages are lost, come twice or out of order; a client opens a device, or two
+ * services have more queue pairs than WEFT_NODE_CONNECTIONS; or something of them is left. */
+static void queue_pairs(void)
+{
+    begin();
+    for (int i = 0; i < 2; i++)
+        before[i] = held(devices[i]);
+    talk_all(queue_pairs_look);
+    end();
+    for (int i = 0; i < 2; i++) {
+        struct held h = held(devices[i]);
+        CHECK(!memcmp(&h, &before[i], sizeof h));
+    }
 }
 
 /* ---- deaths ---- */
@@ -286,10 +371,11 @@ static void mourn_all(int sock, void *arg)
     mourn(sock, *(unsigned *)arg, SIDE);
 }
 
-/* The process that this one has as a child and did not start: a service. */
-static pid_t service_find(const struct proc *p)
+/* The processes that this one has as children and did not start, at most 2: services. */
+static unsigned services_find(const struct proc *p, pid_t services[2])
 {
     char path[64], text[512];
+    unsigned found = 0;
     FILE *f;
     size_t n;
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)gettid());
@@ -303,10 +389,10 @@ static pid_t service_find(const struct proc *p)
         bool own = false;
         for (unsigned i = 0; i < ALL; i++)
             own |= p[i].pid == pid;
-        if (!own)
-            return pid;
+        if (!own && found < 2)
+            services[found++] = pid;
     }
-    return 0;
+    return found;
 }
 
 /* Fails when: clients of a killed service, or of the other one, wait for its peers for ever. */
@@ -314,13 +400,12 @@ static void service_killed(void)
 {
     struct proc p[ALL];
     char said[8];
-    pid_t service;
+    pid_t services[2];
     begin();
     members_start(p, mourn_all);
     for (unsigned i = 0; i < ALL; i++)
         CHECK(proc_hear(p[i].sock, said, 4) == 4);
-    service = service_find(p);
-    CHECK(service && !kill(service, SIGKILL));
+    CHECK(services_find(p, services) == 2 && !kill(services[0], SIGKILL));
     for (unsigned i = 0; i < ALL; i++)
         CHECK(proc_hear(p[i].sock, said, 4) == 4);
     for (unsigned i = 0; i < ALL; i++) {
@@ -328,6 +413,182 @@ static void service_killed(void)
         proc_join(&p[i]);
     }
     end();
+}
+
+/* ---- kills among traffic ---- */
+
+enum { MORE = 100, STOP_MS = 100, BURST = 16, BEFORE_MS = 40 };
+enum victim { CLIENT, SERVICE, SERVICES, CLIENT_STOPS, SERVICE_STOPS, VICTIMS };
+static const char *const victim_names[] = {
+    "client killed", "service killed", "both services killed", "client stopped", "service stopped"};
+static enum victim victim;
+static unsigned at_ms; /* of traffic before */
+static unsigned whose; /* client, or service */
+
+static bool is_up(const struct member *m, unsigned to)
+{
+    return m->peers[to] && weft_peer_status(m->peers[to]) == WEFT_OK;
+}
+
+/* Send to each peer that is up as much as there is room for, at most [most] requests. */
+static void burst(struct member *m, unsigned most)
+{
+    unsigned char data[300];
+    for (unsigned to = 0; to < ALL; to++)
+        for (unsigned i = 0; i < most && is_up(m, to); i++) {
+            const uint32_t args[2] = {m->me, m->sent[to]};
+            unsigned len = payload(data, m->sent[to]);
+            enum weft_status status = weft_am_request(m->peers[to], ASK, args, 2, data, len, 1);
+            if (status != WEFT_OK) {
+                CHECK(status == WEFT_AGAIN || status == WEFT_EPEER);
+                break;
+            }
+            m->sent[to]++;
+        }
+    CHECK(weft_ep_poll(m->ep) >= 0);
+}
+
+static bool all_answered(const struct member *m)
+{
+    for (unsigned to = 0; to < ALL; to++)
+        if (is_up(m, to) && m->got[to] != m->sent[to])
+            return false;
+    return true;
+}
+
+/* Has each peer answered? One that was never reached is lost only after WEFT_CONNECT_TIMEOUT. */
+static bool has_heard_all(const struct member *m)
+{
+    for (unsigned to = 0; to < ALL; to++)
+        if (m->peers[to] && !m->got[to])
+            return false;
+    return true;
+}
+
+/* Traffic until the parent says how many peers are lost; until these are; and then some more with
+ * those that are left, of which nothing is lost. */
+static void flood(int sock, void *arg)
+{
+    struct member m;
+    unsigned lost;
+    uint64_t end;
+    member_open(&m, sock, *(unsigned *)arg);
+    end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    while (!has_heard_all(&m) && proc_now_ns() < end)
+        burst(&m, BURST);
+    CHECK(has_heard_all(&m));
+    proc_say(sock, "busy", 4);
+    while (recv(sock, &lost, sizeof lost, MSG_DONTWAIT) < 0)
+        burst(&m, BURST);
+    end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    while (m.downs < lost && proc_now_ns() < end)
+        burst(&m, BURST);
+    for (unsigned i = 0; i < MORE; i++)
+        burst(&m, 1);
+    while (!all_answered(&m) && proc_now_ns() < end)
+        poll_once(&m);
+    if (m.downs != lost || (lost && m.why != WEFT_EPEER) || !all_answered(&m))
+        proc_fail(__FILE__, __LINE__, "member %u lost %u peers of %u (%s), %s", m.me, m.downs, lost,
+                  weft_status_name(m.why),
+                  all_answered(&m) ? "all answered" : "answers are missing");
+    proc_say(sock, "done", 4);
+    while (recv(sock, &lost, 1, MSG_DONTWAIT) < 0) /* others wait for answers */
+        poll_once(&m);
+    member_close(&m);
+}
+
+static void wait_ms(unsigned ms)
+{
+    const struct timespec t = {.tv_nsec = ms * 1000000L};
+    CHECK(!nanosleep(&t, NULL));
+}
+
+static void strike(struct proc *p)
+{
+    pid_t services[2];
+    CHECK(services_find(p, services) == 2);
+    wait_ms(at_ms);
+    if (victim == CLIENT)
+        CHECK(WIFSIGNALED(proc_kill(&p[whose], SIGKILL)));
+    if (victim == SERVICE || victim == SERVICES)
+        CHECK(!kill(services[whose % 2], SIGKILL));
+    if (victim == SERVICES)
+        CHECK(!kill(services[!(whose % 2)], SIGKILL));
+    if (victim == CLIENT_STOPS || victim == SERVICE_STOPS) {
+        pid_t pid = victim == CLIENT_STOPS ? p[whose].pid : services[whose % 2];
+        CHECK(!kill(pid, SIGSTOP));
+        wait_ms(STOP_MS);
+        CHECK(!kill(pid, SIGCONT));
+    }
+}
+
+/* How many peers member [i] loses. */
+static unsigned loses(unsigned i)
+{
+    if (victim == CLIENT)
+        return (i < SIDE) != (whose < SIDE);
+    return victim == SERVICE || victim == SERVICES ? SIDE : 0;
+}
+
+static bool is_left(unsigned i)
+{
+    return victim != CLIENT || i != whose;
+}
+
+/* No socket has the name of a service. */
+static bool names_are_gone(void)
+{
+    char line[512];
+    bool gone = true;
+    FILE *f = fopen("/proc/self/net/unix", "re");
+    CHECK(f);
+    while (fgets(line, sizeof line, f))
+        gone &= !strstr(line, "@weft-node-");
+    fclose(f);
+    return gone;
+}
+
+/* Fails when: a member hangs, or loses another peer than a dead one; a message between two that
+ * live is lost, or comes twice or out of order; a process, a connection or a name is left. */
+static void kill_round(void)
+{
+    struct proc p[ALL];
+    char said[8];
+    begin();
+    members_start(p, flood);
+    for (unsigned i = 0; i < ALL; i++)
+        CHECK(proc_hear(p[i].sock, said, sizeof said) == 4);
+    strike(p);
+    for (unsigned i = 0; i < ALL; i++) {
+        unsigned lost = loses(i);
+        if (is_left(i))
+            proc_say(p[i].sock, &lost, sizeof lost);
+    }
+    for (unsigned i = 0; i < ALL; i++)
+        CHECK(!is_left(i) || proc_hear(p[i].sock, said, sizeof said) == 4);
+    for (unsigned i = 0; i < ALL; i++)
+        if (is_left(i)) {
+            proc_say(p[i].sock, "!", 1);
+            proc_join(&p[i]);
+        }
+    end();
+    CHECK(connections() == 0 && names_are_gone());
+}
+
+static int kills(unsigned count, uint64_t seed)
+{
+    int bad = 0;
+    for (unsigned i = 0; i < count && !bad; i++) {
+        char name[64];
+        uint64_t x = (seed + i) * UINT64_C(0x9e3779b97f4a7c15);
+        x ^= x >> 29;
+        victim = (enum victim)(i % VICTIMS);
+        at_ms = (unsigned)(x % BEFORE_MS);
+        whose = (unsigned)(x >> 32) % ALL;
+        snprintf(name, sizeof name, "%s after %u ms", victim_names[victim], at_ms);
+        bad += proc_case(name, kill_round);
+    }
+    return bad != 0;
 }
 
 /* ---- latency ---- */
@@ -378,7 +639,15 @@ int main(int argc, char **argv)
     int bad = 0;
     if (argc > 1 && !strcmp(argv[1], "latency"))
         return proc_case("latency", latency);
+    if (argc == 4 && !strcmp(argv[1], "queue-pairs")) {
+        devices[0] = argv[2];
+        devices[1] = argv[3];
+        each = FEW;
+        return proc_case("queue pairs", queue_pairs);
+    }
     CHECK(!setenv("WEFT_PEER_TIMEOUT", "3s", 1));
+    if (argc == 4 && !strcmp(argv[1], "kills"))
+        return kills((unsigned)atoi(argv[2]), strtoull(argv[3], NULL, 10));
     bad += proc_case("all to all", all_to_all);
     bad += proc_case("a client is killed", client_killed);
     bad += proc_case("a service is killed", service_killed);
