@@ -197,6 +197,8 @@ struct weft_ep {
     bool failed_logged, late_logged;
     /* charges of the tagged messages that no receive has matched yet (msg_credit.h) */
     uint64_t kept_bytes;
+    struct weft_msg *kept_spares; /* records of kept messages, to be used again (msg_kept.c) */
+    uint32_t nkept_spares;
     uint32_t parts_max;    /* constant: bytes of the longest tagged message that is sent in parts */
     bool measures;         /* constant: measured costs decide instead (msg_cost.h) */
     uint32_t credit_start; /* where the credit of the peer opened last began to count */

@@ -380,6 +380,7 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     ep_unlist(ep);
     wf_ep_counters_drop(ep);
     wait_fds_close(ep);
+    wf_msg_kept_end(ep);
     free(ep->scratch);
     wf_ep_leave(ep);
     if (wf_ep_is_locked(ep))

@@ -23,13 +23,17 @@ struct weft_msg {
     /* for an offer: item of sender->kept_offers; else in no list */
     struct wf_list offers;
     void *const *conn;    /* for an offer: the connection on which it came */
-    struct wf_req *parts; /* not null as long as parts of the message are still to come */
+    union {
+        struct wf_req *parts; /* not null as long as parts of the message are still to come */
+        struct weft_msg *next_spare; /* in ep->kept_spares */
+    };
     uint8_t nfrom;
     uint8_t member; /* for an offer: of the sender's group (sender.h) */
     uint16_t what;  /* as in struct wf_msg_head */
     bool offer, claimed : 1;
     bool due : 1;   /* for an offer: its payload is on its way */
-    bool named : 1; /* what receives or has claimed it names its sender */
+    bool named : 1; /* the receive or claim that has it names its sender */
+    bool brief : 1; /* the record is of the size that may become a spare */
     int16_t lost;   /* claimed, and its last parts will never come: why not; else OK */
     /* the message's bytes; for an offer, struct wf_offer_range[nfrom] */
     _Alignas(16) uint8_t bytes[];
@@ -146,6 +150,8 @@ static inline void wf_msg_kept_charge(const struct weft_msg *m, int64_t by)
 
 /* Free a message that no receive had matched. The caller has removed it from the matcher. */
 void wf_msg_kept_free(struct weft_msg *m);
+/* Free what [ep] keeps for further messages. All messages have been freed. */
+void wf_msg_kept_end(struct weft_ep *ep);
 
 /* Returns a message that is to be kept, with room for [bytes] bytes, or NULL. */
 struct weft_msg *wf_msg_kept_new(struct wf_sender *sender, const struct wf_msg_head *head,
