@@ -22,7 +22,7 @@ struct weft_msg {
     struct wf_pull_word word; /* for an offer: the sender has the bytes as long as it holds */
     /* for an offer: item of sender->kept_offers; else in no list */
     struct wf_list offers;
-    void *const *conn;    /* for an offer: the connection on which it came */
+    void *const *conn; /* for an offer: the connection on which it came */
     union {
         struct wf_req *parts; /* not null as long as parts of the message are still to come */
         struct weft_msg *next_spare; /* in ep->kept_spares */
