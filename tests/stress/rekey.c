@@ -33,19 +33,10 @@ struct shared {
     unsigned char addr[WEFT_ADDR_MAX];
 };
 
-static void context_open(struct weft_ctx **ctx, struct weft_ep **ep)
+static bool over_network(void)
 {
     const char *transports = getenv("WEFT_TRANSPORTS");
-    bool network = transports && (strstr(transports, "tcp") || strstr(transports, "rdma"));
-    struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
-    struct weft_mr_domain domain = WEFT_MR_DOMAIN_INIT;
-    domain.mode = WEFT_MR_ALLOCATED;
-    params.mr = &domain;
-    params.flags = network ? WEFT_CTX_NETWORK : 0;
-    MUST(weft_ctx_open(&params, ctx));
-    if (network)
-        MUST(weft_ctx_set_key(*ctx, "0123456789abcdef0123456789abcdef", WEFT_KEY_SIZE));
-    MUST(weft_ep_open(*ctx, NULL, ep));
+    return transports && (strstr(transports, "tcp") || strstr(transports, "rdma"));
 }
 
 static void fill(uint64_t *words, uint64_t value)
@@ -70,7 +61,7 @@ static int owner(struct shared *s, uint64_t count, uint64_t seed)
     static uint64_t words[2][WORDS] __attribute__((aligned(4096)));
     struct weft_ctx *ctx;
     struct weft_ep *ep;
-    context_open(&ctx, &ep);
+    must_open(over_network(), &ctx, &ep);
     s->addr_len = sizeof s->addr;
     MUST(weft_ep_address(ep, s->addr, &s->addr_len));
     atomic_store(&s->ready, 1);
@@ -125,7 +116,7 @@ static void reader(struct shared *s, uint64_t count, uint64_t seed)
     struct weft_ep *ep;
     struct weft_peer *peer;
     struct weft_remote *r;
-    context_open(&ctx, &ep);
+    must_open(over_network(), &ctx, &ep);
     while (!atomic_load(&s->ready))
         poll_or_end(ep, until);
     MUST(weft_peer_open(ep, s->addr, s->addr_len, &peer));

@@ -47,19 +47,6 @@ struct shared {
 static unsigned peers = PEERS;
 static bool rdma;
 
-static void context_open(struct weft_ctx **ctx, struct weft_ep **ep)
-{
-    struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
-    struct weft_mr_domain domain = WEFT_MR_DOMAIN_INIT;
-    domain.mode = WEFT_MR_ALLOCATED;
-    params.mr = &domain;
-    params.flags = rdma ? WEFT_CTX_NETWORK : 0;
-    MUST(weft_ctx_open(&params, ctx));
-    if (rdma)
-        MUST(weft_ctx_set_key(*ctx, "0123456789abcdef0123456789abcdef", WEFT_KEY_SIZE));
-    MUST(weft_ep_open(*ctx, NULL, ep));
-}
-
 /* An array of ones. */
 static void ones(unsigned char *at, unsigned row)
 {
@@ -118,7 +105,7 @@ static void peer(struct shared *s, unsigned number, uint64_t count)
         test_debug("nomap");
     if (number >= PEERS && setenv("WEFT_TRANSPORTS", "loop,rdma", 1))
         exit(1);
-    context_open(&ctx, &ep);
+    must_open(rdma, &ctx, &ep);
     while (!atomic_load(&s->ready))
         sched_yield();
     MUST(weft_peer_open(ep, s->addr, s->addr_len, &to));
@@ -240,7 +227,7 @@ static int owner(struct shared *s, uint64_t count)
     struct weft_mr *mr, *nic;
     unsigned char *base;
     int good = 1;
-    context_open(&ctx, &ep);
+    must_open(rdma, &ctx, &ep);
     MUST(weft_mem_alloc(ctx, ROWS * ROW, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, &mr));
     base = weft_mr_base(mr);
     s->addr_len = sizeof s->addr;
