@@ -17,7 +17,6 @@
  * come before their receives makes glibc give the end of its heap back to the kernel, and fetch it
  * anew, thousands of times a second: it trims beyond 128 KiB. AddressSanitizer sees the use of a
  * record after its end only if the record is freed. */
-#define BRIEF 64u /* bytes */
 #if defined(__SANITIZE_ADDRESS__)
 #define MOST_SPARES 0u
 #elif defined(__has_feature)
@@ -31,17 +30,17 @@
 
 static struct weft_msg *record_new(struct weft_ep *ep, size_t bytes)
 {
-    struct weft_msg *m = bytes <= BRIEF ? ep->kept_spares : NULL;
+    struct weft_msg *m = bytes <= WF_KEPT_BRIEF ? ep->kept_spares : NULL;
     if (m) {
         ep->kept_spares = m->next_spare;
         ep->nkept_spares--;
     } else {
-        m = malloc(sizeof *m + (bytes <= BRIEF ? BRIEF : bytes));
+        m = malloc(sizeof *m + (bytes <= WF_KEPT_BRIEF ? WF_KEPT_BRIEF : bytes));
     }
     if (!m)
         return NULL;
     memset(m, 0, sizeof *m);
-    m->brief = bytes <= BRIEF;
+    m->brief = bytes <= WF_KEPT_BRIEF;
     return m;
 }
 

@@ -39,6 +39,9 @@ struct weft_msg {
     _Alignas(16) uint8_t bytes[];
 };
 
+/* Each record has room for so many bytes, and more only if the message is longer. */
+#define WF_KEPT_BRIEF 32u
+
 _Static_assert(sizeof(struct weft_msg) <= WF_MSG_CHARGE, "a kept message is charged");
 
 static inline struct wf_msg_head wf_msg_head_of(const struct weft_msg *m)

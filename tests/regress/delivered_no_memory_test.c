@@ -93,7 +93,7 @@ static void delivered_no_sender_offer(void)
 
 static void delivered_no_message(void)
 {
-    starve(sizeof(struct weft_msg) + 8, 8);
+    starve(sizeof(struct weft_msg) + WF_KEPT_BRIEF, 8);
 }
 
 static void delivered_no_message_parts(void)
@@ -103,7 +103,7 @@ static void delivered_no_message_parts(void)
 
 static void delivered_no_message_offer(void)
 {
-    starve(sizeof(struct weft_msg) + sizeof(struct wf_offer_range), 2000000);
+    starve(sizeof(struct weft_msg) + WF_KEPT_BRIEF, 2000000);
 }
 
 int main(void)

@@ -65,7 +65,7 @@ static void take_no_memory(void)
     UNTIL(s.ep, weft_msg_claim(s.ep, NULL, 1, FULL, &info, &msg) == WEFT_OK);
     CHECK(msg->parts); /* the sender does not poll */
     watched = msg;
-    refused = sizeof *msg + OTHER_LEN;
+    refused = sizeof *msg + WF_KEPT_BRIEF;
     CHECK_STATUS(weft_msg_send(peer[1], 2, out, OTHER_LEN, NULL), WEFT_OK);
     UNTIL(s.ep, msg->lost);
     for (int i = 0; i < 2; i++)

@@ -195,7 +195,7 @@ static uint64_t rings_bound(void)
 static uint64_t receiver_bound(void)
 {
     uint64_t messages = WF_MSG_WINDOW / WF_MSG_CHARGE;
-    uint64_t offer = sizeof(struct weft_msg) + sizeof(struct wf_offer_range) + MALLOC_HEAD;
+    uint64_t offer = sizeof(struct weft_msg) + WF_KEPT_BRIEF + MALLOC_HEAD;
     uint64_t table = 2 * sizeof(union wf_match_block) + 2 * sizeof(void *);
     return WF_MSG_WINDOW + messages * MALLOC_HEAD + operations * offer +
            (messages + operations) * table + rings_bound() + SLACK;
