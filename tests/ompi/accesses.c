@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* register_mem, put, get, atomics and flush, each by itself, and from inside callbacks; accesses
- * past the end, and of memory that was freed. Rank 0 accesses the memory of rank 1. */
+ * past the end, and of memory that was freed. Rank 0 accesses the memory of rank 1.
+ *
+ * usage: ompi_accesses [CHAIN]
+ *   CHAIN  so many gets, each of which begins in the callback of the one before; 100,000 by default
+ */
 #include "side.h"
 
 #include <sys/mman.h>
@@ -192,7 +196,7 @@ static void flushed(void)
 }
 
 /* Each callback begins the next access: they may not nest without end. */
-static unsigned chained;
+static unsigned chained, chain_len = 100000;
 static uint64_t chain_word;
 
 static void on_chained(struct mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *peer,
@@ -201,14 +205,14 @@ static void on_chained(struct mca_btl_base_module_t *btl, struct mca_btl_base_en
 {
     CHECK(status == OPAL_SUCCESS);
     (void)context;
-    if (++chained < 100000)
+    if (++chained < chain_len)
         CHECK(btl->btl_get(btl, peer, local, place.address, local_handle, side_handle(&place), 8, 0,
                            MCA_BTL_NO_ORDER, on_chained, NULL, data) == OPAL_SUCCESS);
 }
 
 static bool is_chained(void)
 {
-    return chained == 100000;
+    return chained == chain_len;
 }
 
 static void chain(void)
@@ -359,6 +363,8 @@ int main(int argc, char **argv)
     unsigned char *memory;
     mca_btl_base_registration_handle_t *h;
     side_open(&argc, &argv);
+    if (argc > 1)
+        chain_len = (unsigned)atoi(argv[1]);
     memory = aligned_alloc(4096, ROOM + 4096);
     CHECK(memory);
     memset(memory, 0xaa, ROOM + 4096);

@@ -41,6 +41,13 @@ def overdue_test():
             good(2, "ompi_copies", how, env={**env, "WEFT_PROGRESS": "thread"})
 
 
+def held_test():
+    """Calls return while a callback in another thread waits for a lock that the caller holds."""
+    for env in {}, TCP:
+        good(2, "ompi_held", env=env)
+        good(2, "ompi_held", "puts", env=env, btl_weft_order="all")
+
+
 def puts_test():
     """A put that waits for its end takes messages without a bound."""
     for env in {}, TCP:
@@ -74,5 +81,5 @@ def order_tcp_test():
     assert overtaken, "no free message was overtaken"
 
 
-harness.main([messages_test, messages_few_test, messages_tcp_test, copies_test, overdue_test,
+harness.main([messages_test, messages_few_test, messages_tcp_test, copies_test, overdue_test, held_test,
               puts_test, accesses_test, accesses_tcp_test, order_test, order_tcp_test])

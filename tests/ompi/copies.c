@@ -186,7 +186,7 @@ int main(int argc, char **argv)
     CHECK(side.btl->btl_register(side.btl, DATA, on_data, NULL) == OPAL_SUCCESS);
     side_swap(&pid, &other, sizeof pid);
     h = side_share(&word, sizeof word, MCA_BTL_REG_FLAG_ACCESS_ANY, &place);
-    side_meet();
+    side_go();
     if (!side.rank && puts) {
         send_rest(0);
         put();

@@ -112,6 +112,13 @@ def receiver_test():
     good(2, "ompi_remap", "1", "3", env=TCP)
 
 
+def apart_test():
+    """What is complete at a rank arrives, although the rank makes no progress afterwards."""
+    for how in "send", "isend", "long", "fin":
+        for env in {}, TCP:
+            good(2, "ompi_apart", how, env=env)
+
+
 def spawn_test():
     """Ranks of other jobs, spawned or met by a port. The launcher serves a rank that has just sent its
     first message, without progress."""
@@ -151,6 +158,6 @@ def adjusted_test():
 
 harness.main([symbols_test, info_test, taken_test, beside_test, ring_test, ring_tcp_test, windows_test,
               windows_tcp_test, pieces_test, shuffled_test,
-              exhausted_test, progress_test, threads_test, threads_tcp_test, endpoints_test, receiver_test, spawn_test,
+              exhausted_test, progress_test, threads_test, threads_tcp_test, endpoints_test, receiver_test, apart_test, spawn_test,
               spawn_keyless_test, remap_test,
               adjusted_test])

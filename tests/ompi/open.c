@@ -52,7 +52,7 @@ int main(int argc, char **argv)
     side_open(&argc, &argv);
     CHECK(!sem_init(&entered, 0, 0) && !sem_init(&released, 0, 0));
     CHECK(side.btl->btl_register(side.btl, DATA, on_data, NULL) == OPAL_SUCCESS);
-    side_meet();
+    side_go();
     if (!side.rank) {
         for (int i = 0; i < COUNT; i++)
             side_send(DATA, &i, sizeof i, MCA_BTL_NO_ORDER);

@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "side.h"
 
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
 #include <opal/util/proc.h>
 
 #define DEADLINE 20.0 /* seconds */
 
 struct side side;
 unsigned side_sent;
+
+static sigset_t go;
 
 static mca_btl_base_module_t *module_find(void)
 {
@@ -22,6 +28,9 @@ void side_open(int *argc, char ***argv)
     opal_process_name_t name;
     opal_proc_t *proc;
     int size, provided;
+    sigemptyset(&go);
+    sigaddset(&go, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &go, NULL); /* in all threads of MPI, too */
     MPI_Init_thread(argc, argv, side.threads, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &side.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -63,6 +72,17 @@ void side_until(bool (*is)(void))
 void side_meet(void)
 {
     MPI_Barrier(MPI_COMM_WORLD);
+}
+
+void side_go(void)
+{
+    const struct timespec most = {(time_t)DEADLINE, 0};
+    pid_t pid = getpid(), other;
+    side_swap(&pid, &other, sizeof pid);
+    if (side.rank)
+        CHECK(!kill(other, SIGUSR2));
+    else
+        CHECK(sigtimedwait(&go, NULL, &most) == SIGUSR2);
 }
 
 static void on_sent(struct mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *peer,

@@ -40,6 +40,9 @@ int side_close(void);
 void side_until(bool (*is)(void));
 /* A barrier; meanwhile the rank makes progress. */
 void side_meet(void);
+/* Returns at rank 0 when rank 1 has called it. Rank 1 makes no progress after rank 0 returns, until
+ * it calls MPI again: so the thread that the test means receives what rank 0 sends then. */
+void side_go(void);
 /* Send [len] bytes with [tag]. Returns false if there is no descriptor. The callback counts itself
  * in side_sent. */
 bool side_try_send(mca_btl_base_tag_t tag, const void *data, size_t len, uint8_t order);

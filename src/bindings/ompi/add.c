@@ -16,7 +16,7 @@ static wbtl_peer *peer_new(opal_proc_t *proc, const struct wbtl_card *card)
     memcpy(peer->page, card->page, card->page_len);
     peer->page_len = card->page_len;
     peer->proc = proc;
-    atomic_init(&peer->slow, WBTL_CLOSED | WBTL_NEW);
+    atomic_init(&peer->slow, WBTL_CLOSED);
     wbtl_lock();
     peer->next = wbtl.peers;
     peer->prev = &wbtl.peers;
@@ -76,10 +76,11 @@ int wbtl_add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs
     return OPAL_SUCCESS;
 }
 
-/* Send the items queued at [peer], as long as the peer takes it, until [until]. */
+/* Send what waits at [peer], as long as the peer takes it, until [until]. */
 static void queue_empty(const wbtl_peer *peer, int64_t until)
 {
-    while (!wbtl_is_empty(&peer->queue) && !(wbtl_slow(peer) & WBTL_LOST) && wbtl_now_ns() < until)
+    while ((!wbtl_is_empty(&peer->queue) || !wbtl_is_empty(&peer->sent)) &&
+           !(wbtl_slow(peer) & WBTL_LOST) && wbtl_now_ns() < until)
         (void)wbtl_progress();
 }
 

@@ -10,10 +10,11 @@
  *   send.c       send and sendi
  *   recv.c       the handler of all messages
  *   queue.c      items that could not begin at once, for each peer
+ *   sent.c       messages over a network, until they have left
  *   done.c       callbacks of ended items
  *   mem.c        registered memory;  remote.c  that of peers, ready for access
- *   rma.c        put, get, atomics, flush;  wait.c  puts that return when they are complete
- *   order.c      the order that Open MPI asks for
+ *   rma.c        put, get, atomics, flush;  wait.c  calls that return when their operation is
+ * complete order.c      the order that Open MPI asks for
  *
  * The component uses Weft's public headers (scripts/check, check_layers) and the installed headers
  * of Open MPI alone. There is one module, wbtl.
@@ -67,8 +68,9 @@
     1000000000        /* the longest wait for room for queued items, when a rank leaves */
 #define WBTL_PORTS 64 /* the most endpoints of a process */
 #define WBTL_COPIES ((size_t)16 << 20) /* bytes of copied messages that wait for progress */
-/* How long the callback of a copied message may last until WBTL_COPIES is no bound (recv.c): longer
- * than a thread waits for its processor, as a rule. */
+/* How long the callback of a copied message may last until WBTL_COPIES is no bound (recv.c), and
+ * how long a put that waits is refused until it is given back (wait.c): longer than a thread waits
+ * for its processor, as a rule. */
 #define WBTL_OVERDUE_NS 20000000
 
 /* Something that has begun and will have a callback. It is in the queue of its peer until Weft has
@@ -91,14 +93,22 @@ enum wbtl_slow {
     WBTL_QUEUED = 2, /* earlier items wait */
     WBTL_LOST = 4,   /* [why] has the reason */
     WBTL_PUTS = 8,   /* btl_weft_order=module: puts are under way */
-    WBTL_NEW = 16,   /* no operation is known to have left yet (queue.c) */
+    WBTL_FAR = 16,   /* over a network: messages are complete when they have left (sent.c) */
 };
+/* These do not keep a message or an access from going to Weft at once. */
+#define WBTL_PASSES ((unsigned)(WBTL_PUTS | WBTL_FAR))
 
 /* Accesses that have begun and whose callbacks have not run. A flush waits for those that began
  * before it, whatever begins later (rma.c). */
 struct wbtl_epochs {
     atomic_uint now;      /* the epoch in which accesses begin */
     atomic_uint count[2]; /* of accesses that began in an epoch, by its lowest bit */
+};
+
+/* How fast messages to a rank follow each other: sent.c. Not used if there are threads. */
+struct wbtl_pace {
+    unsigned turn;        /* wbtl.turns at the last message */
+    unsigned count, most; /* messages since then, and how many of them may go by sendi */
 };
 
 /* A rank as one port reaches it. [remotes] belongs to the thread that has port.accessing, and so
@@ -114,8 +124,10 @@ struct mca_btl_base_endpoint_t {
     struct weft_peer
         *weft; /* of the first port; NULL until connected; set by a thread that drains */
     struct wbtl_list queue;
-    struct wbtl_item *first; /* in the queue: a message that Weft has, and that has not left */
-    bool has_begun; /* with WBTL_NEW: Weft has an operation. Both of a thread that drains */
+    struct wbtl_list sent; /* messages that Weft has, and that are not known to have left */
+    struct wbtl_pace pace;
+    bool is_unsent;                               /* in wbtl.unsent, or being looked at */
+    struct mca_btl_base_endpoint_t *next_unsent;  /* in wbtl.unsent */
     struct mca_btl_base_endpoint_t *next_queued;  /* in wbtl.queued, while WBTL_QUEUED */
     struct mca_btl_base_endpoint_t *next, **prev; /* all peers; changed under the lock */
     struct wbtl_epochs accesses;
@@ -239,6 +251,8 @@ struct wbtl_module {
         overdue; /* a callback lasts for long: WBTL_COPIES is no bound; changed under the lock */
     pthread_cond_t taken; /* [copied] has fallen, or the handler must not wait (recv.c) */
     wbtl_peer *_Atomic queued, *queued_last; /* peers with WBTL_QUEUED */
+    wbtl_peer *_Atomic unsent; /* peers whose [sent] is not empty; changed under the lock */
+    unsigned turns;            /* of progress; not counted if there are threads */
     wbtl_peer *peers;
     unsigned char bad_tags[MCA_BTL_TAG_MAX + 1]; /* 1: reported */
 };
@@ -281,6 +295,16 @@ static inline struct wbtl_item *wbtl_remove(struct wbtl_list *list)
 static inline bool wbtl_is_empty(const struct wbtl_list *list)
 {
     return !atomic_load_explicit(&list->first, memory_order_relaxed);
+}
+
+/* Take all items: [list] is empty afterwards. Returns the first, or NULL; *last is the last one.
+ * The caller holds the lock. */
+static inline struct wbtl_item *wbtl_take_all(struct wbtl_list *list, struct wbtl_item **last)
+{
+    struct wbtl_item *first = atomic_load_explicit(&list->first, memory_order_relaxed);
+    *last = list->last;
+    atomic_store_explicit(&list->first, NULL, memory_order_relaxed);
+    return first;
 }
 
 /* Acquire "connected". */
@@ -386,14 +410,54 @@ void wbtl_key_now(void);
 void wbtl_connect_now(wbtl_peer *peer);
 /* Begin queued items, as far as there is room. Returns how many items left their queues. */
 int wbtl_drain(void);
-/* End everything that is queued at [peer] with [status]. Returns false if another thread drains. */
+/* End everything that waits at [peer] with [status]. Returns false if another thread drains. */
 bool wbtl_queue_fail(wbtl_peer *peer, int status);
+
+/* Returns false if another thread drains. (Acquire "draining".) */
+static inline bool wbtl_drain_try(void)
+{
+    return !atomic_exchange_explicit(&wbtl.draining, true, memory_order_acquire);
+}
+
+/* Release "draining". */
+static inline void wbtl_drain_end(void)
+{
+    atomic_store_explicit(&wbtl.draining, false, memory_order_release);
+}
 
 /* Does [status] mean that the same call is to be made again, later? */
 static inline bool wbtl_is_later(enum weft_status status)
 {
     return status == WEFT_AGAIN || status == WEFT_ECONTEXT;
 }
+
+/* ---- sent.c ---- */
+
+/* Weft has the message [item] for [peer], which is far. */
+void wbtl_sent_far(wbtl_peer *peer, struct wbtl_item *item);
+/* Find out which messages have left. Passes as many to the network as it accepts. Returns the
+ * number of peers whose messages have all left. */
+int wbtl_sent_check(void);
+/* End the messages of [peer], which is lost, with [status]. Only a thread that drains calls this.
+ */
+void wbtl_sent_fail(wbtl_peer *peer, int status);
+/* May sendi send a message to [peer], which is far? */
+bool wbtl_sendi_may(wbtl_peer *peer);
+
+/* Weft has the message [item] for [peer]. */
+static inline void wbtl_sent(wbtl_peer *peer, struct wbtl_item *item)
+{
+    if (OPAL_LIKELY(!(wbtl_slow(peer) & WBTL_FAR)))
+        wbtl_ended(item, OPAL_SUCCESS);
+    else
+        wbtl_sent_far(peer, item);
+}
+
+/* ---- wait.c ---- */
+
+/* Wait until the messages that Weft has for [peer], which is far, have left. Runs no callback. Not
+ * for several threads. */
+void wbtl_leave_wait(wbtl_peer *peer);
 
 /* ---- done.c ---- */
 

@@ -144,9 +144,15 @@ static int poll_if_room(void)
     return wbtl_has_room() ? wbtl_ports_poll() : 0;
 }
 
+static inline int poll_alone(void)
+{
+    wbtl.turns++;
+    return weft_ep_poll(wbtl.ep);
+}
+
 int wbtl_turn(void)
 {
-    int n = OPAL_LIKELY(!wbtl.threads) ? weft_ep_poll(wbtl.ep) : poll_if_room();
+    int n = OPAL_LIKELY(!wbtl.threads) ? poll_alone() : poll_if_room();
     if (OPAL_UNLIKELY(n < 0)) /* inside a handler */
         return n;
     if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.received, memory_order_relaxed)))
@@ -154,12 +160,16 @@ int wbtl_turn(void)
     if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.loss_due, memory_order_relaxed)) &&
         !wbtl_losses_report())
         return n;
+    if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.unsent, memory_order_relaxed)))
+        n += wbtl_sent_check();
     if (!wbtl_is_empty(&wbtl.done))
         n += wbtl_callbacks(WBTL_ROUND);
     if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.key_due, memory_order_relaxed)))
         wbtl_key_now();
     if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.queued, memory_order_relaxed)))
         n += wbtl_drain();
+    if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.unsent, memory_order_relaxed)))
+        n += wbtl_sent_check(); /* what callbacks have sent */
     return n;
 }
 

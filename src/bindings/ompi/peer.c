@@ -64,7 +64,6 @@ static enum weft_status key_find(const wbtl_peer *peer)
 enum weft_status wbtl_peer_connect(wbtl_peer *peer)
 {
     struct weft_path path;
-    unsigned over = WBTL_CLOSED;
     enum weft_status s = WEFT_OK;
     if (!peer->weft) {
         s = weft_peer_open(wbtl.ep, peer->address, sizeof peer->address, &peer->weft);
@@ -74,12 +73,12 @@ enum weft_status wbtl_peer_connect(wbtl_peer *peer)
     }
     if (s == WEFT_OK)
         s = weft_path_of(peer->weft, WEFT_OP_AM, NULL, 0, &path);
-    if (s == WEFT_OK && strcmp(path.transport, "shm") && strcmp(path.transport, "loop"))
+    if (s == WEFT_OK && strcmp(path.transport, "shm") && strcmp(path.transport, "loop")) {
+        atomic_fetch_or(&peer->slow, WBTL_FAR);
         s = key_find(peer);
-    else
-        over |= WBTL_NEW; /* within a node messages leave at once */
+    }
     if (s == WEFT_OK)
-        atomic_fetch_and(&peer->slow, ~over); /* release "connected" */
+        atomic_fetch_and(&peer->slow, ~(unsigned)WBTL_CLOSED); /* release "connected" */
     return s;
 }
 
@@ -159,7 +158,13 @@ static void report(wbtl_peer *peer)
         wbtl.error(&wbtl.super, MCA_BTL_ERROR_FLAGS_FATAL, peer->proc, text);
 }
 
-/* Returns a lost peer that has something queued, or that is to be reported; *is_reported is set if
+/* Does something wait at [peer]? */
+static bool has_items(const wbtl_peer *peer)
+{
+    return !wbtl_is_empty(&peer->queue) || !wbtl_is_empty(&peer->sent);
+}
+
+/* Returns a lost peer at which something waits, or that is to be reported; *is_reported is set if
  * it is, and *is_early if that is too early. NULL: there is none. */
 static wbtl_peer *lost_next(bool *is_reported, bool *is_early)
 {
@@ -174,7 +179,7 @@ static wbtl_peer *lost_next(bool *is_reported, bool *is_early)
         *is_early = *is_reported && peer->why == WEFT_EPEER &&
                     wbtl_now_ns() - peer->lost_ns < WBTL_GRACE_NS;
         peer->reported |= *is_reported && !*is_early;
-        if (*is_reported || !wbtl_is_empty(&peer->queue))
+        if (*is_reported || has_items(peer))
             break;
     }
     wbtl_unlock();
@@ -193,7 +198,7 @@ bool wbtl_losses_report(void)
         }
         if (is_reported)
             report(peer);
-        if (!wbtl_is_empty(&peer->queue) && !wbtl_queue_fail(peer, wbtl_error(peer->why))) {
+        if (has_items(peer) && !wbtl_queue_fail(peer, wbtl_error(peer->why))) {
             atomic_store(&wbtl.loss_due, true);
             break; /* another thread drains: in a later turn */
         }

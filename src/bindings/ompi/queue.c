@@ -92,20 +92,6 @@ static void item_return(wbtl_peer *peer, struct wbtl_item *item)
     wbtl_unlock();
 }
 
-/* ---- one thread at a time ---- */
-
-/* Returns false if another thread drains. (Acquire "draining".) */
-static bool drain_try(void)
-{
-    return !atomic_exchange_explicit(&wbtl.draining, true, memory_order_acquire);
-}
-
-/* Release "draining". */
-static void drain_end(void)
-{
-    atomic_store_explicit(&wbtl.draining, false, memory_order_release);
-}
-
 /* ---- beginning ---- */
 
 static enum weft_status post(struct wbtl_item *item)
@@ -115,31 +101,6 @@ static enum weft_status post(struct wbtl_item *item)
     case WBTL_ACCESS: return wbtl_access_post(item);
     }
     return WEFT_EINVAL;
-}
-
-/* Begin [item], the first in the queue of [peer] with WBTL_NEW. Weft takes a message while the
- * connection is being made, and then the message leaves only if this process polls. But MPI_Send
- * returns after the message's callback, and the rank may wait without progress for what the message
- * causes elsewhere: MPI_Comm_spawn waits for the launcher. So the first message stays in the queue
- * until it has left, and later items stay behind it. Returns as post. */
-static enum weft_status post_new(wbtl_peer *peer, struct wbtl_item *item)
-{
-    enum weft_status s;
-    if (!peer->has_begun) {
-        s = post(item);
-        peer->has_begun = s == WEFT_OK || s == WEFT_PENDING;
-        if (s != WEFT_OK || item->kind != WBTL_MESSAGE)
-            return s;
-        peer->first = item;
-    }
-    s = weft_peer_sent(peer->weft);
-    if (s != WEFT_OK)
-        return s;
-    atomic_fetch_and(&peer->slow, ~(unsigned)WBTL_NEW);
-    if (peer->first != item)
-        return post(item);
-    peer->first = NULL;
-    return WEFT_OK;
 }
 
 /* An item of [peer] was refused with the failure [status]. [is_new]: Open MPI wants to send it now.
@@ -161,6 +122,15 @@ static bool is_short(const wbtl_peer *peer, enum weft_status s)
     return (s == WEFT_ENOMEM || s == WEFT_ELIMIT) && weft_peer_status(peer->weft) == WEFT_OK;
 }
 
+/* Weft has answered [s] to [item], which has left the queue. */
+static void begun(wbtl_peer *peer, struct wbtl_item *item, enum weft_status s)
+{
+    if (s == WEFT_OK && item->kind == WBTL_MESSAGE)
+        wbtl_sent(peer, item);
+    else if (s != WEFT_PENDING)
+        wbtl_ended(item, s == WEFT_OK ? OPAL_SUCCESS : refused(peer, s, false));
+}
+
 /* Begin the items queued at [peer]. Returns how many items left the queue. */
 static int peer_drain(wbtl_peer *peer)
 {
@@ -173,14 +143,13 @@ static int peer_drain(wbtl_peer *peer)
         wbtl_peer_lost(peer, s, true);
     while (s == WEFT_OK && n < WBTL_ROUND && !(wbtl_slow(peer) & WBTL_LOST) &&
            (item = item_take(peer))) {
-        s = wbtl_slow(peer) & WBTL_NEW ? post_new(peer, item) : post(item);
+        s = post(item);
         if (wbtl_is_later(s) || is_short(peer, s)) {
             item_return(peer, item);
             break;
         }
         n++;
-        if (s != WEFT_PENDING)
-            wbtl_ended(item, s == WEFT_OK ? OPAL_SUCCESS : refused(peer, s, false));
+        begun(peer, item, s);
         s = WEFT_OK;
     }
     return n;
@@ -190,7 +159,7 @@ int wbtl_drain(void)
 {
     wbtl_peer *peer, *last;
     int n = 0;
-    if (!drain_try())
+    if (!wbtl_drain_try())
         return 0;
     wbtl_lock();
     last = atomic_load_explicit(&wbtl.queued, memory_order_relaxed) ? wbtl.queued_last : NULL;
@@ -201,27 +170,27 @@ int wbtl_drain(void)
         if (peer == last)
             break;
     }
-    drain_end();
+    wbtl_drain_end();
     return n;
 }
 
 void wbtl_key_now(void)
 {
-    if (!drain_try())
+    if (!wbtl_drain_try())
         return;
     wbtl_key_get();
-    drain_end();
+    wbtl_drain_end();
 }
 
 void wbtl_connect_now(wbtl_peer *peer)
 {
     enum weft_status s;
-    if (!drain_try())
+    if (!wbtl_drain_try())
         return;
     s = wbtl_slow(peer) & WBTL_CLOSED ? wbtl_peer_connect(peer) : WEFT_OK;
     if (s != WEFT_OK && !wbtl_is_later(s))
         wbtl_peer_lost(peer, s, true);
-    drain_end();
+    wbtl_drain_end();
 }
 
 /* Does [item] of a lost peer wait for the report of the loss? An error now would end the job
@@ -249,7 +218,7 @@ int wbtl_begin_slowly(wbtl_peer *peer, struct wbtl_item *item, enum weft_status 
     append(peer, item);
     if (wbtl_slow(peer) & WBTL_LOST) /* meanwhile: the item ends with the loss */
         atomic_store(&wbtl.loss_due, true);
-    if ((slow & (WBTL_CLOSED | WBTL_NEW)) && !(slow & (WBTL_QUEUED | WBTL_LOST)))
+    if ((slow & WBTL_CLOSED) && !(slow & (WBTL_QUEUED | WBTL_LOST)))
         (void)wbtl_drain(); /* connect now, if no handler runs */
     return OPAL_SUCCESS;
 }
@@ -257,11 +226,12 @@ int wbtl_begin_slowly(wbtl_peer *peer, struct wbtl_item *item, enum weft_status 
 bool wbtl_queue_fail(wbtl_peer *peer, int status)
 {
     struct wbtl_item *item;
-    if (!drain_try())
+    if (!wbtl_drain_try())
         return false;
     while ((item = item_take(peer)))
         wbtl_ended(item, status);
     peer_unlink(peer);
-    drain_end();
+    wbtl_sent_fail(peer, status);
+    wbtl_drain_end();
     return true;
 }

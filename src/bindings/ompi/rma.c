@@ -253,7 +253,7 @@ static void give_up(wbtl_access *a)
 static int begin_waited(wbtl_peer *peer, wbtl_access *a)
 {
     enum weft_status s = wbtl_access_wait(peer, a);
-    if (s == WEFT_ECONTEXT) { /* Open MPI tries again, outside of the handler */
+    if (s == WEFT_ECONTEXT) { /* not begun: Open MPI tries again later */
         give_up(a);
         return OPAL_ERR_OUT_OF_RESOURCE;
     }
@@ -291,7 +291,7 @@ static int begin(wbtl_peer *peer, wbtl_access *a)
     a->port = wbtl.vars.order == WBTL_ORDER_TAG && !a->after.v[0] ? wbtl_port_of_thread() : 0;
     if (OPAL_UNLIKELY(a->what == WBTL_PUT && wbtl.vars.order == WBTL_ORDER_ALL))
         return begin_waited(peer, a);
-    if (OPAL_LIKELY(!(wbtl_slow(peer) & ~WBTL_PUTS))) {
+    if (OPAL_LIKELY(!(wbtl_slow(peer) & ~WBTL_PASSES))) {
         s = wbtl_access_post(&a->item);
         if (s == WEFT_PENDING)
             return OPAL_SUCCESS;

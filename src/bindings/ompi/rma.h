@@ -29,7 +29,8 @@ struct wbtl_access {
 };
 
 /* Do the access [a], which has not begun, and wait until it is complete. Runs no callback.
- * Returns OK | ECONTEXT (inside a handler: not begun) | a failure
+ * Returns OK | ECONTEXT (not begun: inside a handler, or with threads Weft took nothing for
+ *         WBTL_OVERDUE_NS) | a failure
  * Blocks  until the access ends, at the latest with its peer */
 enum weft_status wbtl_access_wait(wbtl_peer *peer, struct wbtl_access *a);
 

@@ -25,10 +25,10 @@ int wbtl_send(mca_btl_base_module_t *btl, wbtl_peer *peer, mca_btl_base_descript
     (void)btl;
     frag->item.peer = peer;
     frag->tag = tag;
-    if (OPAL_LIKELY(!(wbtl_slow(peer) & ~WBTL_PUTS))) {
+    if (OPAL_LIKELY(!(wbtl_slow(peer) & ~WBTL_PASSES))) {
         s = wbtl_frag_post(frag, !wbtl.threads);
         if (OPAL_LIKELY(s == WEFT_OK)) {
-            wbtl_ended(&frag->item, OPAL_SUCCESS);
+            wbtl_sent(peer, &frag->item);
             return OPAL_SUCCESS;
         }
     }
@@ -36,6 +36,21 @@ int wbtl_send(mca_btl_base_module_t *btl, wbtl_peer *peer, mca_btl_base_descript
 }
 
 /* ---- at once or not at all ---- */
+
+/* May a message to [peer] by sendi go to Weft now? */
+static bool is_free(wbtl_peer *peer)
+{
+    const unsigned slow = wbtl_slow(peer);
+    return !(slow & ~WBTL_PASSES) && (!(slow & WBTL_FAR) || wbtl_sendi_may(peer));
+}
+
+/* Weft has a message to [peer] by sendi. */
+static int sent_at_once(wbtl_peer *peer)
+{
+    if (wbtl_slow(peer) & WBTL_FAR)
+        wbtl_leave_wait(peer);
+    return OPAL_SUCCESS;
+}
 
 /* As wbtl_sendi, whose arguments it has, for a payload that has to be packed. */
 __attribute__((noinline)) static int packed_sendi(mca_btl_base_module_t *btl, wbtl_peer *peer,
@@ -56,10 +71,9 @@ __attribute__((noinline)) static int packed_sendi(mca_btl_base_module_t *btl, wb
     memcpy(frag->segments[0].seg_addr.pval, header, header_size);
     frag->item.peer = peer;
     frag->tag = tag;
-    if (len == size && !(wbtl_slow(peer) & ~WBTL_PUTS) &&
-        wbtl_frag_post(frag, !wbtl.threads) == WEFT_OK) {
+    if (len == size && is_free(peer) && wbtl_frag_post(frag, !wbtl.threads) == WEFT_OK) {
         (void)wbtl_free(btl, des);
-        return OPAL_SUCCESS;
+        return sent_at_once(peer);
     }
     (void)opal_convertor_set_position(convertor, &at); /* nothing was sent */
     if (descriptor && len == size)
@@ -78,10 +92,9 @@ __attribute__((noinline)) static int slow_sendi(wbtl_peer *peer, const struct io
     struct weft_order after;
     if (descriptor)
         *descriptor = NULL;
-    if (!(wbtl_slow(peer) & ~WBTL_PUTS) &&
-        wbtl_order_first(peer, wbtl_order_of(peer, order), &after) == WEFT_OK &&
+    if (is_free(peer) && wbtl_order_first(peer, wbtl_order_of(peer, order), &after) == WEFT_OK &&
         weft_order_send(peer->weft, WBTL_HANDLER, &tag, 1, iov, count, after, NULL) == WEFT_OK)
-        return OPAL_SUCCESS;
+        return sent_at_once(peer);
     if (descriptor)
         *descriptor = wbtl_alloc(&wbtl.super, peer, order, iov[0].iov_len + iov[1].iov_len, flags);
     return OPAL_ERR_RESOURCE_BUSY;

@@ -154,6 +154,14 @@ static bool close_all(void)
     return s == WEFT_OK;
 }
 
+static void counter_show(void *arg, const char *name, uint64_t value, const char *doc)
+{
+    (void)arg, (void)doc;
+    if (value)
+        opal_output_verbose(10, opal_btl_base_framework.framework_output,
+                            "btl weft: counter %s %llu", name, (unsigned long long)value);
+}
+
 /* Free everything, unless Weft may still call functions of the component: then it drops messages,
  * and the component cannot be started again. */
 static void leave(void)
@@ -242,6 +250,7 @@ int wbtl_finalize(mca_btl_base_module_t *btl)
     wbtl_hold_begin(); /* the handler does not wait for progress any more */
     wbtl_remove_all();
     wbtl_mem_close();
+    weft_stat_rows(wbtl.ctx, counter_show, NULL);
     leave();
     return OPAL_SUCCESS;
 }

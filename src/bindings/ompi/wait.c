@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts that return when they are complete (btl_weft_order=all), so that whatever any BTL sends
- * afterwards follows them. The caller may hold locks that callbacks want. So no callback runs
- * meanwhile: the handler copies messages, and progress delivers them later. */
+/* Calls that wait. Puts return when they are complete (btl_weft_order=all), so that whatever any
+ * BTL sends afterwards follows them; sendi over a network returns when the message has left. The
+ * caller may hold locks that callbacks want. So no callback runs meanwhile: the handler copies
+ * messages, and progress delivers them later. */
 #include <sched.h>
 
 #include "rma.h"
@@ -18,12 +19,18 @@ static bool turn(void)
     return true;
 }
 
-/* Begin [a]. Returns OK | PENDING | ECONTEXT (inside a handler) | a failure */
+/* Begin [a]. Another thread may be inside a callback that began before this call, and want a lock
+ * that the caller holds: then Weft takes nothing until the caller has released the lock. So with
+ * threads the wait has a bound.
+ * Returns OK | PENDING | ECONTEXT (inside a handler, or not begun within WBTL_OVERDUE_NS) | a
+ * failure
+ */
 static enum weft_status begin(wbtl_peer *peer, struct wbtl_access *a)
 {
+    const int64_t until = wbtl.threads ? wbtl_now_ns() + WBTL_OVERDUE_NS : INT64_MAX;
     enum weft_status s = WEFT_AGAIN;
     while (wbtl_is_later(s)) {
-        if (!turn())
+        if (!turn() || (wbtl.threads && wbtl_now_ns() > until))
             return WEFT_ECONTEXT;
         if (wbtl_slow(peer) & WBTL_LOST)
             return peer->why;
@@ -50,4 +57,18 @@ enum weft_status wbtl_access_wait(wbtl_peer *peer, struct wbtl_access *a)
     wbtl_hold_end();
     a->is_waited = false;
     return s;
+}
+
+/* The wait ends when the peer takes the message, or is lost. */
+void wbtl_leave_wait(wbtl_peer *peer)
+{
+    enum weft_status s = weft_peer_sent(peer->weft);
+    if (OPAL_LIKELY(s == WEFT_OK))
+        return;
+    wbtl_hold_begin();
+    while (wbtl_is_later(s)) {
+        (void)turn();
+        s = weft_peer_sent(peer->weft);
+    }
+    wbtl_hold_end();
 }
