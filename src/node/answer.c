@@ -325,7 +325,8 @@ static int strays_filter(struct node_mover *m,
 
 static bool stray_keep(struct node_mover *m, struct node_waiter *w)
 {
-    bool sent = waiter_answer(m, w, m->by_index[w->to_index] ? WF_NODE_CLOSED : WF_NODE_DEAD);
+    bool closed = m->by_index[w->to_index] || m->left[w->to_index];
+    bool sent = waiter_answer(m, w, closed ? WF_NODE_CLOSED : WF_NODE_DEAD);
     m->dropped += sent;
     return !sent;
 }

@@ -175,7 +175,8 @@ struct node_mover {
     uint32_t turn; /* counted up by each; the first is 1 */
     bool young;    /* clients of an earlier service may still attach */
     struct node_port *by_index[WF_NODE_INDEXES];
-    struct node_port **ports; /* by id; NULL: free */
+    bool left[WF_NODE_INDEXES]; /* the last endpoint of the index was closed, not killed */
+    struct node_port **ports;   /* by id; NULL: free */
     uint32_t nports, port_room;
     struct node_session *sessions[WF_NODE_WORDS];
     uint32_t nsessions;  /* words in use */

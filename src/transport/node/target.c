@@ -319,8 +319,10 @@ int wf_node_slot_look(struct node_client *c, uint32_t slot)
     int events;
     unsigned far;
     uint64_t near;
+    bool had_ended, is_over;
     if (!flow || !flow->live || flow->ending)
         return 0;
+    had_ended = flow->ended != WEFT_OK;
     events = acked_look(c, flow);
     if (!flow->live || c->failed)
         return events;
@@ -333,7 +335,9 @@ int wf_node_slot_look(struct node_client *c, uint32_t slot)
     else if (far == WF_NODE_REFUSED ||
              wf_node_word_state((uint32_t)near, flow->attempt) == WF_NODE_REFUSED)
         flow_refused(c, flow);
-    return events + (flow->ending != WEFT_OK);
+    /* A flow of replies ends at once, which gives other flows its room. */
+    is_over = flow->ending || (flow->ended && !had_ended);
+    return events + is_over;
 }
 
 bool wf_node_flow_is_past(struct node_client *c, struct node_flow *flow, uint32_t number)
