@@ -17,11 +17,9 @@ enum way { NONE, PULL, NIC };
 /* How gets are fast once the key was learnt. Within one context, calls copy. */
 static enum way way_of(const struct pair *p)
 {
-    struct weft_path path;
     if (p->setup->contexts < 2)
         return NONE;
-    OK(weft_path_of(p->peer[0], WEFT_OP_AM, NULL, 0, &path));
-    if (!strcmp(path.transport, "rdma"))
+    if (by_rdma(p))
         return NIC;
     return p->setup->network || debug_value("nopull", 0) ? NONE : PULL;
 }
