@@ -27,13 +27,6 @@ static void allocated(struct pair *p)
     pair_reopen(p, &d, 0);
 }
 
-static bool by_rdma(const struct pair *p)
-{
-    struct weft_path path;
-    OK(weft_path_of(p->peer[0], WEFT_OP_AM, NULL, 0, &path));
-    return !strcmp(path.transport, "rdma");
-}
-
 static enum weft_status words_reg(struct pair *p, void *at, uint64_t access, uint64_t flags,
                                   struct weft_mr **out)
 {

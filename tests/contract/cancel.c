@@ -74,6 +74,14 @@ static void cancel(struct pair *p, struct sent *m)
         GIVES(WEFT_OK, (enum weft_status)m->s.status);
 }
 
+static bool is_cancelled(struct weft_ep *ep, struct weft_op *op)
+{
+    enum weft_status status = weft_msg_cancel(ep, op);
+    if (status != WEFT_EBUSY)
+        OK(status);
+    return status == WEFT_OK;
+}
+
 static void has_contents(const struct sent *m)
 {
     assert_int_equal(m->r.len, m->len);
@@ -91,8 +99,9 @@ static void end(struct pair *p, struct sent *m)
     } else {
         /* the message may not have left, or its receiver may have it */
         pair_quiet(p);
-        if (m->posted == WEFT_PENDING && m->r.status == WEFT_PENDING)
-            OK(weft_msg_cancel(p->ep[1], &m->r));
+        /* Parts may be in a connection that is being made anew: the receive ends after that. */
+        if (m->posted == WEFT_PENDING)
+            UNTIL(p, m->r.status != WEFT_PENDING || is_cancelled(p->ep[1], &m->r));
         if (m->r.status == WEFT_OK)
             has_contents(m);
         else
@@ -477,9 +486,14 @@ void test_close_kept(void **state)
         if (i < 6)
             OK(weft_msg_claim(p->ep[1], NULL, i, FULL, &info, &msg));
         OK(weft_peer_close(from));
-        OK(weft_ep_close(ep));
+        pair_close_ep(p, 1, ep);
         ended(&s, status);
         munmap(out, n + 1);
+        if (!msg && p->setup->network &&
+            weft_msg_probe(p->ep[1], NULL, i, FULL, &info) != WEFT_OK) {
+            munmap(in, n + 1); /* the sender has withdrawn it, which the polls have found */
+            continue;
+        }
         status = msg ? weft_msg_take(p->ep[1], msg, in, n, &r)
                      : weft_msg_recv(p->ep[1], NULL, i, FULL, in, n, &r);
         if (status == WEFT_PENDING) {

@@ -78,9 +78,9 @@ int pair_poll(struct pair *p);
 void pair_quiet(struct pair *p);
 /* Close end [i] with all that is its own; with two contexts, its context too. */
 void pair_close_end(struct pair *p, int i);
-/* Close [ep], one that the test has opened besides. Across a network the close waits for end 0,
+/* Close [ep], one that the test has opened besides. Across a network the close waits for [end],
  * which a thread polls meanwhile. */
-void pair_close_ep(struct pair *p, struct weft_ep *ep);
+void pair_close_ep(struct pair *p, int end, struct weft_ep *ep);
 void pair_register(struct pair *p, unsigned handler, weft_am_fn fn); /* at both ends */
 void pair_break(void); /* every TCP connection of this process */
 uint64_t pair_stat(const struct pair *p, const char *name); /* sum of both */
@@ -88,6 +88,7 @@ uint64_t config_value(const char *name);
 uint64_t debug_value(const char *item, uint64_t otherwise); /* of WEFT_DEBUG; a flag is 1 */
 struct weft_peer *peer_to(struct weft_ep *from, struct weft_ep *to);
 int other(const struct pair *p, int i);
+int by_rdma(const struct pair *p);
 /* Do messages pass by a node's service, a process that takes its time? */
 int by_service(void);
 /* As weft_am_request, polling while it says AGAIN. */

@@ -82,7 +82,7 @@ static void member_close(struct pair *p, struct group *g, int i)
     if (g->peer[i])
         OK(weft_peer_close(g->peer[i]));
     OK(weft_peer_close(g->back[i]));
-    pair_close_ep(p, g->ep[i]);
+    pair_close_ep(p, 0, g->ep[i]);
     g->ep[i] = NULL;
 }
 
@@ -216,7 +216,7 @@ void test_group_closed(void **state)
     BOTH(p, &g, g.got[0] == 1 && g.got[1] == 1 && g.got[2] == 1);
     GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], g.peer[1], 1, FULL, &in, sizeof in, &r));
     OK(weft_peer_close(g.back[0]));
-    pair_close_ep(p, g.ep[0]);
+    pair_close_ep(p, 0, g.ep[0]);
     g.ep[0] = NULL;
     UNTIL(p, weft_peer_status(g.peer[0]) == WEFT_ECLOSED);
     OK(weft_peer_close(g.peer[0]));
@@ -227,7 +227,7 @@ void test_group_closed(void **state)
     GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], g.peer[1], 1, FULL, &in, sizeof in, &r));
     for (int i = 1; i < MEMBERS; i++) {
         OK(weft_peer_close(g.back[i]));
-        pair_close_ep(p, g.ep[i]);
+        pair_close_ep(p, 0, g.ep[i]);
         g.ep[i] = NULL;
     }
     GIVES(WEFT_ECLOSED, op_end(p, &r, WEFT_PENDING));

@@ -69,7 +69,7 @@ static enum weft_status access_old(struct pair *p, const unsigned char *key, siz
 }
 
 /* Fails when: an access to a kept region whose memory was unmapped ends the owner, or reports
- * success. The program has not reported the change. */
+ * success. The program has not reported the change. Only NICs find the pages, which they pinned. */
 void test_kept_unmapped(void **state)
 {
     enum { BIG = 300000, ROOM = 1 << 20 };
@@ -81,6 +81,7 @@ void test_kept_unmapped(void **state)
     struct weft_cache_use use;
     struct weft_cached_region *r;
     struct weft_remote *remote;
+    bool pinned = p->setup->contexts > 1 && by_rdma(p);
     OK(weft_cache_get(user, m, ROOM, &use));
     r = use.handle;
     remote = open_region(p, r);
@@ -91,8 +92,8 @@ void test_kept_unmapped(void **state)
     weft_cache_put(user, &use);
     assert_int_equal(munmap(m, ROOM), 0);
     for (unsigned i = 0; i < 3; i++) {
-        assert_int_not_equal(put_end(p, remote, 64, mine, lens[i]), WEFT_OK);
-        assert_int_not_equal(get_end(p, remote, 64, mine, lens[i]), WEFT_OK);
+        assert_true(put_end(p, remote, 64, mine, lens[i]) != WEFT_OK || pinned);
+        assert_true(get_end(p, remote, 64, mine, lens[i]) != WEFT_OK || pinned);
     }
     OK(weft_remote_close(remote));
     OK(weft_cache_user_close(user));

@@ -84,7 +84,7 @@ static struct sockaddr_in name_free(struct pair *p)
 {
     struct server s;
     struct sockaddr_in name = server_open(p, &s, own(), 0);
-    pair_close_ep(p, s.ep);
+    pair_close_ep(p, 0, s.ep);
     return name;
 }
 
@@ -147,7 +147,7 @@ void test_name_found(void **state)
     assert_int_equal(pair_stat(p, "NAMES_ASKED"), asked + 1);
     OK(weft_peer_close(same));
     OK(weft_peer_close(peer));
-    pair_close_ep(p, s.ep);
+    pair_close_ep(p, 0, s.ep);
 }
 
 /* Fails when: an endpoint at all addresses is not found by each of them, or its handles by name and
@@ -168,7 +168,7 @@ void test_name_two(void **state)
     assert_int_equal(s.msgs, 9);
     for (int i = 0; i < 3; i++)
         OK(weft_peer_close(peers[i]));
-    pair_close_ep(p, s.ep);
+    pair_close_ep(p, 0, s.ep);
 }
 
 /* The operations of one round: to the server that has the name now, or to none. */
@@ -219,7 +219,7 @@ void test_name_again(void **state)
         }
         OK(served_end(p, &s, &recv, weft_msg_recv(s.ep, NULL, 0, 0, &in, sizeof in, &recv)));
         assert_int_equal(recv.tag, round); /* none of an earlier round */
-        pair_close_ep(p, s.ep);
+        pair_close_ep(p, 0, s.ep);
         OK(weft_mr_close(mr));
         for (int i = 0; i < 8; i++) {
             UNTIL(p, late[i].sent != WEFT_PENDING || late[i].send.status != WEFT_PENDING);
@@ -247,9 +247,9 @@ void test_name_busy(void **state)
     len = 1;
     GIVES(WEFT_EMSGSIZE, weft_ep_name(s.ep, (struct sockaddr *)(void *)&got, &len));
     assert_int_equal(len, sizeof name);
-    pair_close_ep(p, s.ep);
+    pair_close_ep(p, 0, s.ep);
     OK(server_try(p, &s, &name));
-    pair_close_ep(p, s.ep);
+    pair_close_ep(p, 0, s.ep);
 }
 
 /* Fails when: a receive that names an unknown peer is posted without a sender, does not ask, or
@@ -272,7 +272,7 @@ void test_name_receive(void **state)
     GIVES(WEFT_PENDING, weft_msg_recv(p->ep[0], peer, TAG, FULL, &in, sizeof in, &r));
     word_comes(p, &s, peer, 3);
     OK(weft_peer_close(back));
-    pair_close_ep(p, s.ep);
+    pair_close_ep(p, 0, s.ep);
     GIVES(WEFT_ECLOSED, op_end(p, &r, WEFT_PENDING));
     GIVES(WEFT_ECLOSED, weft_peer_status(peer));
     assert_ptr_not_equal(weft_sender_peer(info.sender), peer);
@@ -309,7 +309,7 @@ void test_name_closed(void **state)
         assert_true(ops[0][0].status == WEFT_ECANCELED || ops[0][0].status == WEFT_OK);
         OK(weft_ep_close(ep));
     }
-    pair_close_ep(p, s.ep);
+    pair_close_ep(p, 0, s.ep);
 }
 
 /* Fails when: raw keys of a lost process stay in use, keep their peer from asking when they are
@@ -338,7 +338,7 @@ void test_name_raw_keys(void **state)
     assert_int_equal(mem[0], value);
     OK(weft_order_send(peer, MSG, &arg, 1, NULL, 0, first, &order));
     SERVED(p, &s, s.last == 9);
-    pair_close_ep(p, s.ep);
+    pair_close_ep(p, 0, s.ep);
     (void)server_open(p, &s, own(), ntohs(name.sin_port));
     SERVED(p, &s, weft_peer_status(peer) == WEFT_ECLOSED);
     assert_true(send_word(peer, 1) < 0);
@@ -348,7 +348,7 @@ void test_name_raw_keys(void **state)
     GIVES(WEFT_EINVAL, weft_order_send(peer, MSG, &arg, 1, NULL, 0, order, NULL));
     assert_int_equal(s.msgs, 1);
     OK(weft_peer_close(peer));
-    pair_close_ep(p, s.ep);
+    pair_close_ep(p, 0, s.ep);
     OK(weft_mr_close(mr));
 }
 

@@ -66,6 +66,13 @@ int by_service(void)
     return transports && strstr(transports, "node") != NULL;
 }
 
+int by_rdma(const struct pair *p)
+{
+    struct weft_path path;
+    OK(weft_path_of(p->peer[0], WEFT_OP_AM, NULL, 0, &path));
+    return !strcmp(path.transport, "rdma");
+}
+
 int other(const struct pair *p, int i)
 {
     return p->setup->eps == 1 ? i : !i;
@@ -185,9 +192,9 @@ static void *poll_until(void *arg)
     return NULL;
 }
 
-void pair_close_ep(struct pair *p, struct weft_ep *ep)
+void pair_close_ep(struct pair *p, int end, struct weft_ep *ep)
 {
-    struct polling polling = {.ep = p->ep[0]};
+    struct polling polling = {.ep = p->ep[end]};
     pthread_t thread;
     if (p->setup->network)
         assert_int_equal(pthread_create(&thread, NULL, poll_until, &polling), 0);
