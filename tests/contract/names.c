@@ -501,7 +501,7 @@ void test_name_status(void **state)
         (void)server_open(p, &s, own(), ntohs(name.sin_port));
         SERVED(p, &s, weft_ep_poll(ep) >= 0 && send_word(reader.peer, i) == WEFT_OK);
         SERVED(p, &s, weft_ep_poll(ep) >= 0 && s.last == i);
-        pair_close_ep(p, s.ep);
+        pair_close_ep(p, 0, s.ep);
         UNTIL(p, weft_ep_poll(ep) >= 0 && weft_peer_status(reader.peer) != WEFT_OK);
     }
     reader.stop = true;
