@@ -313,8 +313,8 @@ struct weft_ep_params {
     const struct sockaddr *name;
     size_t name_size;
     /* [handlers_count] handlers, each with an id of its own, copied. They are registered before a
-     * message can arrive: a peer that knows the name may send before weft_ep_open has returned.
-     * NULL: none */
+     * message can arrive: a peer that knows the name may send before weft_ep_open has returned, and
+     * the progress thread may run a handler before *out is set. Handlers use am->ep. NULL: none */
     const struct weft_am_handler *handlers;
     uint32_t handlers_count;
     uint32_t reserved1;
@@ -668,7 +668,8 @@ WEFT_API enum weft_status weft_peer_status(const struct weft_peer *peer);
  * thread of Weft's accepts connections, while its program need not poll.) If a connection breaks
  * later, messages that the peer has not acknowledged need polls again.
  * Returns  OK | AGAIN (poll, then call again: the connection is being made, or there is no room) |
- *          what weft_peer_status returns | EINVAL | ECONTEXT | EFORKED
+ *          what weft_peer_status returns, also shortly before peer_down | EINVAL | ECONTEXT |
+ *          EFORKED
  * Blocks   never. Runs no handlers. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_peer_sent(struct weft_peer *peer);
 

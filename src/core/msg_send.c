@@ -13,6 +13,7 @@
 #include "core/msg_parts.h"
 #include "core/msg_push.h"
 #include "core/path.h"
+#include "core/resolve.h"
 
 #define CREDIT_PAUSE_NS 16000
 #define CREDIT_PAUSE_MAX_NS 16000000
@@ -278,6 +279,8 @@ static bool comes_from(const struct wf_token *token, struct weft_peer *peer)
 {
     struct wf_contact contact = {0};
     struct wf_address from, to;
+    if (wf_resolve_is_unknown(peer))
+        return false;
     token->tep->transport->source(token, &from, &contact);
     peer->transport->address(wf_peer_tpeer(peer), &to);
     from = wf_address_group(&from);
@@ -294,6 +297,13 @@ static bool is_from(const struct wf_req *req, const struct weft_am *am)
     if (req->peer->sender && req->peer->sender == *token->conn)
         return true;
     return comes_from(token, req->peer);
+}
+
+/* Let is_from find the peer of [req] by one comparison next time. Only for an answer that comes
+ * from this peer: any peer can send one, and a peer whose name is not resolved has no address. */
+static void know_both(const struct wf_req *req, const struct weft_am *am)
+{
+    (void)(wf_sender_of(am->ep, am->token) && wf_sender_of_peer(req->peer));
 }
 
 /* Handle the report that an answer to the OFFER [req] carries as the last of more than [nargs]
@@ -375,10 +385,9 @@ void wf_msg_on_answer(const struct weft_am *am)
 void wf_msg_on_done(const struct weft_am *am)
 {
     struct wf_req *req = offer_named(am, WF_OFFER_END_ARGS, WF_OFFER_END_ARGS + 1);
-    if (req) /* so that both are known next time */
-        (void)(wf_sender_of(am->ep, am->token) && wf_sender_of_peer(req->peer));
     if (!req || !is_from(req, am))
         return;
+    know_both(req, am);
     on_report(am, req, WF_OFFER_END_ARGS);
     wf_msg_push_answered(req, false); /* the answer to the payload may come later */
     wf_req_end(req, wf_status_of(am->args[2]));
@@ -436,9 +445,11 @@ void wf_msg_on_fetch(const struct weft_am *am)
     out[3] = a[4];
     if (!req) /* the send was cancelled, or has failed */
         out[1] = (uint32_t)WEFT_ECANCELED;
-    else
-        (void)(wf_sender_of(am->ep, am->token) && wf_sender_of_peer(req->peer));
-    if (!req || !is_from(req, am) || n > req->len || at > req->len - n)
+    if (req && !is_from(req, am))
+        req = NULL;
+    if (req)
+        know_both(req, am);
+    if (!req || n > req->len || at > req->len - n)
         wf_ctl_reply(am, WF_CTL_PIECE, out, 4, NULL, 0);
     else if (n < am->reply_max)
         fetch_answer(am, req, at, n, out);

@@ -17,7 +17,8 @@ uint64_t now_ms(void)
 
 bool over_network(void)
 {
-    return !strstr(getenv("WEFT_TRANSPORTS"), "shm");
+    const char *transports = getenv("WEFT_TRANSPORTS");
+    return transports && !strstr(transports, "shm");
 }
 
 static enum fi_threading model;

@@ -2,9 +2,9 @@
 /* Sleeping against everything that can happen meanwhile. Built with the library's
  * hooks, so that "meanwhile" is a chosen place and not luck:
  *
- *   within arm     an event comes between storing "asleep" and the second check within events  the
- *   other side arms at every labelled point of a send, a reply,
- *                  a giving back of room
+ *   within arm     an event comes between storing "asleep" and the second check
+ *   within events  the other side arms at every labelled point of a send, a reply, a giving back
+ *                  of room
  *
  * In each case: either arming returned AGAIN, or the descriptor is readable. Last, two threads
  * sleep so without any limit.

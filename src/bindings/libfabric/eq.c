@@ -81,7 +81,9 @@ int wfi_eq_trywait(struct wfi_eq *eq)
 
 static int eq_append(struct wfi_eq *eq, uint32_t event, const void *bytes, size_t len)
 {
-    struct event *e = malloc(sizeof *e + len);
+    struct event *e = is_parents(eq) ? NULL : malloc(sizeof *e + len);
+    if (is_parents(eq)) /* its descriptor would wake the parent for no event */
+        return -FI_EOPBADSTATE;
     if (!e) {
         WFI_WARN(EQ, "no memory for an event, which is lost\n");
         return -FI_ENOMEM;
@@ -106,7 +108,9 @@ int wfi_eq_event(struct wfi_eq *eq, uint32_t event, struct fid *fid, void *conte
 
 int wfi_eq_error(struct wfi_eq *eq, struct fid *fid, void *context, uint64_t data, int err)
 {
-    struct fault *f = calloc(1, sizeof *f);
+    struct fault *f = is_parents(eq) ? NULL : calloc(1, sizeof *f);
+    if (is_parents(eq))
+        return -FI_EOPBADSTATE;
     if (!f) {
         WFI_WARN(EQ, "no memory for an error, which is lost\n");
         return -FI_ENOMEM;

@@ -145,9 +145,12 @@ static void peers_sample(struct shm_tep *t)
 {
     for (uint32_t i = 0; i < t->npeers; i++) {
         struct shm_peer *peer = t->peers[i];
+        int down;
         if (peer->reported)
             continue;
-        peer->down = wf_shm_peer_gone(peer);
+        down = wf_shm_peer_gone(peer);
+        if (down)
+            __atomic_store_n(&peer->down, down, __ATOMIC_RELAXED); /* see shm_failed */
         peer->reporting = peer->down != 0;
     }
 }

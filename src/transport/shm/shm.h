@@ -540,11 +540,11 @@ static inline bool wf_shm_peer_is(const struct shm_peer *peer, const struct wf_a
            wf_shm_same(&peer->proc->id, &a->process);
 }
 
-/* Returns why [peer] is lost as far as this side knows, or 0 if the peer is not lost. Only the
- * owner calls it. */
+/* Returns why [peer] is lost as far as this side knows, or 0 if the peer is not lost. Any thread
+ * that keeps [peer]'s ring open, as the owner does. */
 static inline int wf_shm_peer_lost(const struct shm_peer *peer)
 {
-    int down = peer->down;
+    int down = __atomic_load_n(&peer->down, __ATOMIC_RELAXED);
     if (!down && peer->tx)
         down = atomic_load_explicit(&peer->tx->down, memory_order_acquire); /* "down" */
     return down ? down : atomic_load_explicit(&peer->proc->down, memory_order_acquire);
