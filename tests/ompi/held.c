@@ -55,9 +55,9 @@ static void on_ended(struct mca_btl_base_module_t *btl, struct mca_btl_base_endp
                      void *local, mca_btl_base_registration_handle_t *h, void *context, void *data,
                      int status)
 {
-    (void)btl, (void)peer, (void)local, (void)h, (void)context, (void)data;
-    CHECK(status == OPAL_SUCCESS);
+    CHECK(btl == side.btl && peer == side.peer && status == OPAL_SUCCESS);
     ended++;
+    (void)local, (void)h, (void)context, (void)data;
 }
 
 static bool all_have_ended(void)

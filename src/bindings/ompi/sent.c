@@ -93,17 +93,22 @@ static bool peer_check(wbtl_peer *peer)
     return s == WEFT_OK;
 }
 
+/* Take all peers whose messages may not have left. */
+static wbtl_peer *unsent_take(void)
+{
+    wbtl_peer *first;
+    wbtl_lock();
+    first = atomic_exchange_explicit(&wbtl.unsent, NULL, memory_order_relaxed);
+    wbtl_unlock();
+    return first;
+}
+
 int wbtl_sent_check(void)
 {
-    wbtl_peer *peer, *next;
     int n = 0;
     if (!wbtl_drain_try())
         return 0;
-    wbtl_lock();
-    peer = atomic_load_explicit(&wbtl.unsent, memory_order_relaxed);
-    atomic_store_explicit(&wbtl.unsent, NULL, memory_order_relaxed);
-    wbtl_unlock();
-    for (; peer; peer = next) {
+    for (wbtl_peer *peer = unsent_take(), *next; peer; peer = next) {
         next = peer->next_unsent;
         n += peer_check(peer);
     }
