@@ -81,9 +81,10 @@ int wfi_eq_trywait(struct wfi_eq *eq)
 
 static int eq_append(struct wfi_eq *eq, uint32_t event, const void *bytes, size_t len)
 {
-    struct event *e = is_parents(eq) ? NULL : malloc(sizeof *e + len);
+    struct event *e;
     if (is_parents(eq)) /* its descriptor would wake the parent for no event */
         return -FI_EOPBADSTATE;
+    e = malloc(sizeof *e + len);
     if (!e) {
         WFI_WARN(EQ, "no memory for an event, which is lost\n");
         return -FI_ENOMEM;
@@ -108,9 +109,10 @@ int wfi_eq_event(struct wfi_eq *eq, uint32_t event, struct fid *fid, void *conte
 
 int wfi_eq_error(struct wfi_eq *eq, struct fid *fid, void *context, uint64_t data, int err)
 {
-    struct fault *f = is_parents(eq) ? NULL : calloc(1, sizeof *f);
+    struct fault *f;
     if (is_parents(eq))
         return -FI_EOPBADSTATE;
+    f = calloc(1, sizeof *f);
     if (!f) {
         WFI_WARN(EQ, "no memory for an error, which is lost\n");
         return -FI_ENOMEM;
@@ -196,8 +198,6 @@ static ssize_t eq_write(struct fid_eq *fid, uint32_t event, const void *buf, siz
         return -FI_EBADFLAGS;
     if (!eq->can_write || !buf)
         return -FI_EINVAL;
-    if (is_parents(eq))
-        return -FI_EOPBADSTATE;
     rc = eq_append(eq, event, buf, len);
     return rc ? rc : (ssize_t)len;
 }

@@ -540,8 +540,8 @@ static inline bool wf_shm_peer_is(const struct shm_peer *peer, const struct wf_a
            wf_shm_same(&peer->proc->id, &a->process);
 }
 
-/* Returns why [peer] is lost as far as this side knows, or 0 if the peer is not lost. Any thread
- * that keeps [peer]'s ring open, as the owner does. */
+/* Returns why [peer] is lost as far as this side knows, or 0 if the peer is not lost. For the
+ * owner, and for threads that hold the context's lock. */
 static inline int wf_shm_peer_lost(const struct shm_peer *peer)
 {
     int down = __atomic_load_n(&peer->down, __ATOMIC_RELAXED);
