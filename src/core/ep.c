@@ -9,6 +9,7 @@
 #include "base/atomic.h"
 #include "base/log.h"
 #include "base/fd.h"
+#include "base/hook.h"
 #include "base/params.h"
 #include "base/probe.h"
 #include "config/config.h"
@@ -267,6 +268,7 @@ static enum weft_status join(struct weft_ep *ep, const struct weft_ep_params *pa
         status = wf_resolve_listen(ep, params->name, params->name_size);
     if (status == WEFT_OK && (status = wf_progress_join(ep)) != WEFT_OK)
         wf_resolve_unlisten(ep);
+    WF_HOOK("ep.joined");
     return status;
 }
 

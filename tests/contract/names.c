@@ -422,8 +422,8 @@ static void count_msg(const struct weft_am *am)
     ++*(_Atomic int *)am->arg;
 }
 
-/* Fails when: a message that the progress thread takes at an endpoint with a name, before the
- * program can register a handler, finds none of those that the endpoint was opened with. */
+/* Fails when: the progress thread, at an endpoint with a name, calls other handlers than those that
+ * the endpoint was opened with; or a wrong table of handlers is taken. */
 void test_name_handlers(void **state)
 {
     struct pair *p = *state;
