@@ -11,27 +11,49 @@
 #include "core/msg_recv.h"
 #include "core/resolve.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#define WF_ASAN
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define WF_ASAN
+#endif
+#endif
+#ifdef WF_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
 /* ---- keeping ---- */
 
 /* The endpoint uses the records of brief messages again. Without that, a flood of messages that
  * come before their receives makes glibc give the end of its heap back to the kernel, and fetch it
- * anew, thousands of times a second: it trims beyond 128 KiB. AddressSanitizer sees the use of a
- * record after its end only if the record is freed. */
-#if defined(__SANITIZE_ADDRESS__)
-#define MOST_SPARES 0u
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define MOST_SPARES 0u
-#endif
-#endif
-#ifndef MOST_SPARES
+ * anew, thousands of times a second: it trims beyond 128 KiB. */
 #define MOST_SPARES 4096u /* under 1 MiB */
+
+/* AddressSanitizer reports the use of a record among the spares, but of next_spare. */
+static void spare_poison(struct weft_msg *m)
+{
+#ifdef WF_ASAN
+    __asan_poison_memory_region(m, offsetof(struct weft_msg, next_spare));
+    __asan_poison_memory_region(m->bytes, WF_KEPT_BRIEF);
+#else
+    (void)m;
 #endif
+}
+
+static void spare_unpoison(struct weft_msg *m)
+{
+#ifdef WF_ASAN
+    __asan_unpoison_memory_region(m, sizeof *m + WF_KEPT_BRIEF);
+#else
+    (void)m;
+#endif
+}
 
 static struct weft_msg *record_new(struct weft_ep *ep, size_t bytes)
 {
     struct weft_msg *m = bytes <= WF_KEPT_BRIEF ? ep->kept_spares : NULL;
     if (m) {
+        spare_unpoison(m);
         ep->kept_spares = m->next_spare;
         ep->nkept_spares--;
     } else {
@@ -53,6 +75,7 @@ static void record_free(struct weft_ep *ep, struct weft_msg *m)
     m->next_spare = ep->kept_spares;
     ep->kept_spares = m;
     ep->nkept_spares++;
+    spare_poison(m);
 }
 
 void wf_msg_kept_end(struct weft_ep *ep)
