@@ -201,6 +201,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(close_peer_down)                                                                             \
     X(close_delivers_first)                                                                        \
     X(close_after_sending)                                                                         \
+    X(close_sent)                                                                                  \
     X(close_unheard)                                                                               \
     X(close_endpoint_unheard)                                                                      \
     X(close_without_reply)                                                                         \
