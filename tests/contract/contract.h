@@ -341,6 +341,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(mr_misuse)                                                                                   \
     X(mr_keys)                                                                                     \
     X(mr_unbacked)                                                                                 \
+    X(mr_space)                                                                                    \
     X(mr_modes)                                                                                    \
     X(mr_virt_addr)                                                                                \
     X(mr_local)                                                                                    \
