@@ -51,8 +51,7 @@ enum weft_mr_mode {
     /* All pages of a region must exist when it is registered, and must stay until it is closed or
      * refreshed, since NICs keep using the registered pages. Without this bit pages may be missing:
      * an access to a missing page ends with WEFT_EFAULT. (Even without this bit no page may be
-     * unmapped while an atomic changes it in place, and before Linux 5.14 no page may be missing
-     * where pages are read-only.) */
+     * unmapped while an atomic changes it in place.) */
     WEFT_MR_ALLOCATED = 1 << 5,
     /* Weft chooses the keys. */
     WEFT_MR_PROV_KEY = 1 << 6,
@@ -150,7 +149,9 @@ struct weft_mr_dmabuf {
 
 /* Reserved space must be zero. */
 struct weft_mr_attr {
-    const struct iovec *iov; /* [iov_count] buffers, at most WEFT_IOV_MAX, none empty; copied */
+    /* [iov_count] buffers, at most WEFT_IOV_MAX, none empty; copied. Without WEFT_MR_ALLOCATED, one
+     * buffer at NULL of SIZE_MAX bytes is the whole address space: offsets are addresses. */
+    const struct iovec *iov;
     size_t iov_count;
     uint64_t access;        /* enum weft_access */
     uint64_t offset;        /* 0 */

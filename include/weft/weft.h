@@ -666,7 +666,8 @@ WEFT_API enum weft_status weft_peer_status(const struct weft_peer *peer);
  * kernel or the NIC as they accept. Within a node messages leave at once (weft_am_request,
  * "Leaves"), and the call returns OK once the peer's process has accepted the connection. (A
  * thread of Weft's accepts connections, while its program need not poll.) If a connection breaks
- * later, messages that the peer has not acknowledged need polls again.
+ * later, messages that the peer has not acknowledged need polls again. The peer may take the
+ * messages and close: the call returns OK if all of them had left before.
  * Returns  OK | AGAIN (poll, then call again: the connection is being made, or there is no room) |
  *          what weft_peer_status returns, also shortly before peer_down | EINVAL | ECONTEXT |
  *          EFORKED

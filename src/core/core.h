@@ -261,6 +261,9 @@ struct weft_peer {
     bool heeded;
     bool of_job; /* a job opened it and closes it */
     bool closed; /* the program has closed it (ending.c) */
+    /* When its end was reported, it had closed, and all messages to it had left before. Kept until
+     * a peer with a name is asked for anew. */
+    bool took_leave;
     /* what [transport] can do in this context (enum wf_transport_caps) */
     uint8_t caps;
     bool has_name; /* constant: a struct wf_resolve follows [tpeer] (resolve.h) */
@@ -554,6 +557,8 @@ void wf_peer_set_way(struct weft_peer *peer, int way);
 /* As weft_peer_status, for the owner, or the thread that holds the lock. Of a peer with a name this
  * may return the loss before peer_down is called with it. */
 enum weft_status wf_peer_status(struct weft_peer *peer);
+/* Has everything that was sent to [peer] left this process, as its transport knows (is_sent)? */
+bool wf_peer_is_sent(struct weft_peer *peer);
 void wf_peer_free(struct weft_peer *peer);
 /* The second half of wf_peer_free, after the transport's peer_close. */
 void wf_peer_free_memory(struct weft_peer *peer);

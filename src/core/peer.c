@@ -226,6 +226,22 @@ enum weft_status weft_peer_status(const struct weft_peer *peer)
     return p->has_name ? wf_resolve_status(p) : status_now(p);
 }
 
+bool wf_peer_is_sent(struct weft_peer *peer)
+{
+    return !peer->transport->is_sent || peer->transport->is_sent(wf_peer_tpeer(peer));
+}
+
+/* Was everything that was sent to [peer], which has closed, away before? The transport answers
+ * until peer_down is called, which notes the answer. */
+static bool is_sent_to_closed(struct weft_peer *peer)
+{
+    bool is_reported =
+        peer->status != WEFT_OK || (peer->has_name && wf_resolve_status(peer) != WEFT_OK);
+    return is_reported ? peer->took_leave : wf_peer_is_sent(peer);
+}
+
+/* A peer may take a message and close before this endpoint is polled again. That the message has
+ * left does not become untrue by this. */
 enum weft_status weft_peer_sent(struct weft_peer *peer)
 {
     struct weft_ep *ep = peer ? peer->ep : NULL;
@@ -233,9 +249,10 @@ enum weft_status weft_peer_sent(struct weft_peer *peer)
     if (status != WEFT_OK)
         return status;
     status = wf_peer_status(peer);
-    if (status == WEFT_OK && peer->transport->is_sent &&
-        !peer->transport->is_sent(wf_peer_tpeer(peer)))
+    if (status == WEFT_OK && !wf_peer_is_sent(peer))
         status = WEFT_AGAIN;
+    else if (status == WEFT_ECLOSED && is_sent_to_closed(peer))
+        status = WEFT_OK;
     return wf_ep_left(ep, status);
 }
 

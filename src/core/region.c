@@ -127,11 +127,28 @@ enum weft_status weft_mr_register(struct weft_ctx *ctx, void *addr, size_t len, 
     return mr_opened(mr, status, out);
 }
 
-static enum weft_status iov_check(const struct weft_mr_attr *a)
+/* Is the one buffer all of the address space? */
+static bool is_all_space(const struct weft_mr_attr *a)
+{
+    return a->iov_count == 1 && !a->iov->iov_base && a->iov->iov_len == SIZE_MAX;
+}
+
+static enum weft_status all_space_check(unsigned mode)
+{
+    if (!(mode & WEFT_MR_ALLOCATED))
+        return WEFT_OK;
+    wf_info("the whole address space cannot be registered with WEFT_MR_ALLOCATED, which promises "
+            "that no page is missing: do without this mode, or register each buffer");
+    return WEFT_EINVAL;
+}
+
+static enum weft_status iov_check(const struct weft_mr_attr *a, unsigned mode)
 {
     size_t total = 0;
     if (!a->iov || !a->iov_count || a->iov_count > WEFT_IOV_MAX || a->dmabuf)
         return WEFT_EINVAL;
+    if (is_all_space(a))
+        return all_space_check(mode);
     for (size_t i = 0; i < a->iov_count; i++) {
         const struct iovec *v = &a->iov[i];
         if (!v->iov_base || !v->iov_len || v->iov_len > UINTPTR_MAX - (uintptr_t)v->iov_base ||
@@ -172,7 +189,8 @@ static enum weft_status attr_check(const struct weft_ctx *ctx, const struct weft
     for (size_t i = 0; i < WF_ARRAY_LEN(a->reserved); i++)
         if (a->reserved[i])
             return WEFT_EINVAL;
-    status = flags & WEFT_MR_DMABUF ? dmabuf_check(a, d->mode & WEFT_MR_VIRT_ADDR) : iov_check(a);
+    status = flags & WEFT_MR_DMABUF ? dmabuf_check(a, d->mode & WEFT_MR_VIRT_ADDR)
+                                    : iov_check(a, d->mode);
     if (status != WEFT_OK || d->mode & WEFT_MR_PROV_KEY)
         return status;
     if (a->requested_key == WEFT_KEY_NONE ||

@@ -185,6 +185,7 @@ enum weft_status wf_resolve_ask(struct weft_peer *peer)
     if (status != WEFT_OK)
         return status;
     r->state = WF_RESOLVE_ASKING;
+    peer->took_leave = false;
     down_set(r, WEFT_OK);
     wf_ep_count(peer->ep, WF_STAT_NAMES_ASKED, 1);
     return WEFT_AGAIN;

@@ -346,7 +346,7 @@ static void *long_bytes(const struct target *t, uint64_t len, void **copied,
     void *base = wf_region_at(t->region, t->at, &together);
     if (together == len && !wf_region_may_miss(t->region) && !t->region->dmabuf)
         return base;
-    *copied = malloc((size_t)len + 1);
+    *copied = len < SIZE_MAX ? malloc((size_t)len + 1) : NULL;
     *status = *copied ? wf_region_read(t->region, t->at, *copied, (size_t)len) : WEFT_ENOMEM;
     return *copied;
 }

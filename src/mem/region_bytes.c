@@ -4,7 +4,9 @@
  * wf_mem_region_close waits for the end of the use. */
 #define _GNU_SOURCE
 #include <string.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -109,16 +111,24 @@ static int populate(const void *at, size_t n, int how)
     return madvise((void *)start, (uintptr_t)at + n - start, how);
 }
 
-/* Make the page of the word present and writable. Returns false if the page is missing or
- * read-only. A kernel without MADV_POPULATE_WRITE (before Linux 5.14) detects only missing
- * pages. */
+/* Let the kernel add 0 to the word, which it refuses where it may not write. Where the word is
+ * waited for, a thread may wake for nothing, which users of futexes expect. */
+static bool is_writable(const void *word)
+{
+    uint32_t none = 0;
+    return syscall(SYS_futex, &none, FUTEX_WAKE_OP_PRIVATE, 0, NULL, word,
+                   FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0)) >= 0;
+}
+
+/* Make the page of the aligned word present and writable. Returns false if the page is missing or
+ * read-only. */
 static bool is_backed(const void *word, size_t size)
 {
-    uint64_t was;
+    uint64_t mine;
     if (!populate(word, size, MADV_POPULATE_WRITE))
         return true;
-    return populate(&was, sizeof was, MADV_POPULATE_WRITE) &&
-           copy_unbacked(&was, word, size, false) == WEFT_OK;
+    /* a kernel without MADV_POPULATE_WRITE (before Linux 5.14)? */
+    return populate(&mine, sizeof mine, MADV_POPULATE_WRITE) && is_writable(word);
 }
 
 bool wf_region_is_there(const struct wf_region *r, const void *at, size_t n)
@@ -146,7 +156,7 @@ void *wf_region_word(const struct wf_region *r, uint64_t at, size_t size, enum w
     if (n < size || (uintptr_t)word & (size - 1))
         return NULL;
     *why = WEFT_EFAULT;
-    if (wf_region_may_miss(r) && !is_backed(word, size))
+    if (!word || (wf_region_may_miss(r) && !is_backed(word, size)))
         return NULL;
     *why = WEFT_OK;
     return word;

@@ -476,8 +476,9 @@ struct wf_transport {
      * moment, in bytes: am_max, or more. NULL if it is am_max. */
     uint32_t (*request_max)(const struct wf_tpeer *tpeer);
     /* Has everything that was sent to [tpeer] left this process? Within a node: has the peer's
-     * process accepted the connection? The call first sends as much as there is room for. NULL if
-     * messages leave at once. */
+     * process accepted the connection? The call first sends as much as there is room for. If
+     * [tpeer] is lost: was that so before its loss? (Also asked within peer_down.) NULL if messages
+     * leave at once. */
     bool (*is_sent)(struct wf_tpeer *tpeer);
 
     /* Deliver messages (rule 4). Returns the number of events handled. */

@@ -201,6 +201,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(close_peer_down)                                                                             \
     X(close_delivers_first)                                                                        \
     X(close_after_sending)                                                                         \
+    X(close_sent)                                                                                  \
     X(close_unheard)                                                                               \
     X(close_endpoint_unheard)                                                                      \
     X(close_without_reply)                                                                         \
@@ -340,6 +341,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(mr_misuse)                                                                                   \
     X(mr_keys)                                                                                     \
     X(mr_unbacked)                                                                                 \
+    X(mr_space)                                                                                    \
     X(mr_modes)                                                                                    \
     X(mr_virt_addr)                                                                                \
     X(mr_local)                                                                                    \

@@ -3,6 +3,7 @@
  *
  *   M1   one buffer, several, by attributes, offset must be 0    mr_named mr_vector mr_misuse
  *   M2   keys chosen, offsets from 0, pages not there            mr_named mr_keys mr_unbacked
+ *                                                                mr_space
  *   M3   the mode bits, alone and together, and the old ones     mr_modes mr_virt_addr mr_local
  *                                                                mr_raw mr_counter mr_endpoint
  *   M4   rights, remote and local                                mr_rights mr_local
@@ -448,6 +449,75 @@ void test_mr_unbacked(void **state)
     OK(weft_mr_close(mr));
     munmap(at, len);
     free(local);
+}
+
+/* In a region of the whole address space, of which [r] is a remote: all of [buf] is reached. */
+static void space_there(struct pair *p, struct weft_remote *r, unsigned char *buf)
+{
+    unsigned char *local = malloc(LONGEST);
+    uint64_t at = (uintptr_t)buf, old;
+    for (size_t i = 0; i < SIZES; i++) {
+        test_fill(local, sizes[i], i);
+        GIVES(WEFT_OK, put_end(p, r, at, local, sizes[i]));
+        assert_true(test_same(buf, sizes[i], i));
+        memset(local, 0, sizes[i]);
+        GIVES(WEFT_OK, get_end(p, r, at, local, sizes[i]));
+        assert_true(test_same(local, sizes[i], i));
+    }
+    GIVES(WEFT_OK, put1(p, r, at, 40));
+    GIVES(WEFT_OK, add_end(p, r, at, 2, &old));
+    assert_true(old == 40 && *(uint64_t *)(void *)buf == 42);
+    free(local);
+}
+
+/* The same: what may not be written is not, and what is not mapped is not read either. */
+static void space_missing(struct pair *p, struct weft_remote *r, const void *closed)
+{
+    const uint64_t text = (uintptr_t)test_mr_space & ~UINT64_C(7);
+    const uint64_t missing[] = {0, PAGE, (uintptr_t)closed, UINT64_C(1) << 62, UINT64_MAX - 15};
+    unsigned char local[8192] = {0};
+    GIVES(WEFT_OK, get_end(p, r, text, local, 64));
+    assert_memory_equal(local, (const void *)(uintptr_t)text, 64);
+    GIVES(WEFT_EFAULT, put_end(p, r, text, local, 64));
+    GIVES(WEFT_EFAULT, add_end(p, r, text, 1, NULL));
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
+        GIVES(WEFT_EFAULT, put1(p, r, missing[i], 1));
+        GIVES(WEFT_EFAULT, get_end(p, r, missing[i], local, 8));
+        GIVES(WEFT_EFAULT, add_end(p, r, missing[i], 1, NULL));
+    }
+    GIVES(WEFT_EFAULT, put_end(p, r, PAGE, local, sizeof local));
+    GIVES(WEFT_EFAULT, get_end(p, r, PAGE, local, sizeof local));
+    GIVES(WEFT_ERANGE, put1(p, r, UINT64_MAX - 7, 1));
+    GIVES(WEFT_ERANGE, get_end(p, r, UINT64_MAX - 7, local, 8));
+}
+
+/* Fails when: a peer does not reach what is mapped in a region of the whole address space, or an
+ * access to the rest ends its owner; such a region is taken where all pages have to be there. */
+void test_mr_space(void **state)
+{
+    static const uint32_t modes[] = {0, WEFT_MR_VIRT_ADDR};
+    struct pair *p = *state;
+    unsigned char *buf = aligned_alloc(PAGE, LONGEST + PAGE);
+    void *closed = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct weft_mr *mr = NULL;
+    assert_true(buf && closed != MAP_FAILED);
+    for (size_t m = 0; m < 2; m++) {
+        reopen(p, modes[m], 0);
+        mr = reg(p, NULL, SIZE_MAX, RW, 3);
+        assert_true(weft_mr_length(mr) == SIZE_MAX && !weft_mr_base(mr));
+        for (int raw = 0; raw < 2; raw++) {
+            struct weft_remote *r = raw ? by_raw(p, mr) : by_key(p, 3);
+            space_there(p, r, buf);
+            space_missing(p, r, closed);
+            space_there(p, r, buf);
+            OK(weft_remote_close(r));
+        }
+        OK(weft_mr_close(mr));
+    }
+    reopen(p, WEFT_MR_ALLOCATED, 0);
+    GIVES(WEFT_EINVAL, weft_mr_reg(p->ctx[1], NULL, SIZE_MAX, RW, 0, 3, 0, &mr, NULL));
+    munmap(closed, PAGE);
+    free(buf);
 }
 
 /* Fails when: a mode is taken that means nothing, or one changes what it should not. */

@@ -33,6 +33,21 @@ static void post(bool tagged, size_t len, uint64_t flags)
         RETRY(fi_send(a.ep, out, len, NULL, a.other, out));
 }
 
+/* Take one entry of [s], while it alone is polled. */
+static struct fi_cq_tagged_entry take_alone(struct side *s)
+{
+    struct fi_cq_tagged_entry e = {0};
+    struct fi_cq_err_entry error = {0};
+    ssize_t n = -FI_EAGAIN;
+    for (uint64_t deadline = now_ms() + WAIT_MS; n == -FI_EAGAIN && now_ms() < deadline;)
+        n = fi_cq_read(s->cq, &e, 1);
+    if (n == -FI_EAVAIL)
+        (void)fi_cq_readerr(s->cq, &error, 0);
+    assert_int_equal(error.err, 0);
+    assert_int_equal(n, 1);
+    return e;
+}
+
 static void post_recv(bool tagged, size_t len)
 {
     if (tagged)
@@ -178,6 +193,35 @@ static void lost_test(void **state)
     end();
 }
 
+/* A message that has left arrives, and completes, though its receiver closes at once, before the
+ * sender polls again. */
+static void left_test(void **state)
+{
+    struct iovec iov = {NULL, 8};
+    struct fi_msg m = {.msg_iov = &iov, .iov_count = 1, .context = &iov};
+    (void)state;
+    /* Over shared memory also while the connection is made: across a network that needs polls. */
+    for (int met = over_network(); met < 2; met++) {
+        begin(&plain);
+        if (met) {
+            post(true, 8, 0);
+            post_recv(true, 8);
+            take(&a);
+            take(&b);
+        }
+        fill(out, 8, 3);
+        iov.iov_base = out;
+        m.addr = a.other;
+        RETRY(fi_recv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, in));
+        RETRY(fi_sendmsg(a.ep, &m, FI_INJECT | FI_TRANSMIT_COMPLETE | FI_COMPLETION));
+        take_alone(&b);
+        check(in, 8, 3);
+        side_close(&b);
+        assert_ptr_equal(take_alone(&a).op_context, &iov);
+        end();
+    }
+}
+
 /* Accesses, and data of a write, which the target's endpoint has when the write completes. */
 static void access_test(void **state)
 {
@@ -226,7 +270,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(delivered_test), cmocka_unit_test(matched_test),
         cmocka_unit_test(changed_test),   cmocka_unit_test(lost_test),
-        cmocka_unit_test(access_test),
+        cmocka_unit_test(left_test),      cmocka_unit_test(access_test),
     };
     model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

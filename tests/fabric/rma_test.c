@@ -462,6 +462,44 @@ static void all_atomics_test(void **state)
     end();
 }
 
+/* A program may register its whole address space. Peers reach what is mapped. */
+static void space_test(void **state)
+{
+    struct how how = {.counters = true};
+    void *missing = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct fi_cq_err_entry e;
+    (void)state;
+    assert_true(missing != MAP_FAILED);
+    begin(&how);
+    assert_int_equal(fi_mr_reg(b.domain, NULL, SIZE_MAX, RIGHTS, 0, 7, 0, &mr, NULL), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        fill(local, 70000, i);
+        RETRY(fi_write(a.ep, local, 70000, NULL, a.other, (uintptr_t)target, 7, NULL));
+        take(&a);
+        check(target, 70000, i);
+        memset(local, 0, 70000);
+        RETRY(fi_read(a.ep, local, 70000, NULL, a.other, (uintptr_t)target, 7, NULL));
+        take(&a);
+        check(local, 70000, i);
+        RETRY(fi_write(a.ep, local, 8, NULL, a.other, (uintptr_t)missing, 7, NULL));
+        e = take_error(&a);
+        assert_int_equal(e.err, FI_EFAULT);
+        RETRY(fi_read(a.ep, local, 8, NULL, a.other, (uintptr_t)missing, 7, NULL));
+        e = take_error(&a);
+        assert_int_equal(e.err, FI_EFAULT);
+        RETRY(fi_atomic(a.ep, local, 1, NULL, a.other, (uintptr_t)missing, 7, FI_UINT64, FI_SUM,
+                        NULL));
+        e = take_error(&a);
+        assert_int_equal(e.err, FI_EFAULT);
+    }
+    end();
+    how.mr_mode = FI_MR_ALLOCATED;
+    begin(&how);
+    assert_int_equal(fi_mr_reg(b.domain, NULL, SIZE_MAX, RIGHTS, 0, 7, 0, &mr, NULL), -FI_EINVAL);
+    end();
+    munmap(missing, 4096);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -471,7 +509,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(old_modes_test),     cmocka_unit_test(raw_key_test),
         cmocka_unit_test(many_regions_test),  cmocka_unit_test(fetch_test),
         cmocka_unit_test(atomic_pieces_test), cmocka_unit_test(valid_test),
-        cmocka_unit_test(all_atomics_test),
+        cmocka_unit_test(all_atomics_test),   cmocka_unit_test(space_test),
     };
     model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

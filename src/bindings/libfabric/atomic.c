@@ -100,6 +100,59 @@ static ssize_t start_one(struct wfi_ep *ep, const struct call *c, size_t total)
                              c->way == WFI_ATOMIC_WRITE ? NULL : c->resultv->addr, &o->op));
 }
 
+/* The operation of weft_atomic that does the same to one word, + 1; 0: there is none. */
+static const uint8_t word_operations[] = {
+    [FI_MIN] = WEFT_ATOMIC_MIN + 1,           [FI_MAX] = WEFT_ATOMIC_MAX + 1,
+    [FI_SUM] = WEFT_ATOMIC_ADD + 1,           [FI_BOR] = WEFT_ATOMIC_OR + 1,
+    [FI_BAND] = WEFT_ATOMIC_AND + 1,          [FI_BXOR] = WEFT_ATOMIC_XOR + 1,
+    [FI_ATOMIC_WRITE] = WEFT_ATOMIC_SWAP + 1, [FI_CSWAP] = WEFT_ATOMIC_CAS + 1,
+};
+
+/* One element: its operand, what it is compared with, and where its old value goes; NULL: not. */
+struct single {
+    const void *operand, *compare;
+    void *result;
+    fi_addr_t addr;
+    uint64_t offset, key;
+    enum fi_datatype datatype;
+    enum fi_op op;
+};
+
+/* Does Weft's shortest call do it: [count] is 1, a word of 64 bits, and the default flags and the
+ * endpoint's orders need no more? */
+static inline bool is_word(struct wfi_ep *ep, const struct single *w, size_t count)
+{
+    return count == 1 && w->operand && (w->datatype == FI_UINT64 || w->datatype == FI_INT64) &&
+           (unsigned)w->op < sizeof word_operations && word_operations[w->op] &&
+           (w->op == FI_CSWAP) == (w->compare != NULL) &&
+           !((w->offset | (uintptr_t)w->result) % sizeof(uint64_t)) &&
+           !(ep->tx_flags & ~ATOMIC_FLAGS) && !ep->order && !wfi_is_fenced(ep, 0);
+}
+
+static ssize_t start_word(struct wfi_ep *ep, const struct single *w, void *context)
+{
+    const uint64_t flags = FI_ATOMIC | (w->result ? FI_READ : FI_WRITE);
+    struct wfi_cntr *cntr = w->result ? ep->read_cntr : ep->write_cntr;
+    uint64_t operand, compare = 0;
+    struct wfi_remote *remote;
+    struct wfi_op *o;
+    int rc = wfi_remote_use(ep, w->addr, w->key, &remote);
+    if (WEFT_UNLIKELY(rc))
+        return rc;
+    o = wfi_access_take(ep, context, flags, cntr, wfi_reports(ep->tx_selective, ep->tx_flags));
+    if (WEFT_UNLIKELY(!o)) {
+        wfi_remote_unuse(ep, remote);
+        return -FI_ENOMEM;
+    }
+    o->remote = remote;
+    memcpy(&operand, w->operand, sizeof operand);
+    if (w->compare)
+        memcpy(&compare, w->compare, sizeof compare);
+    return wfi_access_started(o, weft_atomic(remote->r, w->offset, word_operations[w->op] - 1u,
+                                             w->datatype == FI_INT64 ? WEFT_I64 : WEFT_U64, operand,
+                                             compare, w->result, &o->op));
+}
+
 /* Returns the elements of [v] one behind the other, in memory of malloc's. */
 static char *gather(const struct fi_ioc *v, size_t n, size_t total, size_t size)
 {
@@ -207,7 +260,10 @@ static ssize_t call_write(struct fid_ep *fid, const void *buf, size_t count, voi
                           fi_addr_t addr, uint64_t offset, uint64_t key, enum fi_datatype datatype,
                           enum fi_op op, void *context)
 {
+    const struct single w = {buf, NULL, NULL, addr, offset, key, datatype, op};
     const struct fi_ioc one = {(void *)(uintptr_t)buf, count};
+    if (is_word(wfi_ep_of(fid), &w, count))
+        return start_word(wfi_ep_of(fid), &w, context);
     return call_writev(fid, &one, &desc, 1, addr, offset, key, datatype, op, context);
 }
 
@@ -249,8 +305,11 @@ static ssize_t call_readwrite(struct fid_ep *fid, const void *buf, size_t count,
                               void *result, void *result_desc, fi_addr_t addr, uint64_t offset,
                               uint64_t key, enum fi_datatype datatype, enum fi_op op, void *context)
 {
+    const struct single w = {buf, NULL, result, addr, offset, key, datatype, op};
     const struct fi_ioc one = {(void *)(uintptr_t)buf, count};
     struct fi_ioc into = {result, count};
+    if (result && is_word(wfi_ep_of(fid), &w, count))
+        return start_word(wfi_ep_of(fid), &w, context);
     return call_readwritev(fid, &one, &desc, 1, &into, &result_desc, 1, addr, offset, key, datatype,
                            op, context);
 }
@@ -287,9 +346,12 @@ static ssize_t call_compwrite(struct fid_ep *fid, const void *buf, size_t count,
                               void *result_desc, fi_addr_t addr, uint64_t offset, uint64_t key,
                               enum fi_datatype datatype, enum fi_op op, void *context)
 {
+    const struct single w = {buf, compare, result, addr, offset, key, datatype, op};
     const struct fi_ioc one = {(void *)(uintptr_t)buf, count};
     const struct fi_ioc with = {(void *)(uintptr_t)compare, count};
     struct fi_ioc into = {result, count};
+    if (result && compare && is_word(wfi_ep_of(fid), &w, count))
+        return start_word(wfi_ep_of(fid), &w, context);
     return call_compwritev(fid, &one, &desc, 1, &with, &compare_desc, 1, &into, &result_desc, 1,
                            addr, offset, key, datatype, op, context);
 }

@@ -234,6 +234,7 @@ struct net_peer {
     uint32_t pid, ep_gen, node, index;
     uint16_t ep, port;
     int16_t status; /* how the session ended */
+    bool unsent;    /* frames had not left then */
 };
 
 struct net_session {

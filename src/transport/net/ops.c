@@ -147,9 +147,12 @@ bool wf_net_is_away(struct wf_tpeer *tpeer, struct wf_order *order)
 
 bool wf_net_is_sent(struct wf_tpeer *tpeer)
 {
-    const struct net_session *session = NET_OF(tpeer, net_peer)->session;
+    const struct net_peer *peer = NET_OF(tpeer, net_peer);
+    const struct net_session *session = peer->session;
     bool is_sent = true;
-    for (unsigned i = 0; session && i < session->nchans; i++) {
+    if (!session)
+        return !peer->unsent;
+    for (unsigned i = 0; i < session->nchans; i++) {
         struct net_chan *chan = session->chans[i];
         if (!chan || !wf_net_has_unsent(chan))
             continue;

@@ -289,6 +289,14 @@ static bool is_unused(const struct net_session *session)
     return true;
 }
 
+static bool has_unsent(const struct net_session *session)
+{
+    for (unsigned i = 0; i < session->nchans; i++)
+        if (session->chans[i] && wf_net_has_unsent(session->chans[i]))
+            return true;
+    return false;
+}
+
 /* For WEFT_DEBUG=shuffle: deliver the kept messages, which arrived before the session's end, and
  * send the replies to these messages. */
 static void kept_deliver(struct net_session *session)
@@ -302,6 +310,7 @@ static void kept_deliver(struct net_session *session)
 void wf_net_session_end(struct net_session *session, enum weft_status why)
 {
     struct net_ep *ep = session->ep;
+    bool unsent;
     if (session->status != WEFT_OK)
         return;
     if (ep->shuffle)
@@ -311,6 +320,7 @@ void wf_net_session_end(struct net_session *session, enum weft_status why)
         wf_net_session_linger(session);
     session->unused = is_unused(session);
     session->passing &= session->unused && !session->handle;
+    unsent = has_unsent(session);
     wf_net_session_chans_free(session); /* before the core is informed */
     session->status = why;
     wf_net_count(ep, WF_STAT_PEERS_DOWN, session->handle != NULL);
@@ -319,6 +329,7 @@ void wf_net_session_end(struct net_session *session, enum weft_status why)
         if (peer->session != session)
             continue;
         peer->session = NULL;
+        peer->unsent = unsent;
         __atomic_store_n(&peer->status, (int16_t)why, __ATOMIC_RELAXED); /* see wf_net_failed */
         ep->base.events->peer_down(ep->base.owner, &peer->base, why);
     }

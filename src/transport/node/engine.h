@@ -53,6 +53,7 @@ struct node_flow {
     bool live, begins, refused, asked; /* asked: [resolve] was called and has not been answered */
     bool heeds;                        /* HEED is to be sent, if nothing else is */
     bool released;                     /* it has ended, and its owner has forgotten it */
+    bool unacked;                      /* it has ended before all that it sent was acknowledged */
     uint16_t attempt;
     int16_t slot; /* -1: none */
     uint32_t low, posted, next;

@@ -202,6 +202,7 @@ void wf_node_flow_end(struct node_client *c, struct node_flow *flow, enum weft_s
         return;
     flow->ended = why;
     flow->ending = WEFT_OK;
+    flow->unacked = flow->low != flow->next;
     wf_node_journal_ack(c, flow, flow->next);
     wf_list_remove(&flow->due_item);
     slot_leave(c, flow);
@@ -328,6 +329,10 @@ int wf_node_slot_look(struct node_client *c, uint32_t slot)
         return events;
     far = wf_node_word_state(wf_load_acquire(&words->far), flow->attempt); /* "slot" */
     near = wf_load_acquire(&words->near);                                  /* "slot" */
+    if (far == WF_NODE_CLOSED || far == WF_NODE_DEAD)
+        events += acked_look(c, flow); /* what was acknowledged before [far] was written */
+    if (!flow->live || c->failed)
+        return events;
     if (far == WF_NODE_CLOSED || far == WF_NODE_DEAD)
         wf_node_flow_ending(c, flow, far == WF_NODE_CLOSED ? WEFT_ECLOSED : WEFT_EPEER);
     else if (far == WF_NODE_ROOM || near_has_room(flow, near, far))

@@ -115,6 +115,7 @@ struct via_peer {
     uint64_t tag;
     struct node_flow *flow; /* NULL before the first message, and after its end */
     enum weft_status status;
+    bool unsent; /* it was lost before its ring had all messages */
 };
 
 /* node_flow.user of a flow of requests. */

@@ -161,6 +161,7 @@ static void on_ended(void *owner, struct node_flow *flow, enum weft_status why)
     while (vf && vf->peers) {
         struct via_peer *peer = vf->peers;
         flow_part(peer);
+        peer->unsent = flow->unacked;
         __atomic_store_n(&peer->status, why, __ATOMIC_RELAXED); /* see wf_via_failed */
         ep->base.events->peer_down(ep->base.owner, &peer->base, why);
     }
@@ -318,8 +319,9 @@ bool wf_via_is_away(struct wf_tpeer *tpeer, struct wf_order *order)
 
 bool wf_via_is_sent(struct wf_tpeer *tpeer)
 {
+    const struct via_peer *peer = peer_of(tpeer);
     struct wf_order last = {0};
-    return wf_via_is_away(tpeer, &last);
+    return peer->flow ? wf_via_is_away(tpeer, &last) : !peer->unsent;
 }
 
 enum weft_status wf_via_heed(struct wf_tpeer *tpeer)

@@ -150,7 +150,7 @@ static void peers_sample(struct shm_tep *t)
             continue;
         down = wf_shm_peer_gone(peer);
         if (down)
-            __atomic_store_n(&peer->down, down, __ATOMIC_RELAXED); /* see shm_failed */
+            __atomic_store_n(&peer->down, (int16_t)down, __ATOMIC_RELAXED); /* see shm_failed */
         peer->reporting = peer->down != 0;
     }
 }

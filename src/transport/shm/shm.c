@@ -352,8 +352,9 @@ static enum weft_status shm_flush(struct wf_tpeer *tpeer)
  * refuses, the owner's next poll reports the loss and closes the connection. */
 static bool shm_is_sent(struct wf_tpeer *tpeer)
 {
-    const struct shm_tx *tx = SHM_OF(tpeer, shm_peer)->tx;
-    return !tx || !wf_load_acquire(&tx->awaited); /* "accepted" */
+    const struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
+    const struct shm_tx *tx = peer->tx;
+    return tx ? !wf_load_acquire(&tx->awaited) : !peer->unsent; /* "accepted" */
 }
 
 static bool shm_is_settled(struct wf_tep *tep)

@@ -274,7 +274,9 @@ struct shm_peer {
     uint32_t ep_gen;
     uint16_t ep;
     bool reporting, reported;
-    int down; /* 0, or weft_status */
+    int16_t down; /* 0, or weft_status */
+    /* When it was lost, its process had not accepted the connection. */
+    bool unsent;
 };
 _Static_assert(sizeof(struct shm_peer) <= 40, "docs/design/shm.md, Memory");
 

@@ -26,7 +26,7 @@ void wf_shm_peer_fail(struct shm_peer *peer, enum weft_status why)
 {
     if (peer->down)
         return;
-    __atomic_store_n(&peer->down, why, __ATOMIC_RELAXED); /* see shm_failed */
+    __atomic_store_n(&peer->down, (int16_t)why, __ATOMIC_RELAXED); /* see shm_failed */
     if (peer->tx)
         wf_shm_tx_fail(peer->tx, why);
     wf_shm_notify_lost(SHM_OF(peer->base.tep, shm_tep));
@@ -294,6 +294,7 @@ void wf_shm_tx_close(struct shm_tx *tx)
     wf_store_release(&tx->segs->fwd->closed, 1);
     shm_lock(tep->ctx);
     wf_list_remove(&tx->proc_item);
+    tx->peer->unsent = tx->peer->down && wf_load_relaxed(&tx->awaited);
     wf_shm_tx_accepted(tx);
     tx->peer->tx = NULL;
     shm_unlock(tep->ctx);
