@@ -31,7 +31,7 @@ struct node_port;
 /* ---- frames ---- */
 
 /* In HELLO, the first frame of each lane (others.c). Counted up with each change of a frame. */
-#define WF_NODE_FRAMES_VERSION 2
+#define WF_NODE_FRAMES_VERSION 3
 
 enum wf_node_frame {
     WF_NODE_FRAME_DATA = 2,
