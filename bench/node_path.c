@@ -2,7 +2,10 @@
 /* Messages of 8 bytes from a client through two node services to another client, in one process and
  * with a lane that only copies: what bench/node-path counts the instructions of.
  *
- *     node_path MESSAGES */
+ *     node_path MESSAGES [puts]
+ *
+ * puts: each is a put, a request with 7 arguments whose reply has 4 (docs/protocol.md, handlers 246
+ * and 251). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,7 +32,8 @@ struct side {
 };
 
 static struct side sides[2];
-static uint64_t received;
+static uint64_t received, replied;
+static bool puts_only;
 
 /* Not a cost of the service: over TCP it would be the channel's. */
 __attribute__((noinline)) enum weft_status lane_send(void *owner, uint16_t word, unsigned lane,
@@ -77,8 +81,18 @@ static void no_wake(void *owner, struct node_port *port)
 
 static void on_message(void *owner, const struct node_am *am)
 {
+    static const uint32_t args[4];
+    const struct wf_am_out out = wf_am_out(2, args, 4, NULL, 0, 0);
     (void)owner;
     received += am->len == 8;
+    if (puts_only)
+        wf_node_client_reply(sides[1].client, am, &out);
+}
+
+static void on_reply(void *owner, const struct node_am *am)
+{
+    (void)owner;
+    replied += am->nargs == 4;
 }
 
 static void on_end(void *owner, struct node_flow *flow, enum weft_status why)
@@ -107,7 +121,7 @@ static void wake(void *owner)
 
 static void side_open(struct side *s, uint64_t tag)
 {
-    static const struct node_client_ops client_ops = {on_message, on_message, on_end,
+    static const struct node_client_ops client_ops = {on_message, on_reply,   on_end,
                                                       on_gone,    on_resolve, wake};
     struct node_mover_params mover = {.lanes = 4, .index_bits = 9, .rows = 65536, .waiters = 4096};
     struct node_client_params client = {.size = SIZE, .am_max = AM_MAX, .ops = &client_ops};
@@ -144,7 +158,9 @@ STEP round_trip(struct node_flow *flow);
 STEP client_send(struct node_flow *flow)
 {
     static const uint64_t payload = 42;
-    const struct wf_am_out out = wf_am_out(1, NULL, 0, &payload, sizeof payload, 0);
+    static const uint32_t args[7];
+    const struct wf_am_out out = puts_only ? wf_am_out(1, args, 7, &payload, sizeof payload, 16)
+                                           : wf_am_out(1, NULL, 0, &payload, sizeof payload, 0);
     for (int i = 0; i < BATCH; i++)
         CHECK(wf_node_client_send(sides[0].client, flow, &out) == WEFT_OK);
 }
@@ -188,15 +204,28 @@ STEP receiver_take(struct side *from, struct side *to)
     frames_take(from, to);
 }
 
-STEP round_trip(struct node_flow *flow)
+static inline __attribute__((always_inline)) void steps(struct node_flow *flow)
 {
     client_send(flow);
     service_turn(&sides[0]);
     receiver_take(&sides[0], &sides[1]);
     receiver_turn(&sides[1]);
     receiver_poll(&sides[1]);
+    if (puts_only)
+        receiver_turn(&sides[1]); /* replies */
     service_take(&sides[1], &sides[0]);
+    if (puts_only)
+        service_turn(&sides[0]); /* their acknowledgements */
     client_poll(&sides[0]);
+    if (puts_only) {
+        receiver_take(&sides[0], &sides[1]);
+        receiver_poll(&sides[1]);
+    }
+}
+
+STEP round_trip(struct node_flow *flow)
+{
+    steps(flow);
 }
 
 int main(int argc, char **argv)
@@ -204,19 +233,14 @@ int main(int argc, char **argv)
     const struct node_target to = {.tag = 8, .index = 3, .ep = 0, .word = WORD};
     unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 10) / BATCH : 1000;
     struct node_flow *flow;
+    puts_only = argc > 2;
     side_open(&sides[0], 7);
     side_open(&sides[1], 8);
     flow = wf_node_flow_find(sides[0].client, &to, false);
     CHECK(flow != NULL);
-    client_send(flow); /* the first one begins the flow, which allocates */
-    service_turn(&sides[0]);
-    receiver_take(&sides[0], &sides[1]);
-    receiver_turn(&sides[1]);
-    receiver_poll(&sides[1]);
-    service_take(&sides[1], &sides[0]);
-    client_poll(&sides[0]);
+    steps(flow); /* the first one begins the flow, which allocates */
     for (unsigned long i = 0; i < rounds; i++)
         round_trip(flow);
-    CHECK(received == BATCH * (rounds + 1));
+    CHECK(received == BATCH * (rounds + 1) && replied == (puts_only ? received : 0));
     return 0;
 }

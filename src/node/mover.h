@@ -31,7 +31,7 @@ struct node_port;
 /* ---- frames ---- */
 
 /* In HELLO, the first frame of each lane (others.c). Counted up with each change of a frame. */
-#define WF_NODE_FRAMES_VERSION 2
+#define WF_NODE_FRAMES_VERSION 3
 
 enum wf_node_frame {
     WF_NODE_FRAME_DATA = 2,
@@ -78,7 +78,8 @@ struct node_mover_ops {
     void (*wake)(void *owner, struct node_port *port); /* its client sleeps */
     /* The client broke the protocol: its endpoint has that status. The desk detaches it. */
     void (*failed)(void *owner, struct node_port *port);
-    /* The service of page word [word] has not taken WF_NODE_ENDS ends: end its session. */
+    /* The service of page word [word] has not taken WF_NODE_ENDS ends, and will not get them: end
+     * its session, unless nothing has come by it. */
     void (*behind)(void *owner, uint16_t word);
     void *owner;
 };

@@ -282,6 +282,10 @@ bool wf_node_other_has_room(void *owner, uint16_t word, unsigned lane)
 void wf_node_other_behind(void *owner, uint16_t word)
 {
     struct node_work *work = owner;
+    /* Nothing has come from that service yet. What its clients send from now on to an endpoint that
+     * has ended is answered with the end. */
+    if (work->others[word]->guessed)
+        return;
     wf_warn("the service of another node takes nothing, and %d endpoints have ended meanwhile: its "
             "clients are lost (is it stopped?)",
             WF_NODE_ENDS);
@@ -503,45 +507,47 @@ static enum weft_status tep_open(struct node_work *work)
     return work->tctx->transport->ep_open(work->tctx, &params, &work->tep);
 }
 
-/* Without a device that can be used, lanes are TCP. */
-static enum weft_status tctx_open(struct node_work *work, const struct wf_tctx_params *params)
-{
-    const struct wf_transport *t = transport_of((enum wf_node_lanes)work->parameters.lanes);
-    enum weft_status status = t->ctx_open(params, &work->tctx);
-    if (status == WEFT_EUNREACH && t != &wf_tcp_transport)
-        status = wf_tcp_transport.ctx_open(params, &work->tctx);
-    return status;
-}
-
-enum weft_status wf_node_others_open(struct node_work *work)
+/* Opens the context and the endpoint of the lanes. On failure neither is open. */
+static enum weft_status lanes_open(struct node_work *work, const struct wf_transport *t)
 {
     const struct wf_process_id self = {.pid = 1};
     const struct wf_tctx_params params = {.self = &self,
                                           .network = true,
+                                          .key_follows = true,
                                           .sharing = WEFT_SHARING_AUTO,
                                           .endpoints = 1,
                                           .am_max = frame_max(work),
                                           .receives = work->parameters.receives,
                                           .identify = identify,
                                           .identify_arg = work};
-    struct node_other *own;
-    const struct wf_transport *t;
-    enum weft_status status = tctx_open(work, &params);
+    enum weft_status status = t->ctx_open(&params, &work->tctx);
     if (status != WEFT_OK)
         return status;
-    t = work->tctx->transport;
     work->contact = *t->contact(work->tctx);
     status = tep_open(work);
-    if (status == WEFT_OK) {
-        status = other_new(work, &work->address, NULL, &own);
-        if (status == WEFT_OK)
-            status = t->set_key(work->tctx, work->key, sizeof work->key);
-        if (status == WEFT_OK)
-            return WEFT_OK;
-        wf_node_others_close(work, 1);
-        return status;
+    if (status != WEFT_OK)
+        t->ctx_close(work->tctx);
+    return status;
+}
+
+enum weft_status wf_node_others_open(struct node_work *work)
+{
+    const struct wf_transport *t = transport_of((enum wf_node_lanes)work->parameters.lanes);
+    struct node_other *own;
+    enum weft_status status = lanes_open(work, t);
+    if (status != WEFT_OK && t != &wf_tcp_transport) {
+        wf_info("the service's connections are TCP: RDMA cannot be used: %s",
+                weft_status_text(status));
+        t = &wf_tcp_transport;
+        status = lanes_open(work, t);
     }
-    t->ctx_close(work->tctx);
+    if (status != WEFT_OK)
+        return status;
+    status = other_new(work, &work->address, NULL, &own);
+    if (status == WEFT_OK)
+        status = t->set_key(work->tctx, work->key, sizeof work->key);
+    if (status != WEFT_OK)
+        wf_node_others_close(work, 1);
     return status;
 }
 

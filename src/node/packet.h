@@ -25,7 +25,7 @@
 
 #define WF_NODE_MAGIC 0x444e4657u /* "WFND" */
 /* Of the packets; part of the socket's name, too. Counted up with each change of a packet. */
-#define WF_NODE_VERSION 4
+#define WF_NODE_VERSION 5
 /* Of the memory that client and service share. Counted up with each change of layout.h. */
 #define WF_NODE_SHARED_VERSION 2
 #define WF_NODE_KEY 32 /* bytes of the job's key */

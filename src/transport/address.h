@@ -9,7 +9,7 @@
 #include <string.h>
 #include <weft/weft.h>
 
-#define WF_ADDRESS_VERSION 5
+#define WF_ADDRESS_VERSION 6
 #define WF_KEY_VERSION 5
 #define WF_KEY_PRIVATE UINT64_MAX
 

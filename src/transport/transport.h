@@ -245,6 +245,7 @@ struct wf_tctx_params {
     const struct wf_process_id *self;
     uint64_t fork_gen;         /* wf_fork_gen_is(fork_gen) is false in a forked child */
     bool network;              /* a key for authentication will be set by set_key */
+    bool key_follows;          /* WEFT_KEY_FILE is not read, since set_key sets the key */
     enum weft_sharing sharing; /* not WEFT_SHARING_DEFAULT */
     uint32_t endpoints;        /* how many will be opened; 0: not known */
     uint32_t am_max;           /* longest payload of an active message that they send */

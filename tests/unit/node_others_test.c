@@ -46,7 +46,24 @@ void *__wrap_calloc(size_t n, size_t size)
     return is_short ? NULL : __real_calloc(n, size);
 }
 
+#ifdef WF_HAVE_VERBS
+/* ---- RDMA ---- */
+
+struct rdma_ep;
+bool __real_wf_rdma_sleep_on(struct rdma_ep *ep, int epoll_fd);
+bool __wrap_wf_rdma_sleep_on(struct rdma_ep *ep, int epoll_fd);
+
+static bool rdma_fails; /* when an endpoint of an open context is opened */
+
+bool __wrap_wf_rdma_sleep_on(struct rdma_ep *ep, int epoll_fd)
+{
+    return !rdma_fails && __real_wf_rdma_sleep_on(ep, epoll_fd);
+}
+#endif
+
 /* ---- services ---- */
+
+static enum wf_node_lanes kind = WF_NODE_TCP; /* of the next service */
 
 static uint64_t tag_of(void *owner, const struct wf_address *address)
 {
@@ -66,7 +83,7 @@ static struct node_work *service_open(uint32_t incarnation, uint16_t port)
     struct node_mover_params params = {.lanes = LANES, .index_bits = 4, .rows = 64, .waiters = 64};
     assert_non_null(w);
     w->parameters = (struct wf_node_parameters){
-        .connections = LANES, .index_bits = 4, .am_max = WF_NODE_AM_MAX};
+        .connections = LANES, .index_bits = 4, .am_max = WF_NODE_AM_MAX, .lanes = kind};
     w->incarnation = incarnation;
     w->key = key;
     w->scope = &scope;
@@ -218,6 +235,14 @@ static void test_restarted(void **state)
     }
 }
 
+/* Lose a service as if it had answered, and then taken nothing for long. */
+static void word_free(struct node_work *a, uint32_t name)
+{
+    uint16_t word = (uint16_t)wf_node_word_index(name);
+    a->others[word]->guessed = false;
+    wf_node_other_behind(a, word);
+}
+
 /* Fails when: the words of lost services are not freed, or a new one has an old name. */
 static void test_words(void **state)
 {
@@ -228,7 +253,7 @@ static void test_words(void **state)
         OK(ask(a, (uint16_t)(FAKE_PORT + i), &name));
         assert_int_not_equal(name, last);
         assert_int_equal(state_of(a, name), WF_NODE_UP);
-        wf_node_other_behind(a, (uint16_t)wf_node_word_index(name));
+        word_free(a, name);
         (void)wf_node_others_poll(a);
         assert_int_equal(state_of(a, name), WF_NODE_LOST);
         last = name;
@@ -255,11 +280,6 @@ static uint32_t words_take(struct node_work *a)
     for (uint32_t i = 1; i < WF_NODE_WORDS; i++)
         OK(ask(a, (uint16_t)(FAKE_PORT + i), &name));
     return name;
-}
-
-static void word_free(struct node_work *a, uint32_t name)
-{
-    wf_node_other_behind(a, (uint16_t)wf_node_word_index(name));
 }
 
 /* Fails when: a service that connects while all words are taken is refused at once, or not admitted
@@ -348,6 +368,52 @@ static void test_no_memory_for_long(void **state)
     service_close(b);
 }
 
+/* Fails when: a service that is called, and has not answered yet, is lost because many endpoints
+ * end meanwhile. */
+static void test_many_ends(void **state)
+{
+    struct node_work *a = service_open(1000, 0), *b = service_open(70000, 0);
+    uint32_t to_a;
+    (void)state;
+    OK(ask(b, a->contact.port, &to_a));
+    for (unsigned i = 0; i < 2 * WF_NODE_ENDS; i++) {
+        struct node_end *end = malloc(sizeof *end);
+        assert_non_null(end);
+        *end = (struct node_end){.tag = i + 1, .state = WF_NODE_CLOSED};
+        wf_node_end_add(b->mover, end);
+        assert_in_range(b->mover->nends, 0, WF_NODE_ENDS);
+    }
+    UNTIL(b, a, (send_some(b, to_a), known(a)));
+    assert_int_equal(state_of(b, to_a), WF_NODE_UP);
+    service_close(a);
+    service_close(b);
+}
+
+#ifdef WF_HAVE_VERBS
+/* Fails when: a service that cannot open an endpoint of its RDMA devices does not start, or is not
+ * reached by TCP. */
+static void test_no_endpoint(void **state)
+{
+    struct node_work *a, *b;
+    uint32_t to_a;
+    (void)state;
+    kind = WF_NODE_RDMA;
+    a = service_open(1000, 0);
+    assert_true(a->contact.rdma && !a->contact.port);
+    service_close(a);
+    rdma_fails = true;
+    a = service_open(1000, 0);
+    rdma_fails = false;
+    kind = WF_NODE_TCP;
+    assert_true(!a->contact.rdma && a->contact.port);
+    b = service_open(70000, 0);
+    OK(ask(b, a->contact.port, &to_a));
+    UNTIL(a, b, (send_some(b, to_a), known(a)));
+    service_close(a);
+    service_close(b);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_found),
@@ -356,9 +422,14 @@ int main(void)
                                        cmocka_unit_test(test_no_word),
                                        cmocka_unit_test(test_no_word_for_long),
                                        cmocka_unit_test(test_no_memory),
+                                       cmocka_unit_test(test_many_ends),
+#ifdef WF_HAVE_VERBS
+                                       cmocka_unit_test(test_no_endpoint),
+#endif
                                        cmocka_unit_test(test_no_memory_for_long)};
     setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1);
     setenv("WEFT_PEER_TIMEOUT", "2s", 1);
+    setenv("WEFT_DEBUG", "nullnic", 1);
     if (wf_config_init() != WEFT_OK)
         return 1;
     wf_node_scope_here(&scope);

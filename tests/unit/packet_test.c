@@ -359,6 +359,33 @@ static void test_address(void **state)
     assert_int_equal(wf_address_parse(bytes, sizeof bytes, &a, &c), WEFT_EVERSION);
 }
 
+/* Fails when: other bytes are addresses, or mean other contacts, than in this version. Count up the
+ * versions of addresses and of what contains one (packets within a node and of its service, the
+ * handshake of connections), then write the new number and hash here, and the bytes into
+ * docs/protocol.md. The corpora of fuzz have these versions, too. */
+static void test_version_of_addresses(void **state)
+{
+    static const struct wf_contact most = {
+        .port = 1, .count = 2, .rdma = 2, .ip = {{[10] = 0xff, 0xff}, {[10] = 0xff, 0xff}}};
+    uint8_t bytes[WF_ADDRESS_BYTES];
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a */
+    (void)state;
+    for (unsigned form = 0; form < 256; form++) {
+        struct wf_address a = an_address;
+        struct wf_contact c = most;
+        wf_address_pack(&a, &c, bytes);
+        memset(bytes + offsetof(struct wf_address_bytes, ip), 0, 16);
+        bytes[offsetof(struct wf_address_bytes, form)] = (uint8_t)form;
+        bytes[offsetof(struct wf_address_bytes, ip)] = (form & 3) == WF_FORM_IP6 ? 0x20 : 0;
+        memset(&c, 0, sizeof c);
+        if (wf_address_parse(bytes, sizeof bytes, &a, &c) == WEFT_OK)
+            h = (h ^ form ^ (uint64_t)c.node << 8 ^ (uint64_t)c.index << 16) * 0x100000001b3u;
+    }
+    if (WF_ADDRESS_VERSION != 6 || h != UINT64_C(0xd3c3dc11f709922b))
+        fail_msg("addresses of version %d have the hash 0x%llx", WF_ADDRESS_VERSION,
+                 (unsigned long long)h);
+}
+
 /* Fails when: bytes that are no key pass. */
 static void test_key(void **state)
 {
@@ -453,6 +480,7 @@ int main(void)
         cmocka_unit_test(test_copy_small),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_address),
+        cmocka_unit_test(test_version_of_addresses),
         cmocka_unit_test(test_key),
         cmocka_unit_test(test_reach),
         cmocka_unit_test(test_no_descriptor_leaks),

@@ -803,8 +803,8 @@ static void test_closing(void **state)
     assert_in_range(patience(3600000), 90, 100);
 }
 
-/* Fails when: closing waits, at each queue pair, for buffers that no other queue pair can use. */
-static void test_closing_drains_nothing(void **state)
+/* Fails when: the end of a queue pair makes its thread, which serves all peers, wait. */
+static void test_ends_without_waiting(void **state)
 {
     struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
     __typeof__(c->rdma_srq) srq = c->rdma_srq;
@@ -816,11 +816,10 @@ static void test_closing_drains_nothing(void **state)
     for (int i = 0; i < 20; i++) { /* a busy machine may delay some, but not all */
         uint64_t begin;
         (void)up(lane_open(0, 1));
-        l.ep.net.closing = (struct net_closing){.begun = true, .limit_ms = 1000};
         begin = wf_now_ns();
         lane_close(0);
         least = WF_MIN(least, wf_now_ns() - begin);
-        l.ep.net.closing.begun = false;
+        l.chans[0].path->failures = 0; /* as if it had carried something */
     }
     assert_in_range(least, 0, 1500000);
     lanes_end(ctx);
@@ -860,8 +859,8 @@ static void test_most_turns(void **state)
     lanes_end(ctx);
 }
 
-/* Fails when: receive buffers that a queue pair with its own queue returns late are lost for ever.
- */
+/* Fails when: receive buffers that a queue pair with its own queue did not return are lost while
+ * another queue pair of the rail is open, or are free twice. */
 static void test_buffers_come_back(void **state)
 {
     struct wf_config *c = (struct wf_config *)(uintptr_t)wf_config();
@@ -869,17 +868,19 @@ static void test_buffers_come_back(void **state)
     (void)state;
     for (int shared = 0; shared < 2; shared++) {
         struct rdma_ctx *ctx;
-        struct qp_link *w;
-        const struct rdma_rail *r;
+        struct qp_link *of[2];
+        struct rdma_rail *r;
         c->rdma_srq = shared;
         ctx = lanes_begin();
-        w = up(lane_open(0, 1));
-        r = w->rail;
-        assert_int_equal(!r->srq, !shared);
-        if (!shared)
-            w->rail->nfree_receives -= 3;
-        w->base.chan->bye = true;
+        for (unsigned i = 0; i < 2; i++)
+            of[i] = up(lane_open(i, i + 1));
+        r = of[0]->rail;
+        assert_true(r == of[1]->rail && !r->srq == !shared);
+        for (unsigned i = 0; i < 6 && !shared; i++)
+            wf_qp_receive_post(of[i % 2], r->free_receives[--r->nfree_receives]);
         lane_close(0);
+        assert_int_equal(r->nfree_receives, shared ? 0 : r->receives - 3);
+        lane_close(1);
         assert_int_equal(r->nfree_receives, shared ? 0 : r->receives);
         lanes_end(ctx);
     }
@@ -958,6 +959,59 @@ static void completes(struct rdma_rail *r, struct wf_hca_wc wc)
     scripted.is_there = false;
 }
 
+/* Messages arrive by closed queue pairs, in all buffers but the first [missing]. */
+static void come_round(struct rdma_rail *r, uint32_t missing)
+{
+    for (uint32_t b = missing; b < r->receives; b++) {
+        scripted.wc = (struct wf_hca_wc){.id = QP_RECEIVED | b, .status = WF_HCA_FLUSHED};
+        scripted.is_there = true;
+        assert_int_equal(wf_qp_completions_take(r), 1);
+        scripted.is_there = false;
+        r->nfree_receives = 0; /* it is posted again */
+    }
+}
+
+static void script_begin(const struct rdma_rail *r)
+{
+    scripted.own = r->device->hca->ops;
+    scripted.ops = *scripted.own;
+    scripted.ops.poll = poll_scripted;
+    r->device->hca->ops = &scripted.ops;
+}
+
+/* Fails when: buffers of a shared receive queue that the NIC has kept are lost for as long as some
+ * queue pair of the rail is open, or a rail that has its buffers is made anew. */
+static void test_worn_rail(void **state)
+{
+    struct rdma_ctx *ctx = lanes_begin();
+    struct qp_link *w = up(lane_open(1, 2));
+    struct rdma_rail *r = w->rail;
+    uint32_t quarter = r->receives / 4;
+    (void)state;
+    script_begin(r);
+    for (int lost = 0; lost < 2; lost++) {
+        r->counts = false;
+        r->doubtful = quarter; /* as if so many queue pairs had broken */
+        for (unsigned turn = 0; turn < 5; turn++) {
+            assert_false(r->worn);
+            (void)up(lane_open(0, 1));
+            lane_close(0);
+            l.chans[0].path->failures = 0; /* as if it had carried something */
+            come_round(r, lost ? quarter + 1 : 0);
+        }
+        assert_int_equal(r->worn, lost);
+    }
+    assert_true(wf_rdma_is_worn(l.ep.rdma) && w->state == QP_UP);
+    assert_ptr_not_equal(lane_open(0, 1)->rail, r); /* the other rail has its buffers */
+    lane_close(0);
+    lane_close(1);
+    assert_false(r->worn || r->doubtful || r->nfree_receives);
+    r->device->hca->ops = scripted.own;
+    assert_ptr_equal(lane_open(0, 1)->rail, r);
+    lane_close(0);
+    lanes_end(ctx);
+}
+
 static void comes_in(struct rdma_rail *r, const struct qp_link *w, uint32_t number, bool is_write)
 {
     uint32_t imm = wf_qp_imm(wf_qp_imm_name(wf_qp_link_name(w)), number);
@@ -991,10 +1045,7 @@ static void missing_send(unsigned turn)
     uint8_t bytes[300];
     struct iovec v = {bytes, sizeof bytes};
     assert_ptr_equal(other->rail, r);
-    scripted.own = r->device->hca->ops;
-    scripted.ops = *scripted.own;
-    scripted.ops.poll = poll_scripted;
-    r->device->hca->ops = &scripted.ops;
+    script_begin(r);
     w->line_head = w->line_tail = 254;
     w->is_connected = true;
     for (uint32_t i = 254; i < 257; i++)
@@ -1711,10 +1762,11 @@ int main(void)
         cmocka_unit_test(test_watch),
         cmocka_unit_test(test_settling),
         cmocka_unit_test(test_closing),
-        cmocka_unit_test(test_closing_drains_nothing),
+        cmocka_unit_test(test_ends_without_waiting),
         cmocka_unit_test(test_gone_device_wakes_nobody),
         cmocka_unit_test(test_most_turns),
         cmocka_unit_test(test_buffers_come_back),
+        cmocka_unit_test(test_worn_rail),
         cmocka_unit_test(test_failed_queues_are_replaced),
         cmocka_unit_test(test_missing_send),
         cmocka_unit_test(test_sends_are_numbered),

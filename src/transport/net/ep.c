@@ -20,10 +20,10 @@
 
 /* ---- contexts ---- */
 
-static enum weft_status key_from_file(struct net_ctx *ctx)
+static enum weft_status key_from_file(struct net_ctx *ctx, const struct wf_tctx_params *params)
 {
     uint8_t key[WF_NET_KEY];
-    const char *path = wf_config()->key_file;
+    const char *path = params->key_follows ? "" : wf_config()->key_file;
     enum weft_status status = *path ? wf_net_key_read(path, key) : WEFT_OK;
     if (*path && status == WEFT_OK)
         status = wf_conn_mgr_set_key(ctx->mgr, key);
@@ -55,7 +55,7 @@ static enum weft_status mgr_open(struct net_ctx *ctx, const struct wf_tctx_param
     enum weft_status status = wf_net_auth_init();
     if (status == WEFT_OK)
         status = wf_conn_mgr_open(&mgr, &ctx->mgr);
-    if (status == WEFT_OK && (status = key_from_file(ctx)) != WEFT_OK)
+    if (status == WEFT_OK && (status = key_from_file(ctx, params)) != WEFT_OK)
         wf_conn_mgr_close(ctx->mgr, 0);
     return status;
 }

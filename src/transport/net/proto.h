@@ -28,7 +28,7 @@
 #include "transport/address.h"
 #include "transport/transport.h"
 
-#define WF_NET_VERSION 10
+#define WF_NET_VERSION 11
 #define WF_NET_LANES_MAX WF_LANES_MAX
 
 /* ---- handshake ---- */

@@ -146,6 +146,7 @@ static void rail_close(struct rdma_rail *r)
     free(r->free_credits);
     free(r->free_receives);
     free(r->free_results);
+    free(r->holders);
     free(r->by_credit);
     free(r);
 }
@@ -162,8 +163,10 @@ static bool lists_make(struct rdma_rail *r)
     r->free_credits = numbers(r->credits);
     r->free_receives = numbers(r->receives);
     r->free_results = numbers(QP_RESULTS);
+    r->holders = calloc(r->receives, sizeof *r->holders);
     r->by_credit = calloc(r->credits, sizeof(struct qp_link *));
-    return r->free_pieces && r->free_credits && r->free_receives && r->free_results && r->by_credit;
+    return r->free_pieces && r->free_credits && r->free_receives && r->free_results && r->holders &&
+           r->by_credit;
 }
 
 /* Returns how many receive buffers a rail has. They must fit into the receive queue. Their
@@ -223,10 +226,8 @@ void wf_rdma_rail_renew(struct rdma_rail *r)
     queues_close(r);
     r->cq = cq;
     r->srq = srq;
-    for (uint32_t i = 0; i < r->receives; i++)
-        r->free_receives[i] = i;
-    r->nfree_receives = r->receives;
-    r->doubtful = r->unchecked = 0;
+    wf_qp_receives_reset(r);
+    r->unchecked = 0;
     r->broken = !sleep_on(r->ep, cq->event_fd);
     if (r->broken)
         return;

@@ -192,6 +192,13 @@ struct rdma_rail {
     uint32_t *free_pieces, nfree_pieces;
     uint32_t *free_credits, nfree_credits;
     uint32_t *free_receives, nfree_receives; /* indices of receive buffers that are not posted */
+    /* By receive buffer. Without a shared receive queue: 1 + the index of the credit word of the
+     * link whose queue pair has the buffer; 0 if none has it. With one: 1 if the buffer has not
+     * arrived since wf_qp_wear_check began to count the buffers that are missing. */
+    uint16_t *holders;
+    uint32_t later; /* since then: arrivals in buffers that had arrived before */
+    bool counts;    /* it counts them */
+    bool worn;      /* too many are missing: the rail's queues are to be made anew */
     uint32_t burst; /* most completions taken in one call; at most QP_BURST_MOST */
     uint32_t batch; /* number of receive buffers posted at a time */
     uint32_t *free_results, nfree_results; /* indices of free result slots */
@@ -203,7 +210,8 @@ struct rdma_rail {
     /* the link whose run of short puts was begun last, while that run is open; else NULL */
     struct qp_link *putting;
     bool was_full; /* since the last completion: no more requests could be posted */
-    /* number of closed queue pairs that may not have returned all their receive buffers */
+    /* with a shared receive queue: number of closed queue pairs with each of which the NIC may have
+     * kept a receive buffer */
     uint32_t doubtful;
     struct wf_hca_cm *cm; /* NULL if queue pairs are connected without a connection manager */
     uint32_t deadlines;   /* number of links that have a deadline, set by cm.c */
@@ -524,6 +532,17 @@ void wf_qp_consume(struct net_link *link);
  * the rail's free receive buffers. */
 void wf_qp_buffer_back(struct qp_link *l, uint32_t b);
 void wf_qp_receive_post(struct qp_link *l, uint32_t b);
+/* The queue pair of the link with credit word [credit] is closed, and its completions are
+ * processed: takes back the buffers of its own receive queue. */
+void wf_qp_receives_end(struct rdma_rail *r, uint32_t credit);
+/* Takes back all receive buffers. The rail's receive queues are closed. */
+void wf_qp_receives_reset(struct rdma_rail *r);
+/* Sets [worn] if a quarter of the shared receive queue's buffers are missing. Called when a queue
+ * pair was closed, since each one may leave one buffer with the NIC. The NIC uses the buffers in
+ * the order in which they were posted: when as many messages have arrived as there are buffers
+ * twice, in buffers that had arrived before, those that have not arrived are missing, but for the
+ * one into which a message arrives by each queue pair that works. */
+void wf_qp_wear_check(struct rdma_rail *r);
 /* Posts the free receive buffers to the shared receive queue if a whole batch is free, or if [idle]
  * is true. */
 void wf_qp_receives_soon(struct rdma_rail *r, bool idle);

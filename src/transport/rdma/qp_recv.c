@@ -6,12 +6,65 @@
 
 #include "transport/rdma/rail.h"
 
+#define WORN 4u /* a rail is worn if one of so many receive buffers is missing */
+
 void wf_qp_receive_post(struct qp_link *l, uint32_t b)
 {
     struct rdma_rail *r = l->rail;
     struct wf_hca_recv recv = {QP_RECEIVED | b, {wf_rdma_buffer_at(r, b), QP_BUFFER, r->mr->lkey}};
-    if (r->device->hca->ops->post_recv(l->qp, &recv, 1) != 1)
+    if (r->device->hca->ops->post_recv(l->qp, &recv, 1) == 1)
+        r->holders[b] = (uint16_t)(l->credit + 1);
+    else
         r->free_receives[r->nfree_receives++] = b;
+}
+
+void wf_qp_receives_reset(struct rdma_rail *r)
+{
+    for (uint32_t i = 0; i < r->receives; i++)
+        r->free_receives[i] = i;
+    r->nfree_receives = r->receives;
+    memset(r->holders, 0, r->receives * sizeof *r->holders);
+    r->doubtful = 0;
+    r->counts = r->worn = false;
+}
+
+/* Returns how many buffers have not arrived and are neither free, nor unread, nor that of a message
+ * which arrives now. */
+static uint32_t missing_count(const struct rdma_rail *r)
+{
+    uint32_t missing = 0, known = r->nfree_receives;
+    for (uint32_t b = 0; b < r->receives; b++)
+        missing += r->holders[b];
+    wf_list_each(it, &r->links)
+    {
+        const struct qp_link *l = wf_container_of(it, struct qp_link, item);
+        known += 1 + l->line_tail - l->line_head;
+    }
+    return missing > known ? missing - known : 0;
+}
+
+void wf_qp_wear_check(struct rdma_rail *r)
+{
+    if (!r->srq || r->worn || r->doubtful < r->receives / WORN)
+        return;
+    if (!r->counts) {
+        for (uint32_t b = 0; b < r->receives; b++)
+            r->holders[b] = 1;
+        r->later = 0;
+        r->counts = true;
+    } else if (r->later >= 2 * r->receives) {
+        r->counts = false;
+        r->worn = missing_count(r) >= r->receives / WORN;
+    }
+}
+
+void wf_qp_receives_end(struct rdma_rail *r, uint32_t credit)
+{
+    for (uint32_t b = 0; b < r->receives; b++)
+        if (r->holders[b] == credit + 1) {
+            r->holders[b] = 0;
+            r->free_receives[r->nfree_receives++] = b;
+        }
 }
 
 void wf_qp_buffer_back(struct qp_link *l, uint32_t b)

@@ -14,7 +14,7 @@
 /* Returns whether a queue pair on the rail may work, as far as this side knows. */
 static bool is_usable(const struct rdma_rail *r)
 {
-    return !r->broken && !wf_rdma_has_failed(r) && (r->cm || !wf_config()->rdma_cm) &&
+    return !r->broken && !r->worn && !wf_rdma_has_failed(r) && (r->cm || !wf_config()->rdma_cm) &&
            wf_rdma_rail_port(r).active;
 }
 
@@ -140,6 +140,17 @@ int wf_rdma_better_rail(const struct qp_link *l)
 
 /* ---- trying another link ---- */
 
+bool wf_rdma_is_worn(const struct rdma_ep *ep)
+{
+    const struct rdma_rail *r;
+    wf_rdma_each_rail(ep, i, r)
+    {
+        if (r->worn)
+            return true;
+    }
+    return false;
+}
+
 static void retry_count(struct net_path *path, const struct qp_link *l)
 {
     path->rail_wish = RAIL_NEXT;
@@ -158,7 +169,10 @@ static bool is_wanted(const struct net_path *path, const struct qp_link *l, uint
 {
     if (now < path->retry_ns || !wf_net_chan_link(path->chan))
         return false;
-    return l ? wf_qp_up(path->chan) && wf_rdma_better_rail(l) >= 0 : true;
+    if (!l)
+        return true;
+    return wf_qp_up(path->chan) &&
+           ((l->rail->worn && !has_atomics_of_others(l->rail)) || wf_rdma_better_rail(l) >= 0);
 }
 
 /* Breaks one idle link whose channel should try another link. Since the link is idle, no frame or

@@ -42,7 +42,7 @@ static void rdma_progress(struct net_ep *net)
     if (!slow)
         return;
     wf_rdma_look(ep);
-    if ((ep->nup != net->nlive || ep->ctx->nports > 1) && wf_rdma_works(ep))
+    if ((ep->nup != net->nlive || ep->ctx->nports > 1 || wf_rdma_is_worn(ep)) && wf_rdma_works(ep))
         wf_rdma_retry(ep);
 }
 

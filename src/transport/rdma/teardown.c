@@ -2,35 +2,28 @@
 /* Closing a queue pair: freeing its buffers, and reporting its unfinished NIC operations. */
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "transport/net/channel.h"
 #include "transport/rdma/qp_run.h"
 #include "transport/rdma/rail.h"
 
-#define DRAIN_NS 2000000u
-
 /* ---- buffers ---- */
 
 /* Frees all receive buffers of a rail that has no links. When a queue pair breaks, the NIC may keep
- * some of these buffers: rdma_rxe, Linux's NIC in software, keeps the buffer into which a message
- * was arriving. Once the queue pairs and the shared receive queue are closed, the NIC uses none of
- * the buffers. */
+ * a buffer of the shared receive queue: rdma_rxe, Linux's NIC in software, keeps the buffer into
+ * which a message was arriving. Once the queue pairs and the shared receive queue are closed, the
+ * NIC uses none of the buffers. */
 static void receives_renew(struct rdma_rail *r)
 {
     const struct wf_hca_ops *ops = r->device->hca->ops;
-    bool shared = r->srq;
     r->doubtful = 0;
     if (r->broken)
         return;
-    if (shared)
-        ops->srq_close(r->srq);
+    ops->srq_close(r->srq);
     r->srq = NULL;
     while (wf_qp_completions_take(r) > 0)
         ;
-    for (uint32_t i = 0; i < r->receives; i++)
-        r->free_receives[i] = i;
-    r->nfree_receives = r->receives;
-    if (shared && ops->srq_open(r->device->pd, r->td, r->receives, &r->srq) != WEFT_OK) {
+    wf_qp_receives_reset(r);
+    if (ops->srq_open(r->device->pd, r->td, r->receives, &r->srq) != WEFT_OK) {
         r->srq = NULL;
         wf_qp_rail_break(r);
         return;
@@ -38,24 +31,18 @@ static void receives_renew(struct rdma_rail *r)
     wf_rdma_receives_post(r);
 }
 
-/* Breaks the queue pair, and processes its completions. Without a shared receive queue, waits
- * DRAIN_NS for further completions, unless the endpoint closes. */
-static void qp_drain(struct qp_link *l)
+/* Breaks the queue pair, and processes the completions that are there. */
+static void qp_stop(struct qp_link *l)
 {
     struct rdma_rail *r = l->rail;
     const struct net_view view = wf_net_chan_view(l->base.chan);
-    bool waits = !r->srq && !view.close_ms;
-    uint64_t until = wf_now_ns() + DRAIN_NS;
-    /* Count each queue pair that may leave receive buffers with the NIC. Without a shared receive
-     * queue, every queue pair counts, since its flushed receives may complete after the loop
-     * below. */
-    r->doubtful += !r->srq || l->state != QP_UP || wf_qp_in_flight(l) || wf_qp_has_bytes(l) ||
-                   !view.peer_closes;
+    r->doubtful += r->srq && (l->state != QP_UP || wf_qp_in_flight(l) || wf_qp_has_bytes(l) ||
+                              !view.peer_closes);
     /* If qp_break fails, the queue pair may still receive, so its PSN must not be reported. */
     l->is_connected &= r->device->hca->ops->qp_break(l->qp) == WEFT_OK;
     l->closing = true;
     wf_qp_state_set(l, QP_FAILED);
-    while (wf_qp_completions_take(r) > 0 || (waits && !r->broken && wf_now_ns() < until))
+    while (wf_qp_completions_take(r) > 0)
         ;
     while (l->line_head != l->line_tail)
         r->free_receives[r->nfree_receives++] = l->line[l->line_head++ & l->line_mask].buffer;
@@ -104,14 +91,21 @@ void wf_qp_teardown(struct qp_link *l)
 {
     struct rdma_rail *r = l->rail;
     bool closes = wf_net_chan_view(l->base.chan).close_ms;
-    if (l->qp) {
-        qp_drain(l);
+    uint32_t credit = l->credit;
+    bool has_qp = l->qp;
+    if (has_qp) {
+        qp_stop(l);
         acked_keep(l);
         wf_qp_end(l);
     }
     link_end(l);
     while (wf_qp_completions_take(r) > 0)
         ;
+    /* The queue pair is closed, so the NIC uses none of its buffers, and no completion of it is
+     * left in the queue. */
+    if (has_qp && !r->srq)
+        wf_qp_receives_end(r, credit);
+    wf_qp_wear_check(r);
     if (r->doubtful && !r->nlinks)
         receives_renew(r);
     if (!closes)

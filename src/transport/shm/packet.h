@@ -14,7 +14,7 @@
 #include "transport/shm/ring.h"
 
 #define WF_PACKET_MAGIC 0x54464557u /* "WEFT" */
-#define WF_PACKET_VERSION 12
+#define WF_PACKET_VERSION 13
 #define WF_PACKET_FDS 3
 _Static_assert(WF_PACKET_FDS <= WF_SEQPACKET_FDS, "room for descriptors");
 

@@ -272,8 +272,9 @@ static void another_job(void)
 static void other_parameters(void)
 {
     static const char *const names[] = {
-        "WEFT_NODE_CONNECTIONS", "WEFT_NODE_INDEX_BITS", "longest",   "WEFT_NODE_RING",
-        "WEFT_NODE_RECEIVES",    "WEFT_TCP_ENCRYPT",     "transport", "version of the memory"};
+        "WEFT_NODE_CONNECTIONS", "WEFT_NODE_INDEX_BITS", "longest",
+        "WEFT_NODE_RING",        "WEFT_NODE_RECEIVES",   "WEFT_TCP_ENCRYPT",
+        "lanes to other nodes",  "version of the memory"};
     struct wf_node_link link, refused;
     near_begin();
     near_attach(key, &link);
@@ -421,6 +422,34 @@ static void list_and_stop(void)
     CHECK_STATUS(near_hear(&link), WEFT_ECLOSED);
     wf_node_detach(&link);
     CHECK(run("--list --json", out, sizeof out) == 0 && !strstr(out, job));
+    near_end(key);
+}
+
+/* Fails when: a service that is started with the key in a pipe takes another key from
+ * WEFT_KEY_FILE, too, or does not start because of it. */
+static void by_hand(void)
+{
+    char path[] = "/tmp/weft-by-hand-XXXXXX", line[32], out[4096];
+    struct wf_node_attach_params params;
+    struct wf_node_link link;
+    int file, pipes[2];
+    near_begin();
+    file = mkstemp(path); /* a file of mode 600 */
+    CHECK(file >= 0 && write(file, other_key, sizeof other_key) == sizeof other_key);
+    CHECK(!pipe(pipes) && write(pipes[1], key, sizeof key) == sizeof key);
+    close(pipes[1]);
+    CHECK(!setenv("WEFT_KEY_FILE", path, 1) && !setenv("WEFT_NODE_NAME", "near", 1));
+    snprintf(line, sizeof line, "<&%d", pipes[0]);
+    CHECK(run(line, out, sizeof out) == 0);
+    dprintf(STDOUT_FILENO, "  %s", out);
+    CHECK(!strcmp(out, "started\n"));
+    close(pipes[0]);
+    params = near_client(key);
+    params.program = "/nowhere/weft-node";
+    CHECK_STATUS(wf_node_attach(&params, &link), WEFT_OK);
+    wf_node_detach(&link);
+    CHECK(!unlink(path));
+    close(file);
     near_end(key);
 }
 
@@ -595,6 +624,7 @@ int main(int argc, char **argv)
     if (!TEST_SANITIZED) /* its runtime needs descriptors */
         failed += proc_case("out_of_descriptors", out_of_descriptors);
     failed += proc_case("list_and_stop", list_and_stop);
+    failed += proc_case("by_hand", by_hand);
     failed += proc_case("long_list", long_list);
     failed += proc_case("launcher", launcher);
     failed += proc_case("inherits_nothing", inherits_nothing);

@@ -434,7 +434,8 @@ static void pretend_main(int sock, void *arg)
  * waits for it beyond its time. */
 static void pretended(void)
 {
-    static const struct {
+    char versions[64];
+    const struct {
         enum pretence kind;
         enum weft_status status;
         const char *why;
@@ -442,10 +443,12 @@ static void pretended(void)
                 {CLOSES, WEFT_ETIMEDOUT, "in time"},
                 {SILENT, WEFT_ETIMEDOUT, "does not answer"},
                 {GARBAGE, WEFT_EPROTO, "is none"},
-                {OTHER_VERSION, WEFT_EVERSION, "has version 4, this library 3"},
+                {OTHER_VERSION, WEFT_EVERSION, versions},
                 {OTHER_KEY, WEFT_EACCESS, "another key"},
                 {WRONG_TYPE, WEFT_EPROTO, "type 15"}};
     near_begin();
+    snprintf(versions, sizeof versions, "has version %d, this library %d", WF_NODE_VERSION + 1,
+             WF_NODE_VERSION);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         enum pretence kind = rows[i].kind;
         struct proc p = proc_start(pretend_main, &kind);
