@@ -201,7 +201,7 @@ struct weft_ep {
     uint32_t nkept_spares;
     uint32_t parts_max;    /* constant: bytes of the longest tagged message that is sent in parts */
     bool measures;         /* constant: measured costs decide instead (msg_cost.h) */
-    uint32_t credit_start; /* where the credit of the peer opened last began to count */
+    uint32_t credit_start; /* where the credit of the newest flow began to count */
     unsigned parts_kept;   /* messages that no receive has matched, and whose parts are arriving */
     size_t copies;         /* bytes of which requests have copies (wf_req_mem) */
     /* ep_counter.h: the counters of reads and of writes, or NULL. Each is set once, and the
@@ -227,48 +227,43 @@ extern struct weft_ctx wf_closed_ctx;
 extern struct weft_ep wf_closed_ep;
 extern struct weft_peer wf_closed_peer;
 
-/* A handle's credit for tagged messages: msg_credit.h. */
-struct wf_msg_credit {
-    int32_t left;
-    uint32_t end, quiet, asked;
-};
-
+/* Kept small, since a program may open a hundred thousand peers and talk to few of them. What only
+ * operations, tagged messages and orders need is in the flow. */
 struct weft_peer {
     struct weft_ep *ep;
     /* chosen when the peer was opened, and constant, unless the peer has a name (resolve.h) */
     const struct wf_transport *transport;
     _Atomic(void *) arg; /* the program's; any thread */
-    /* No other peer handle of this process has or had it; not 0. A peer with a name gets a new one
-     * with each endpoint that it leads to; otherwise constant. */
-    uint64_t serial;
-    /* requests to this peer; null until an operation does not complete at once */
+    /* requests to this peer; null until the first tagged message to it, the first order, or the
+     * first operation that does not complete at once */
     struct wf_flow *flow;
     /* the peer as a sender; null until the peer sends a tagged message or a receive names the
      * peer */
     struct wf_sender *sender;
-    /* the next of the application's peers that have the same address */
-    struct weft_peer *next_handle;
-    /* What peer_down reported. Any thread reads this and the next (weft_peer_status). */
-    enum weft_status status;
+    /* Weft statuses. What peer_down reported. Any thread reads this and the next
+     * (weft_peer_status). */
+    int8_t status;
     /* why an access to the peer's memory was refused, possibly before peer_down is called */
-    enum weft_status refused;
-    unsigned remotes;
-    struct wf_msg_credit credit;
-    /* true if Weft itself opened this peer, to answer a sender (struct wf_sender) */
-    bool is_reply_peer;
-    /* true if the transport reports the loss of this peer even while nothing is sent to it
-     * (wf_peer_heed) */
-    bool heeded;
-    bool of_job; /* a job opened it and closes it */
-    bool closed; /* the program has closed it (ending.c) */
-    /* When its end was reported, it had closed, and all messages to it had left before. Kept until
-     * a peer with a name is asked for anew. */
-    bool took_leave;
+    int8_t refused;
     /* what [transport] can do in this context (enum wf_transport_caps) */
     uint8_t caps;
     bool has_name; /* constant: a struct wf_resolve follows [tpeer] (resolve.h) */
+    /* The owner's alone, and in one word: */
+    unsigned remotes : 27;
+    /* When its end was reported, it had closed, and all messages to it had left before. Kept until
+     * a peer with a name is asked for anew. */
+    bool took_leave : 1;
+    /* true if Weft itself opened this peer, to answer a sender (struct wf_sender) */
+    bool is_reply_peer : 1;
+    /* true if the transport reports the loss of this peer even while nothing is sent to it
+     * (wf_peer_heed) */
+    bool heeded : 1;
+    bool of_job : 1;                    /* a job opened it and closes it */
+    bool closed : 1;                    /* the program has closed it (ending.c) */
     _Alignas(16) unsigned char tpeer[]; /* the transport's part */
 };
+static_assert(sizeof(struct weft_peer) == 48, "docs/design/shm.md, Memory");
+static_assert(WF_STATUS_LAST >= INT8_MIN, "struct weft_peer.status");
 
 /* Returns the flags of [ep], enum wf_ep_flag. Without the lock of a locked endpoint, only LOCKED
  * and LOCAL mean anything. Only the thread that holds the lock stores. */
@@ -550,8 +545,6 @@ int wf_peer_member(struct wf_address *to, unsigned member);
  * logged if [logs] is true. [by] as in wf_peer_new. */
 int wf_peer_way(const struct weft_ep *ep, const struct wf_address *to,
                 const struct wf_contact *contact, const struct wf_transport *by, bool logs);
-/* Give [peer], which belongs to an endpoint, what it has at the beginning: serial and credit. */
-void wf_peer_begin(struct weft_peer *peer);
 /* Let [peer] use wf_transports[way]. */
 void wf_peer_set_way(struct weft_peer *peer, int way);
 /* As weft_peer_status, for the owner, or the thread that holds the lock. Of a peer with a name this

@@ -9,11 +9,22 @@
 #include "core/core.h"
 #include "core/later.h"
 #include "core/msg.h"
+#include "core/msg_credit.h"
 #include "core/put_ring.h"
 #include "core/resolve.h"
 #include "core/rma.h"
 
 #define RETRY_NS 100000000
+
+/* Flows made and renewed so far, in all contexts. */
+static _Atomic uint64_t begun;
+
+/* The flow leads to an endpoint to which nothing was sent yet. */
+static void flow_begin(struct wf_flow *flow)
+{
+    flow->serial = atomic_fetch_add_explicit(&begun, 1, memory_order_relaxed) + 1;
+    wf_msg_credit_init(&flow->credit, flow->peer->ep->credit_start += 0x9e3779b1u);
+}
 
 struct wf_flow *wf_flow_of(struct weft_peer *peer)
 {
@@ -26,6 +37,7 @@ struct wf_flow *wf_flow_of(struct weft_peer *peer)
     wf_list_init(&f->queue);
     wf_list_init(&f->issued);
     wf_list_init(&f->on_loss);
+    flow_begin(f);
     peer->flow = f;
     return f;
 }
@@ -50,6 +62,7 @@ void wf_flow_close(struct weft_peer *peer)
 
 void wf_flow_renew(struct wf_flow *flow)
 {
+    flow_begin(flow);
     free(flow->put_ring);
     free(flow->named);
     flow->put_ring = NULL;

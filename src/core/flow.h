@@ -45,15 +45,26 @@
 struct wf_put_ring;    /* put_ring.h */
 struct wf_named_cache; /* named.c */
 
+/* A handle's credit for tagged messages: msg_credit.h. */
+struct wf_msg_credit {
+    int32_t left;
+    uint32_t end, quiet, asked;
+};
+
 struct wf_flow {
+    /* The first cache line holds what each tagged message reads. */
+    struct wf_list queue; /* requests with unsent messages */
+    struct wf_msg_credit credit;
+    struct wf_req *fence;   /* the first held request of [queue]; null: there is none */
     struct wf_list stalled; /* item of ep->stalled */
     struct wf_list ended;   /* item of ep->ended */
-    struct wf_list queue;   /* requests with unsent messages */
-    struct wf_req *fence;   /* the first held request of [queue]; null: there is none */
     struct wf_list issued;
     /* requests that end when the peer is lost: all but flushes, which end when these have ended */
     struct wf_list on_loss;
     struct weft_peer *peer;
+    /* No other flow of this process has or had it; not 0. The flow of a peer with a name gets a new
+     * one with each endpoint that the peer leads to; otherwise constant. */
+    uint64_t serial;
     /* the ring of short puts by NICs; null until the first such put */
     struct wf_put_ring *put_ring;
     /* raw keys of regions that have 64-bit keys (named.h); null until the first is learnt */

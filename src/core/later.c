@@ -275,7 +275,8 @@ static struct weft_peer *peer_of(const struct weft_am *am)
 {
     const struct wf_sender *s = wf_sender_of(am->ep, am->token);
     unsigned member = s ? wf_sender_member(s, am->token) : 0;
-    for (struct weft_peer *p = s ? s->peer : NULL; p; p = p->next_handle)
+    struct weft_peer *p;
+    for (uint32_t i = 0; s && (p = wf_sender_handle(s, i)); i++)
         if (p->status == WEFT_OK && wf_sender_leads_to(p, s, member))
             return p;
     return NULL;

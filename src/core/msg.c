@@ -15,11 +15,6 @@
 
 enum { SEND_FLAGS = WEFT_OP_COPIED | WEFT_OP_FENCED | WEFT_OP_DELIVERED | WEFT_OP_MATCHED };
 
-static inline bool flow_idle(const struct weft_peer *peer)
-{
-    return !peer->flow || wf_list_empty(&peer->flow->queue);
-}
-
 /* Send a message that fits into one MSG, if nothing waits before it and there is credit. Returns
  * AGAIN if it has to wait, or, without [op], must be sent again by the program. */
 static enum weft_status send_whole(struct weft_peer *peer, const struct wf_msg_head *head,
@@ -36,10 +31,13 @@ static enum weft_status send_checked(struct weft_peer *peer, const struct wf_msg
                                      const struct iovec *iov, unsigned count, size_t len,
                                      struct weft_op *op)
 {
+    const struct wf_flow *flow = wf_flow_of(peer);
     enum weft_status status = WEFT_AGAIN;
-    bool whole = count <= 1 && !(head->flags & (WEFT_OP_DELIVERED | WEFT_OP_MATCHED)) &&
-                 flow_idle(peer) && !wf_flow_fences(peer->flow, head->flags) &&
+    bool whole = flow && count <= 1 && !(head->flags & (WEFT_OP_DELIVERED | WEFT_OP_MATCHED)) &&
+                 wf_list_empty(&flow->queue) && !wf_flow_fences(flow, head->flags) &&
                  (len <= peer->ep->eager_max || (op && wf_msg_is_one(peer, len)));
+    if (!flow)
+        return WEFT_ENOMEM;
     if (whole)
         status = send_whole(peer, head, count ? iov->iov_base : NULL, len, op);
     if (!whole || (status == WEFT_AGAIN && op))
@@ -92,7 +90,7 @@ __attribute__((noinline)) static enum weft_status send_refused(struct weft_peer 
                                                                struct weft_op *op,
                                                                enum weft_status why)
 {
-    wf_msg_credit_uncharge(&peer->credit, len);
+    wf_msg_credit_uncharge(&peer->flow->credit, len);
     return why == WEFT_AGAIN && op ? send_later(peer, tag, buf, len, op)
                                    : wf_ep_left(peer->ep, why);
 }
@@ -100,8 +98,9 @@ __attribute__((noinline)) static enum weft_status send_refused(struct weft_peer 
 /* May the message be sent whole, within credit, and does nothing wait before it? */
 static inline bool send_is_short(const struct weft_peer *peer, const void *buf, size_t len)
 {
-    return len <= peer->ep->eager_max && (buf || !len) && flow_idle(peer) &&
-           wf_msg_credit_left(&peer->credit, len) >= 0;
+    const struct wf_flow *flow = peer->flow;
+    return len <= peer->ep->eager_max && (buf || !len) && flow && wf_list_empty(&flow->queue) &&
+           wf_msg_credit_left(&flow->credit, len) >= 0;
 }
 
 /* Send a message for which send_is_short is true. The caller has entered the endpoint. */
@@ -110,7 +109,7 @@ static inline enum weft_status send_short(struct weft_peer *peer, uint64_t tag, 
 {
     struct weft_ep *ep = peer->ep;
     enum weft_status status;
-    wf_msg_credit_charge(&peer->credit, len, false);
+    wf_msg_credit_charge(&peer->flow->credit, len, false);
     status = peer->transport->tagged(wf_peer_tpeer(peer), tag, buf, len);
     if (__builtin_expect(status != WEFT_OK, 0))
         return send_refused(peer, tag, buf, len, op, status);
@@ -236,7 +235,7 @@ static enum weft_status recv_checked(struct weft_ep *ep, const struct weft_msg_f
         m->named = peer;
         status = wf_msg_take(ep, &m, true, iov, count, room, op);
     } else if (sender && (sender->down || peer->status != WEFT_OK)) {
-        status = sender->down ? sender->down : peer->status;
+        status = sender->down ? sender->down : (enum weft_status)peer->status;
     } else if (!peer || (status = wf_peer_heed(peer)) == WEFT_OK) {
         status = post(ep, sender, filter, iov, count, room, op);
     }

@@ -55,12 +55,12 @@ static inline void wf_msg_eager_count(struct weft_ep *ep, size_t len, enum wf_st
     wf_ep_count(ep, stat, 1);
     wf_ep_count(ep, WF_STAT_COPIED_BYTES, len);
 }
-/* A message was sent at once to [peer]: charge it, and count it in [stat]. [asks]: it is a question
- * for credit. */
+/* A message was sent at once to [peer], which has a flow: charge it, and count it in [stat].
+ * [asks]: it is a question for credit. */
 static inline void wf_msg_eager_sent(struct weft_peer *peer, size_t len, bool asks,
                                      enum wf_stat stat)
 {
-    wf_msg_credit_charge(&peer->credit, len, asks);
+    wf_msg_credit_charge(&peer->flow->credit, len, asks);
     wf_msg_eager_count(peer->ep, len, stat);
 }
 /* The name of a handle in questions for credit. If two handles of one address had one name, they
@@ -74,20 +74,20 @@ static inline uint32_t wf_msg_credit_name(const struct weft_peer *peer)
 static inline unsigned wf_msg_ask(uint32_t *args, const struct weft_peer *peer, size_t len)
 {
     args[0] = wf_msg_credit_name(peer);
-    args[1] = wf_msg_credit_after(&peer->credit, len);
+    args[1] = wf_msg_credit_after(&peer->flow->credit, len);
     return 2;
 }
 /* Returns the credit for a message of [len] bytes to [peer]. If [peer] is lost: QUIET, so that the
- * transport is asked, which reports the loss. */
+ * transport is asked, which reports the loss. [peer] has a flow. */
 static inline enum wf_credit wf_msg_credit(const struct weft_peer *peer, size_t len)
 {
-    return peer->status == WEFT_OK ? wf_msg_credit_for(&peer->credit, len) : WF_CREDIT_QUIET;
+    return peer->status == WEFT_OK ? wf_msg_credit_for(&peer->flow->credit, len) : WF_CREDIT_QUIET;
 }
 /* Send a whole message at once, with [credit], which is QUIET or ASK. */
 enum weft_status wf_msg_whole_send(struct weft_peer *peer, const struct wf_msg_head *head,
                                    const void *data, size_t len, enum wf_credit credit);
-/* There is no credit for a message to [peer] without weft_op. Returns AGAIN, and sees to it that an
- * event follows, or returns why not. */
+/* There is no credit for a message without weft_op to [peer], which has a flow. Returns AGAIN, and
+ * sees to it that an event follows, or returns why not. */
 enum weft_status wf_msg_credit_refuse(struct weft_peer *peer);
 
 /* Find the receive that asked for a PIECE, a part of a long message. [args] are the arguments of

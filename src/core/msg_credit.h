@@ -28,7 +28,7 @@
  *
  * The question and its answer carry [asked] and a name of the handle, because the transport may
  * report the answer by another handle of the same address. A closed handle's name may be used
- * again. So [sent] of each handle of an endpoint starts at another value.
+ * again. So [sent] of each handle's flow starts at another value.
  *
  * While a question by a MSG is unanswered, messages without credit wait as for room in the
  * transport: the receiver's next poll answers the question. If the credit does not suffice then, a

@@ -77,7 +77,7 @@ enum weft_status wf_msg_push_payload(struct wf_req *req)
     if (status != WEFT_OK) /* the OFFER is sent, so its payload has to follow */
         return wf_req_retry(req);
     req->unanswered = 1;
-    req->u.send.asked = wf_msg_credit_sent(&req->peer->credit);
+    req->u.send.asked = wf_msg_credit_sent(&req->peer->flow->credit);
     return WEFT_PENDING;
 }
 

@@ -35,19 +35,17 @@ enum weft_status wf_msg_whole_send(struct weft_peer *peer, const struct wf_msg_h
 
 enum weft_status wf_msg_credit_refuse(struct weft_peer *peer)
 {
-    const uint32_t args[3] = {0, wf_msg_credit_name(peer), wf_msg_credit_sent(&peer->credit)};
-    struct wf_flow *flow = wf_flow_of(peer);
+    struct wf_flow *flow = peer->flow;
+    const uint32_t args[3] = {0, wf_msg_credit_name(peer), wf_msg_credit_sent(&flow->credit)};
     uint64_t now = wf_now_ns();
     enum weft_status status;
-    if (wf_msg_credit_is_asking(&peer->credit)) /* the answer is the event */
+    if (wf_msg_credit_is_asking(&flow->credit)) /* the answer is the event */
         return WEFT_AGAIN;
-    if (!flow)
-        return WEFT_ENOMEM;
     if (now >= flow->credit_ns) {
         status = wf_ctl_request(peer, WF_CTL_MSG, args, 3, NULL, 0, 1);
         if (status != WEFT_OK) /* AGAIN: room is the event */
             return status;
-        wf_msg_credit_asked(&peer->credit);
+        wf_msg_credit_asked(&flow->credit);
         flow->credit_pause_ns = WF_MIN(2 * flow->credit_pause_ns, (uint64_t)CREDIT_PAUSE_MAX_NS);
         flow->credit_pause_ns = WF_MAX(flow->credit_pause_ns, (uint64_t)CREDIT_PAUSE_NS);
         flow->credit_ns = now + flow->credit_pause_ns;
@@ -104,7 +102,7 @@ static enum weft_status push_offer(struct wf_req *req)
         return wf_msg_push_payload(req);
     }
     req->unanswered++;
-    req->u.send.asked = wf_msg_credit_sent(&req->peer->credit);
+    req->u.send.asked = wf_msg_credit_sent(&req->peer->flow->credit);
     wf_ep_count(req->ep, WF_STAT_MSG_RNDV, 1);
     return WEFT_PENDING;
 }
@@ -137,7 +135,7 @@ static enum weft_status push_arrived(struct wf_req *req)
     if (status != WEFT_OK)
         return wf_req_retry(req);
     req->unanswered = 1;
-    req->u.send.asked = wf_msg_credit_sent(&req->peer->credit);
+    req->u.send.asked = wf_msg_credit_sent(&req->peer->flow->credit);
     return WEFT_PENDING;
 }
 
@@ -354,12 +352,13 @@ static struct weft_peer *asker_of(const struct wf_token *token, uint32_t name)
 static void on_credit(const struct weft_am *am)
 {
     struct weft_peer *peer = asker_of(am->token, am->args[0]);
-    uint32_t end = peer ? peer->credit.end : 0;
-    if (!peer)
+    struct wf_flow *flow = peer ? peer->flow : NULL;
+    uint32_t end = flow ? flow->credit.end : 0;
+    if (!flow)
         return;
-    wf_msg_credit_answered(&peer->credit, am->args[1], am->args[2], true);
-    if (peer->flow && peer->credit.end != end)
-        peer->flow->credit_pause_ns = 0;
+    wf_msg_credit_answered(&flow->credit, am->args[1], am->args[2], true);
+    if (flow->credit.end != end)
+        flow->credit_pause_ns = 0;
 }
 
 void wf_msg_on_answer(const struct weft_am *am)
@@ -377,7 +376,7 @@ void wf_msg_on_answer(const struct weft_am *am)
     on_report(am, req, WF_OFFER_ANSWER_ARGS);
     wf_msg_push_answered(req, am->args[2] == WEFT_OK);
     req->unanswered = 0;
-    wf_msg_credit_answered(&req->peer->credit, req->u.send.asked, am->args[3], false);
+    wf_msg_credit_answered(&req->peer->flow->credit, req->u.send.asked, am->args[3], false);
     if ((int32_t)am->args[2] != WEFT_PENDING || req->kind == WF_REQ_SEND)
         wf_req_end(req, wf_status_of(am->args[2]));
 }

@@ -16,9 +16,10 @@
 
 enum { NONE, MESSAGE, REQUEST, DONE };
 
+/* [peer] has a flow. */
 static struct weft_order order_of(const struct weft_peer *peer, unsigned kind, uint64_t what)
 {
-    return (struct weft_order){{peer->serial << 8 | kind, what}};
+    return (struct weft_order){{peer->flow->serial << 8 | kind, what}};
 }
 
 static unsigned kind_of(const struct weft_order *order)
@@ -28,7 +29,8 @@ static unsigned kind_of(const struct weft_order *order)
 
 bool wf_order_is_of(const struct weft_order *order, const struct weft_peer *peer)
 {
-    return order->v[0] >> 8 == peer->serial && kind_of(order) >= MESSAGE && kind_of(order) <= DONE;
+    return peer->flow && order->v[0] >> 8 == peer->flow->serial && kind_of(order) >= MESSAGE &&
+           kind_of(order) <= DONE;
 }
 
 /* Returns the request of the put or get that [order] names, or NULL if that one is complete, or if
@@ -120,6 +122,8 @@ static enum weft_status send_after(struct weft_peer *peer, unsigned handler, con
 {
     struct before before;
     enum weft_status status = before_of(peer, after, &before);
+    if (status == WEFT_OK && own && !wf_flow_of(peer))
+        status = WEFT_ENOMEM;
     if (status == WEFT_OK)
         status = frag_send(peer, &before.order, handler, args, nargs, p);
     if (status == WEFT_OK && own)
@@ -209,6 +213,8 @@ static enum weft_status access_check(struct weft_remote *r, const void *buf, siz
     enum weft_status status = len && !buf ? WEFT_EINVAL : WEFT_OK;
     if (status == WEFT_OK)
         status = wf_local_one(r->peer->ep, op, buf, len, local);
+    if (status == WEFT_OK && !wf_flow_of(r->peer)) /* order_of */
+        status = WEFT_ENOMEM;
     return status == WEFT_OK ? before_of(r->peer, after, before) : status;
 }
 

@@ -6,13 +6,9 @@
 #include "core/deferred.h"
 #include "core/ending.h"
 #include "core/msg.h"
-#include "core/msg_credit.h"
 #include "core/msg_parts.h"
 #include "core/msg_recv.h"
 #include "core/resolve.h"
-
-/* Peer handles opened so far, in all contexts. */
-static _Atomic uint64_t opened;
 
 /* Returns true if transport [i] can reach [to]. Otherwise stores the reason in *why. */
 static bool is_reached(const struct weft_ep *ep, int i, const struct wf_address *to,
@@ -63,12 +59,6 @@ int wf_peer_way(const struct weft_ep *ep, const struct wf_address *to,
     return i;
 }
 
-void wf_peer_begin(struct weft_peer *peer)
-{
-    peer->serial = atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed) + 1;
-    wf_msg_credit_init(&peer->credit, peer->ep->credit_start += 0x9e3779b1u);
-}
-
 void wf_peer_set_way(struct weft_peer *peer, int way)
 {
     peer->transport = wf_transports[way];
@@ -88,7 +78,6 @@ enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
     if (!peer)
         return WEFT_ENOMEM;
     peer->ep = ep;
-    wf_peer_begin(peer);
     wf_peer_set_way(peer, i);
     status = peer->transport->peer_open(ep->tep[i], wf_peer_tpeer(peer), to, contact);
     if (status != WEFT_OK) {
@@ -157,11 +146,14 @@ enum weft_status weft_peer_open_member(struct weft_ep *ep, const void *addr, siz
         status = wf_resolve_open(ep, addr, len, member, out);
     else
         status = out ? open_by_address(ep, addr, len, member, &to, out) : WEFT_EINVAL;
+    if (status == WEFT_OK && !named && ep->senders.by_address.count &&
+        !wf_sender_peer_opened(*out, &to)) {
+        wf_peer_free(*out);
+        status = WEFT_ENOMEM;
+    }
     if (status == WEFT_OK) {
         ep->peers++;
         WF_PROBE2(peer_open, *out, ep);
-        if (!named && ep->senders.by_address.count)
-            wf_sender_peer_opened(*out, &to);
     }
     return wf_ep_left(ep, status);
 }
@@ -202,9 +194,9 @@ enum weft_status weft_peer_close(struct weft_peer *peer)
  * name only the owner may call this: such a peer changes its transport. */
 static enum weft_status status_now(struct weft_peer *peer)
 {
-    enum weft_status status = __atomic_load_n(&peer->status, __ATOMIC_RELAXED);
+    enum weft_status status = (enum weft_status)__atomic_load_n(&peer->status, __ATOMIC_RELAXED);
     if (status == WEFT_OK)
-        status = __atomic_load_n(&peer->refused, __ATOMIC_RELAXED);
+        status = (enum weft_status)__atomic_load_n(&peer->refused, __ATOMIC_RELAXED);
     if (status != WEFT_OK || !peer->transport->failed)
         return status;
     return peer->transport->failed(wf_peer_tpeer(peer));

@@ -355,6 +355,6 @@ enum weft_status weft_remote_why_(const struct weft_remote *r, uint64_t offset, 
     if (__atomic_load_n(r->gen_word, __ATOMIC_ACQUIRE) == r->gen)
         return WEFT_OK; /* cannot happen: generations only increase */
     status = r->peer->transport->status(wf_peer_tpeer(r->peer));
-    __atomic_store_n(&r->peer->refused, status, __ATOMIC_RELAXED);
+    __atomic_store_n(&r->peer->refused, (int8_t)status, __ATOMIC_RELAXED);
     return status ? status : WEFT_EKEY;
 }

@@ -132,7 +132,6 @@ static void forget(struct weft_peer *peer)
     peer->caps = 0;
     peer->heeded = false;
     peer->status = peer->refused = WEFT_OK;
-    wf_peer_begin(peer);
     wf_resolve_of(peer)->state = WF_RESOLVE_UNKNOWN;
 }
 
@@ -241,6 +240,11 @@ static void found(struct weft_peer *peer, struct wf_address *to, const struct wf
     if (status == WEFT_OK && peer->transport->failed &&
         (status = peer->transport->failed(wf_peer_tpeer(peer))) != WEFT_OK)
         peer->transport->peer_close(wf_peer_tpeer(peer)); /* this endpoint has lost it before */
+    if (status == WEFT_OK && ep->senders.by_address.count && !peer->closed &&
+        !wf_sender_peer_opened(peer, to)) {
+        peer->transport->peer_close(wf_peer_tpeer(peer));
+        status = WEFT_ENOMEM;
+    }
     if (status != WEFT_OK) {
         forget(peer);
         failed(peer, status);
@@ -249,8 +253,6 @@ static void found(struct weft_peer *peer, struct wf_address *to, const struct wf
     r->state = WF_RESOLVE_FOUND;
     peer->heeded = false;
     WF_PROBE2(peer_open, peer, ep);
-    if (ep->senders.by_address.count && !peer->closed)
-        wf_sender_peer_opened(peer, to);
     wf_list_each(it, &r->remotes)
     {
         wf_remote_peer_found(wf_container_of(it, struct wf_remote, of_name), to);

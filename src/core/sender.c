@@ -2,8 +2,10 @@
 #include "core/sender.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <weft/msg.h>
 
+#include "base/array.h"
 #include "base/log.h"
 #include "core/core.h"
 #include "core/ending.h"
@@ -67,6 +69,7 @@ static void drop(struct wf_sender *s)
 {
     wf_addr_table_remove(&s->ep->senders.by_address, &s->known);
     free(s->costs);
+    free(s->others);
     free(s);
 }
 
@@ -87,20 +90,40 @@ static void name_end(struct wf_sender *s)
     s->arg = NULL;
 }
 
-static void peer_attach(struct wf_sender *s, struct weft_peer *peer)
+/* Returns false if there is no memory. */
+static bool peer_attach(struct wf_sender *s, struct weft_peer *peer)
 {
-    struct weft_peer **last = &s->peer;
-    while (*last)
-        last = &(*last)->next_handle;
-    *last = peer;
-    peer->next_handle = NULL;
+    if (s->peer) {
+        struct weft_peer **more =
+            wf_array_grow(s->others, s->nothers, &s->others_room, sizeof(struct weft_peer *));
+        if (!more)
+            return false;
+        s->others = more;
+        s->others[s->nothers++] = peer;
+    } else {
+        s->peer = peer;
+    }
     peer->sender = s;
     wf_sender_ref(s);
+    return true;
+}
+
+static void peer_detach(struct wf_sender *s, struct weft_peer *peer)
+{
+    uint32_t at = 0;
+    while (s->peer != peer && s->others[at] != peer)
+        at++;
+    if (s->peer == peer)
+        s->peer = s->nothers ? s->others[0] : NULL;
+    if (s->nothers)
+        memmove(s->others + at, s->others + at + 1, (--s->nothers - at) * sizeof *s->others);
+    peer->sender = NULL;
 }
 
 bool wf_sender_is_open(const struct wf_sender *s)
 {
-    for (const struct weft_peer *p = s->peer; p; p = p->next_handle)
+    const struct weft_peer *p;
+    for (uint32_t i = 0; (p = wf_sender_handle(s, i)); i++)
         if (p->status == WEFT_OK)
             return true;
     return false;
@@ -108,7 +131,7 @@ bool wf_sender_is_open(const struct wf_sender *s)
 
 /* Attach to [s] all peers with the address [a], its own or that of a member, that the application
  * has open. */
-static void peers_attach_at(struct wf_sender *s, const struct wf_address *a)
+static bool peers_attach_at(struct wf_sender *s, const struct wf_address *a)
 {
     for (int i = 0; i < WF_TRANSPORTS; i++) {
         struct wf_tep *tep = s->ep->tep[i];
@@ -116,17 +139,29 @@ static void peers_attach_at(struct wf_sender *s, const struct wf_address *a)
         uint32_t at = 0;
         while (tep && (tpeer = wf_transports[i]->find(tep, a, &at))) {
             struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
-            if (!peer->is_reply_peer && !peer->closed)
-                peer_attach(s, peer);
+            if (!peer->is_reply_peer && !peer->closed && !peer_attach(s, peer))
+                return false;
         }
     }
+    return true;
 }
 
-static void peers_attach(struct wf_sender *s)
+/* Add a sender that is not known yet, with the application's peers of its address. Returns NULL if
+ * there is no memory. */
+static struct wf_sender *add_with_peers(struct weft_ep *ep, const struct wf_address *address,
+                                        const struct wf_contact *contact)
 {
-    struct wf_address a = s->known.address;
-    for (unsigned i = 0; i < wf_address_members(&s->known.address); i++, a.ep++)
-        peers_attach_at(s, &a);
+    struct wf_sender *s = add(ep, address, contact);
+    struct wf_address a = *address;
+    bool all = s;
+    for (unsigned i = 0; all && i < wf_address_members(address); i++, a.ep++)
+        all = peers_attach_at(s, &a);
+    if (all || !s)
+        return s;
+    while (s->peer)
+        peer_detach(s, s->peer);
+    drop(s);
+    return NULL;
 }
 
 /* As wf_sender_of, if the connection of [token] refers to no sender. */
@@ -140,8 +175,8 @@ __attribute__((noinline)) static struct wf_sender *sender_find(struct weft_ep *e
     token->tep->transport->source(token, &from, &contact);
     from = wf_address_group(&from);
     s = find(&ep->senders, &from);
-    if (!s && (s = add(ep, &from, &contact)))
-        peers_attach(s);
+    if (!s)
+        s = add_with_peers(ep, &from, &contact);
     if (s) {
         /* If [s] was made by wf_sender_of_peer, for a receive that names a peer, [s] has no contact
          * (the address to dial) yet. */
@@ -200,19 +235,16 @@ struct wf_sender *wf_sender_of_peer(struct weft_peer *peer)
     peer->transport->address(wf_peer_tpeer(peer), &a);
     a = wf_address_group(&a);
     s = find(&ep->senders, &a);
-    if (!s && (s = add(ep, &a, &contact)))
-        peers_attach(s);
-    if (s && !peer->sender)
-        peer_attach(s, peer);
-    return s;
+    if (!s)
+        s = add_with_peers(ep, &a, &contact);
+    return s && (peer->sender || peer_attach(s, peer)) ? s : NULL;
 }
 
-void wf_sender_peer_opened(struct weft_peer *peer, const struct wf_address *address)
+bool wf_sender_peer_opened(struct weft_peer *peer, const struct wf_address *address)
 {
     const struct wf_address group = wf_address_group(address);
     struct wf_sender *s = find(&peer->ep->senders, &group);
-    if (s)
-        peer_attach(s, peer);
+    return !s || peer_attach(s, peer);
 }
 
 void wf_sender_peer_closed(struct weft_peer *peer)
@@ -220,12 +252,7 @@ void wf_sender_peer_closed(struct weft_peer *peer)
     struct wf_sender *s = peer->sender;
     if (!s)
         return;
-    for (struct weft_peer **at = &s->peer; *at; at = &(*at)->next_handle)
-        if (*at == peer) {
-            *at = peer->next_handle;
-            break;
-        }
-    peer->sender = NULL;
+    peer_detach(s, peer);
     wf_sender_unref(s);
 }
 
@@ -262,7 +289,8 @@ struct weft_peer *wf_sender_peer(struct wf_sender *s, unsigned member, enum weft
     struct wf_senders *t = &s->ep->senders;
     const struct wf_transport *by = s->transport;
     const struct wf_sender *group = s;
-    for (struct weft_peer *p = s->peer; p; p = p->next_handle)
+    struct weft_peer *p;
+    for (uint32_t i = 0; (p = wf_sender_handle(s, i)); i++)
         if (p->status == WEFT_OK && wf_sender_leads_to(p, s, member))
             return p;
     s = member_of(s, member, true);
@@ -285,7 +313,7 @@ struct weft_peer *wf_sender_peer(struct wf_sender *s, unsigned member, enum weft
     }
     wf_list_remove(&s->reply_item);
     wf_list_append(&t->reply_list, &s->reply_item);
-    *why = s->reply_peer->status;
+    *why = (enum weft_status)s->reply_peer->status;
     return s->reply_peer->status == WEFT_OK ? s->reply_peer : NULL;
 }
 
@@ -379,10 +407,11 @@ enum weft_status weft_sender_address(const struct weft_sender *sender, void *buf
 /* Returns a peer of [s] that is not lost, or any peer of [s]. Under the lock of the endpoint. */
 static struct weft_peer *peer_of(const struct wf_sender *s)
 {
-    struct weft_peer *p = s->peer;
-    while (p && p->status != WEFT_OK)
-        p = p->next_handle;
-    return p ? p : s->peer;
+    struct weft_peer *p;
+    for (uint32_t i = 0; (p = wf_sender_handle(s, i)); i++)
+        if (p->status == WEFT_OK)
+            return p;
+    return s->peer;
 }
 
 struct weft_peer *weft_sender_peer(const struct weft_sender *sender)

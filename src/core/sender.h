@@ -24,8 +24,10 @@ struct wf_token;
 struct wf_sender {
     struct wf_addr_entry known; /* entry in wf_senders.by_address */
     struct weft_ep *ep;
-    /* list of the application's peers with this address, linked by next_handle; may be null */
-    struct weft_peer *peer;
+    /* The first of the application's peers with this address, or null, and the others in the order
+     * in which they came. See wf_sender_handle. */
+    struct weft_peer *peer, **others;
+    uint32_t nothers, others_room;
     /* a peer that Weft has opened to answer the sender; null if there is none */
     struct weft_peer *reply_peer;
     struct wf_list reply_item; /* item of senders->reply_list while reply_peer is not null */
@@ -48,6 +50,14 @@ struct wf_sender {
     /* the transport by which the sender's messages come; null before the first */
     const struct wf_transport *transport;
 };
+
+/* Returns the application's peer number [i] for [s], from 0, or NULL if there are not so many. */
+static inline struct weft_peer *wf_sender_handle(const struct wf_sender *s, uint32_t i)
+{
+    if (!i)
+        return s->peer;
+    return i <= s->nothers ? s->others[i - 1] : NULL;
+}
 
 /* Returns [s] for the program, which knows it from here on. */
 static inline struct weft_sender *wf_sender_name(struct wf_sender *s)
@@ -98,8 +108,9 @@ void wf_senders_sweep(struct weft_ep *ep);
 struct weft_peer *wf_sender_peer(struct wf_sender *s, unsigned member, enum weft_status *why);
 /* Returns the reply peer that leads to [member] of [s], or NULL if none is open. */
 struct weft_peer *wf_sender_reply_peer(struct wf_sender *s, unsigned member);
-/* Called after the application has opened [peer], and when it closes [peer]. */
-void wf_sender_peer_opened(struct weft_peer *peer, const struct wf_address *address);
+/* Called after the application has opened [peer], and when it closes [peer]. Returns false if there
+ * is no memory. */
+bool wf_sender_peer_opened(struct weft_peer *peer, const struct wf_address *address);
 void wf_sender_peer_closed(struct weft_peer *peer);
 void wf_senders_close(struct weft_ep *ep);
 

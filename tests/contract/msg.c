@@ -551,11 +551,11 @@ void test_msg_two_handles(void **state)
 }
 
 /* Fails when: a receive ends with the handle that it names, though another one of that endpoint is
- * open, or outlives the last. */
+ * open, or outlives the last; or the sender does not lead to the first handle that is open. */
 void test_msg_other_handle(void **state)
 {
     struct pair *p = *state;
-    struct weft_peer *second = peer_to(p->ep[1], p->ep[other(p, 1)]);
+    struct weft_peer *more[3], *second = peer_to(p->ep[1], p->ep[other(p, 1)]);
     uint64_t in[2] = {0}, out = 5;
     struct weft_op r[2] = {{0}};
     for (uint64_t i = 0; i < 2; i++)
@@ -567,10 +567,19 @@ void test_msg_other_handle(void **state)
     assert_ptr_equal(weft_sender_peer(r[0].sender), p->peer[1]);
     assert_int_equal(in[0], out);
     pair_quiet(p);
+    for (int i = 0; i < 3; i++)
+        more[i] = peer_to(p->ep[1], p->ep[other(p, 1)]);
+    OK(weft_peer_close(more[1]));
+    assert_ptr_equal(weft_sender_peer(r[0].sender), p->peer[1]);
     OK(weft_peer_close(p->peer[1]));
     p->peer[1] = NULL;
     if (p->setup->eps == 1)
         p->peer[0] = NULL;
+    assert_ptr_equal(weft_sender_peer(r[0].sender), more[0]);
+    OK(weft_peer_close(more[0]));
+    assert_ptr_equal(weft_sender_peer(r[0].sender), more[2]);
+    GIVES(WEFT_PENDING, (enum weft_status)r[1].status);
+    OK(weft_peer_close(more[2]));
     GIVES(WEFT_ECLOSED, (enum weft_status)r[1].status);
 }
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* memory_test [PROCESSES] [ENDPOINTS] [MESSAGES]: what rings take when every endpoint
  * has sent to every endpoint of the other processes, short and long, with replies.
- * Prints the bound for 128 processes of 64 endpoints, too.
+ * Prints the bound for 128 processes of 64 endpoints, too, and what a peer takes to which nothing
+ * was sent.
  *
- * Fails when: the processes' rings together take more than the bound, a message is lost, or a
- * process waits for ever (the alarm). */
+ * Fails when: the processes' rings together take more than the bound, such a peer takes more than
+ * its bound, a message is lost, or a process waits for ever (the alarm). */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -18,6 +20,9 @@
 #include "transport/shm/shm.h"
 
 enum { ASK = 1, ANSWER = 2, MAX = 64 };
+/* Peers to which nothing is sent, as many as fill an endpoint's table; and what each may take, with
+ * the allocator's word and its place in that table: 104 and the table's last page. */
+enum { UNTOUCHED = 16384, UNTOUCHED_BYTES = 105 };
 
 static unsigned processes = 3, endpoints = 6, messages = 600;
 
@@ -30,6 +35,7 @@ struct name {
     unsigned char bytes[WEFT_ADDR_MAX];
 };
 
+static struct weft_ctx *ctx;
 static struct weft_ep *ep[MAX];
 static struct weft_peer *peer[MAX][MAX];
 static unsigned sent[MAX][MAX];
@@ -104,6 +110,37 @@ static uint64_t rings_pss(void)
     return sum;
 }
 
+static size_t allocated(void)
+{
+    struct mallinfo2 m = mallinfo2();
+    return m.uordblks + m.hblkhd;
+}
+
+/* Returns what an endpoint takes for a peer to which nothing was sent, bytes. [other] is the
+ * address of an endpoint of another process. The peers' addresses differ from it in the endpoint's
+ * number and generation (docs/protocol.md "Addresses"). */
+static double untouched_cost(const struct name *other)
+{
+    static struct weft_peer *untouched[UNTOUCHED];
+    struct weft_ep *fresh;
+    size_t before, after;
+    CHECK(!weft_ep_open(ctx, NULL, &fresh));
+    before = allocated();
+    for (uint32_t i = 0; i < UNTOUCHED; i++) {
+        struct name name = *other;
+        uint16_t id = (uint16_t)(1 + i);
+        uint32_t generation = 1000 + i;
+        memcpy(name.bytes + 2, &id, sizeof id);
+        memcpy(name.bytes + 4, &generation, sizeof generation);
+        CHECK(!weft_peer_open(fresh, name.bytes, WF_ADDRESS_BYTES, &untouched[i]));
+    }
+    after = allocated();
+    for (uint32_t i = 0; i < UNTOUCHED; i++)
+        CHECK(!weft_peer_close(untouched[i]));
+    CHECK(!weft_ep_close(fresh));
+    return (double)(after - before) / UNTOUCHED;
+}
+
 static void say(int fd, const void *p, size_t n)
 {
     CHECK(write(fd, p, n) == (ssize_t)n);
@@ -126,7 +163,6 @@ static void poll_until_told(int from)
 
 static void endpoints_open(int to)
 {
-    struct weft_ctx *ctx;
     struct name name[MAX] = {0};
     CHECK(!weft_ctx_open(NULL, &ctx));
     for (unsigned e = 0; e < endpoints; e++) {
@@ -142,6 +178,8 @@ static void child_main(unsigned self, int from, int to)
 {
     unsigned others = 0;
     uint64_t bytes;
+    struct name last = {0};
+    double cost;
     char byte = 0;
     endpoints_open(to);
     for (unsigned p = 0; p < processes; p++)
@@ -151,6 +189,7 @@ static void child_main(unsigned self, int from, int to)
             for (unsigned e = 0; e < endpoints && p != self; e++)
                 CHECK(!weft_peer_open(ep[e], name.bytes, WF_ADDRESS_BYTES, &peer[e][others]));
             others += p != self;
+            last = p == self ? last : name;
         }
     while (send_round(others) || answered < due)
         poll_all();
@@ -160,6 +199,8 @@ static void child_main(unsigned self, int from, int to)
     bytes = rings_pss();
     say(to, &bytes, sizeof bytes);
     hear(from, &byte, 1); /* all have measured */
+    cost = untouched_cost(&last);
+    say(to, &cost, sizeof cost);
     _exit(0);
 }
 
@@ -190,6 +231,7 @@ int main(int argc, char **argv)
     static struct child c[MAX];
     static struct name names[MAX * MAX];
     uint64_t sum = 0, bytes, bound, am_max = 4096;
+    double cost, most = 0;
     char byte = 0;
     int status, failed = 0;
     processes = argc > 1 ? (unsigned)atoi(argv[1]) : processes;
@@ -212,6 +254,10 @@ int main(int argc, char **argv)
     }
     for (unsigned p = 0; p < processes; p++)
         say(c[p].to, &byte, 1);
+    for (unsigned p = 0; p < processes; p++) {
+        hear(c[p].from, &cost, sizeof cost);
+        most = WF_MAX(most, cost);
+    }
     for (unsigned p = 0; p < processes; p++)
         failed |= waitpid(c[p].pid, &status, 0) != c[p].pid || status;
     CHECK(wf_config_init() == WEFT_OK);
@@ -221,6 +267,7 @@ int main(int argc, char **argv)
     printf("128 processes x 64 endpoints: at most %.1f MiB, %.1f a process\n",
            mib(128 * wf_shm_memory_bound(64, (uint32_t)am_max)),
            mib(wf_shm_memory_bound(64, (uint32_t)am_max)));
-    CHECK(!failed && sum <= bound && sum > 0);
+    printf("a peer to which nothing was sent: %.1f bytes, at most %d\n", most, UNTOUCHED_BYTES);
+    CHECK(!failed && sum <= bound && sum > 0 && most <= UNTOUCHED_BYTES);
     return 0;
 }

@@ -225,7 +225,8 @@ static void questions(void)
     unsigned char in[LEN];
     struct wf_msg_credit *c;
     pair_open(&p);
-    c = &p.to_good->credit;
+    CHECK(wf_flow_of(p.to_good) != NULL);
+    c = &p.to_good->flow->credit;
     for (uint32_t i = 0; i < 60; i++) {
         const uint32_t *wrong = off[i % 3];
         uint32_t end = c->end;
