@@ -67,8 +67,8 @@ def order_test():
     """What asks for an order has it."""
     for mode in MODES:
         for env in WAYS:
-            copied = ["copied"] if "WEFT_PROGRESS" in env else []
-            good(2, "ompi_order", mode, "3000", *copied, btl_weft_order=mode, env=env)
+            messages = ["messages"] if "WEFT_PROGRESS" in env else []
+            good(2, "ompi_order", mode, "3000", *messages, btl_weft_order=mode, env=env)
 
 
 def order_tcp_test():

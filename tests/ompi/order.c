@@ -2,8 +2,9 @@
 /* Order: a message or access with the order of a descriptor follows it. Rank 0 sends, rank 1
  * checks. With btl_weft_order=module or all, what is sent after a put follows the put.
  *
- * usage: ompi_order tag|module|all COUNT [copied]
- *   copied  handlers copy the messages, so accesses do not follow callbacks */
+ * usage: ompi_order tag|module|all COUNT [messages]
+ *   messages  no access follows a message: handlers may copy the messages (WEFT_PROGRESS=thread),
+ * so accesses do not follow callbacks; and over a slow network each takes a round trip */
 #include "side.h"
 
 enum {

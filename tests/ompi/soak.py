@@ -2,33 +2,59 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Large counts of the component's tests, as scripts/soak wants them.
 
-usage: soak.py COMPONENT MPIRUN PROGRAMS order|kills|remap --count N --seed S --from K --only M
+usage: soak.py COMPONENT MPIRUN PROGRAMS order|kills|remap|threads --count N --seed S --from K --only M
 
 A turn of order is 100,000 chains of each kind and as many free messages, in one of the three settings
-of btl_weft_order and in one of two ways; a turn of kills is one rank that is killed; a turn of remap is
-100,000 messages from memory that changes, with one allocator, and with Open MPI's hooks or without."""
+of btl_weft_order and in one of four ways; a turn of kills is one rank that is killed; a turn of remap
+is 20,000 messages from memory that changes, with one allocator, and with Open MPI's hooks or without;
+a turn of threads is 20,000 messages between 4 or 8 threads of each rank.
+Order with delays makes namespaces, and needs root."""
 
 import glob
+import os
 import random
 import re
 import sys
 import time
 
 import runner
-from runner import TCP, good
+from runner import ENV, PROGRAMS, TCP, good, harness
 
-CHAINS, MESSAGES = 100000, 100000
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "net"))
+import netlib  # noqa: E402 pylint: disable=wrong-import-position
+
+CHAINS, MESSAGES, EXCHANGES = 100000, 20000, 10000
+SERIAL = 2000  # puts that each wait for a round trip
+DELAYS = (0, 0.2, 0.5, 0.9)  # milliseconds, of four connections
 runner.DEADLINE = 900
 ALLOCATORS = ["", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"]
+LANES = {**TCP, "WEFT_TCP_LANES": "4"}
+
+
+def delayed(mode):
+    """Order between two hosts whose four connections have different delays."""
+    env = {**ENV, **LANES, "WEFT_TCP_INTERFACES": "weft0"}
+    count = SERIAL if mode == "all" else CHAINS
+    with netlib.Net(hosts=2) as net:
+        netlib.Forwarder(net, os.path.join(PROGRAMS, "..", "net", "forwarder"), delay=DELAYS)
+        words, env = net.mpirun(
+            [1, 1], [os.path.join(PROGRAMS, "ompi_order"), mode, str(count), "messages"], env=env,
+            options=["--mca", "pml", "ob1", "--mca", "btl", runner.ALONE, "--mca", "btl_weft_order",
+                     mode])
+        code, out, err = harness.Job(words, env=env).finish(runner.DEADLINE)
+    assert code == 0 and out == "ok\n", f"{mode}: code {code}\n{out}{err}"
+    return err
 
 
 def order(turn, seed):
     mode = ["tag", "module", "all"][turn % 3]
-    env = [{**TCP, "WEFT_TCP_LANES": "4"}, {"WEFT_DEBUG": f"shuffle={seed % 1000000}"}][turn // 3 % 2]
-    err = good(2, "ompi_order", mode, str(CHAINS), btl_weft_order=mode, env=env)
-    early = re.search(r"(\d+) of \d+ free messages were overtaken", err).group(1)
-    print(f"measured {mode}, {' '.join(f'{k}={v}' for k, v in env.items())}: "
-          f"{early} of {CHAINS} free messages overtaken")
+    shuffle = {"WEFT_DEBUG": f"shuffle={seed % 1000000 + 1}"}
+    env = [LANES, {**LANES, **shuffle}, shuffle, {}][turn // 3 % 4]
+    err = good(2, "ompi_order", mode, str(CHAINS), btl_weft_order=mode, env=env) if env \
+        else delayed(mode)
+    way = " ".join(f"{k}={v}" for k, v in env.items()) or f"four lanes with {DELAYS} ms of delay"
+    early, of = re.search(r"(\d+) of (\d+) free messages were overtaken", err).groups()
+    print(f"measured {mode}, {way}: {early} of {of} free messages overtaken")
 
 
 def kills(turn, seed):
@@ -47,11 +73,21 @@ def remap(turn, seed):
         print(f"measured {name or 'glibc'}, {hooks or 'hooks on'}: {line}")
 
 
+def threads(turn, _):
+    count = [4, 8][turn % 2]
+    env = [{}, TCP, {"WEFT_PROGRESS": "thread"}][turn // 4 % 3]
+    endpoints = [1, 4][turn // 2 % 2]
+    good(2, "ompi_threads", str(count), str(EXCHANGES // count), osc="rdma",
+         btl_weft_endpoints=endpoints, mpi_yield_when_idle=1, env=env)
+
+
 def main():
     part, *options = runner.WEFT
     words = dict(zip(options[::2], map(int, options[1::2])))
     first, end = words["--from"], min(words["--from"] + words["--only"], words["--count"])
-    run = {"order": order, "kills": kills, "remap": remap}[part]
+    run = {"order": order, "kills": kills, "remap": remap, "threads": threads}[part]
+    if part == "order":
+        netlib.enter()
     held, slowest = 0, 0.0
     for turn in range(first, end):
         seed = (words["--seed"] * 1000003 + turn * 7919 + 1) % (1 << 62)

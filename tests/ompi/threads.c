@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* MPI_THREAD_MULTIPLE: each thread of a rank exchanges messages with the thread of the same number
- * at the other ranks, and adds to a window of the next rank. Rank 0 prints "ok".
+/* MPI_THREAD_MULTIPLE: each thread of a rank exchanges messages with all threads of the other ranks
+ * in turn, and adds to a window of the next rank. Rank 0 prints "ok".
  *
  * usage: ompi_threads THREADS ROUNDS */
 #include <mpi.h>
@@ -26,29 +26,34 @@ static void must(int holds, const char *what, int at)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+/* Message [round] of each thread goes to thread ([me] + [round]) of a rank, by the communicator of
+ * that thread. */
 static void exchange(int me, int round, char *out, char *in)
 {
-    const int len = lengths[(round + me) % LENGTHS];
+    const int to = (me + round) % threads, from = (me + threads - round % threads) % threads;
+    const int len = lengths[(round + me) % LENGTHS], want = lengths[(round + from) % LENGTHS];
     const int next = (rank + 1 + round % (size - 1)) % size;
     const int prev = (rank + size - 1 - round % (size - 1)) % size;
+    const char value = (char)(prev + from + round);
     MPI_Status status;
+    MPI_Request q;
     int count;
     memset(out, rank + me + round, (size_t)len);
-    if (round % 4)
-        MPI_Sendrecv(out, len, MPI_CHAR, next, round, in, len, MPI_CHAR, prev, round, comms[me],
-                     &status);
-    else {
-        MPI_Request q;
-        MPI_Isend(out, len, MPI_CHAR, next, round, comms[me], &q);
+    if (round % 4) {
+        MPI_Irecv(in, want, MPI_CHAR, prev, round, comms[me], &q);
+        MPI_Send(out, len, MPI_CHAR, next, round, comms[to]);
+        MPI_Wait(&q, &status);
+    } else {
+        MPI_Isend(out, len, MPI_CHAR, next, round, comms[to], &q);
         MPI_Probe(MPI_ANY_SOURCE, round, comms[me], &status);
-        MPI_Recv(in, len, MPI_CHAR, status.MPI_SOURCE, round, comms[me], &status);
+        MPI_Recv(in, want, MPI_CHAR, status.MPI_SOURCE, round, comms[me], &status);
         MPI_Wait(&q, MPI_STATUS_IGNORE);
     }
     MPI_Get_count(&status, MPI_CHAR, &count);
-    must(count == len && status.MPI_SOURCE == prev, "wrong message", round);
-    for (int i = 0; i < len; i += 997)
-        must(in[i] == (char)(prev + me + round), "wrong byte", i);
-    must(!len || in[len - 1] == (char)(prev + me + round), "wrong last byte", len);
+    must(count == want && status.MPI_SOURCE == prev, "wrong message", round);
+    for (int i = 0; i < want; i += 997)
+        must(in[i] == value, "wrong byte", i);
+    must(!want || in[want - 1] == value, "wrong last byte", want);
 }
 
 static void *run(void *arg)

@@ -16,6 +16,7 @@ static int frag_init(opal_free_list_item_t *item, void *list)
     frag->number = 0;
     frag->base.des_segments = frag->segments;
     frag->segments[0].seg_addr.pval = item->ptr;
+    WBTL_LISTED(item);
     return OPAL_SUCCESS;
 }
 
@@ -64,7 +65,7 @@ static struct wbtl_frag *frag_take(const wbtl_peer *peer, uint8_t order, size_t 
                              : size <= eager_room()                 ? &wbtl.eager
                              : size <= wbtl.super.btl_max_send_size ? &wbtl.most
                                                                     : NULL;
-    struct wbtl_frag *frag = list ? (struct wbtl_frag *)opal_free_list_get(list) : NULL;
+    struct wbtl_frag *frag = list ? (struct wbtl_frag *)wbtl_list_get(list) : NULL;
     if (!frag)
         return NULL;
     frag->segments[0].seg_len = size;
@@ -89,7 +90,7 @@ int wbtl_free(mca_btl_base_module_t *btl, mca_btl_base_descriptor_t *des)
     struct wbtl_frag *frag = wbtl_frag_of(des);
     (void)btl;
     wbtl_number_return(frag);
-    opal_free_list_return(frag->list, &frag->base.super);
+    wbtl_list_return(frag->list, &frag->base.super);
     return OPAL_SUCCESS;
 }
 

@@ -86,6 +86,7 @@ static int access_init(opal_free_list_item_t *item, void *arg)
     a->op.done = on_done;
     a->item.kind = WBTL_ACCESS;
     a->is_counted = a->is_waited = false;
+    WBTL_LISTED(item);
     return OPAL_SUCCESS;
 }
 
@@ -225,7 +226,7 @@ void wbtl_access_done(struct wbtl_item *item)
     if (a->what == WBTL_ATOMIC && local && status == OPAL_SUCCESS)
         memcpy(local, &a->old, a->len); /* its low bytes */
     access_uncount(a);
-    opal_free_list_return(&wbtl.access_list, &a->super);
+    wbtl_list_return(&wbtl.access_list, &a->super);
     if (fn)
         fn(&wbtl.super, peer, local, handle, context, data, status);
 }
@@ -246,7 +247,7 @@ static void ended_now(wbtl_access *a, int status)
 static void give_up(wbtl_access *a)
 {
     access_uncount(a);
-    opal_free_list_return(&wbtl.access_list, &a->super);
+    wbtl_list_return(&wbtl.access_list, &a->super);
 }
 
 /* Do [a] before the call returns. */
@@ -309,7 +310,7 @@ static wbtl_access *access_take(void *local, uint64_t address,
                                 const mca_btl_base_registration_handle_t *handle, size_t len,
                                 mca_btl_base_rdma_completion_fn_t fn, void *context, void *data)
 {
-    wbtl_access *a = (wbtl_access *)opal_free_list_get(&wbtl.access_list);
+    wbtl_access *a = (wbtl_access *)wbtl_list_get(&wbtl.access_list);
     if (OPAL_UNLIKELY(!a))
         return NULL;
     a->local = local;
