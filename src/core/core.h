@@ -227,6 +227,8 @@ extern struct weft_ctx wf_closed_ctx;
 extern struct weft_ep wf_closed_ep;
 extern struct weft_peer wf_closed_peer;
 
+#define WF_PEER_REMOTES_MAX (1u << 26)
+
 /* Kept small, since a program may open a hundred thousand peers and talk to few of them. What only
  * operations, tagged messages and orders need is in the flow. */
 struct weft_peer {
@@ -249,7 +251,7 @@ struct weft_peer {
     uint8_t caps;
     bool has_name; /* constant: a struct wf_resolve follows [tpeer] (resolve.h) */
     /* The owner's alone, and in one word: */
-    unsigned remotes : 27;
+    unsigned remotes : 27; /* up to WF_PEER_REMOTES_MAX, and those that are being opened */
     /* When its end was reported, it had closed, and all messages to it had left before. Kept until
      * a peer with a name is asked for anew. */
     bool took_leave : 1;

@@ -157,7 +157,7 @@ static enum weft_status conclude(struct wf_remote *r, enum weft_status status,
 
 static struct wf_remote *remote_new(struct weft_peer *peer)
 {
-    struct wf_remote *r = wf_lines_new(sizeof *r);
+    struct wf_remote *r = peer->remotes < WF_PEER_REMOTES_MAX ? wf_lines_new(sizeof *r) : NULL;
     if (!r)
         return NULL;
     r->refs = 1;
