@@ -10,7 +10,7 @@
  *   back     Both sides can write this segment. The receiver writes struct wf_shm_back,
  *            replies[slots], and the places, which are room for long replies. A reply slot may
  *            hold an old ready word that looks like the next reply's. The sender overwrites such
- *            words in time (replies_renew). Between the replies and the places is the
+ *            a word before it sends the request. Between the replies and the places is the
  *            payload area: the sender writes payloads of requests there and never reads them, so
  *            the receiver's handlers may change them.
  *

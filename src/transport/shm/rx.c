@@ -214,30 +214,12 @@ static inline void args_copy(uint32_t *to, const uint8_t *from, unsigned n)
         memcpy(to, from, 4);
 }
 
-/* Run the handler of the message at [pos], which expects a reply of less than [reply_max] bytes. */
-static inline void request_answer(struct shm_rx *rx, struct shm_delivery *d, uint32_t pos,
-                                  uint16_t reply_max, uint8_t place)
-{
-    d->am.reply_max = reply_max;
-    d->am.can_reply = true;
-    d->token.base.can_reply = WF_REPLY_DUE;
-    d->token.base.reply_room = reply_max - 1u;
-    d->token.pos = pos;
-    d->token.place = place;
-    d->am.serial = ++d->token.base.serial;
-    rx->wants_reply = true;
-    rx->tep->base.events->deliver(rx->tep->base.owner, &d->am);
-    if (d->token.base.can_reply)
-        reply_none(&d->token);
-    d->am.reply_max = 0;
-    d->am.can_reply = false;
-}
-
-/* Deliver a message for which deliver_slow has no short way: one that needs payload blocks, that
- * the core wants by deliver, or that breaks the protocol. [ready] and [rest] are the two words of
- * its header. Returns false if it breaks the protocol; the connection is then refused. */
-__attribute__((noinline)) static bool deliver_any(struct shm_rx *rx, struct shm_delivery *d,
-                                                  uint32_t pos, uint64_t ready, uint64_t rest)
+/* Deliver a message for which request_deliver has no short way: one that needs payload blocks or
+ * expects a reply, that the core wants by deliver, or that breaks the protocol.
+ * [ready] and [rest] are the two words of its header. Returns false if it breaks the protocol; the
+ * connection is then refused. */
+__attribute__((noinline)) static bool deliver_slow(struct shm_rx *rx, struct shm_delivery *d,
+                                                   uint32_t pos, uint64_t ready, uint64_t rest)
 {
     const struct wf_shm_line *line = &rx->lines[pos & rx->mask];
     struct wf_shm_header h = wf_shm_header(ready, rest);
@@ -254,34 +236,21 @@ __attribute__((noinline)) static bool deliver_any(struct shm_rx *rx, struct shm_
     d->am.len = h.len;
     d->am.nargs = h.nargs;
     d->am.handler = h.handler;
-    if (h.reply_max)
-        request_answer(rx, d, pos, h.reply_max, h.place);
-    else
-        rx->tep->base.events->deliver(rx->tep->base.owner, &d->am);
-    return true;
-}
-
-/* Deliver a message for which request_deliver has no short way. Those of one line that expect a
- * reply have one here: then request_deliver has no more to test. Arguments and result as of
- * deliver_any. */
-__attribute__((noinline)) static bool deliver_slow(struct shm_rx *rx, struct shm_delivery *d,
-                                                   uint32_t pos, uint64_t ready, uint64_t rest)
-{
-    const struct wf_shm_geometry *g = &rx->segs->geometry;
-    const struct wf_shm_line *line = &rx->lines[pos & rx->mask];
-    uint32_t reply_max = (uint32_t)(ready >> 48), len = ready >> 32 & 0xffff;
-    unsigned nargs = rest >> 8 & 0xff;
-    uint8_t place = (uint8_t)(rest >> 16);
-    if (rest >> 24 || !reply_max || len + 4 * nargs > WF_SHM_DATA || reply_max > g->am_max + 1 ||
-        (reply_max > WF_SHM_DATA + 1 && place >= g->places))
-        return deliver_any(rx, d, pos, ready, rest);
-    if (nargs)
-        args_copy(d->args, line->data + WF_SHM_DATA - 4u * nargs, nargs);
-    d->am.data = line->data;
-    d->am.len = len;
-    d->am.nargs = (uint8_t)nargs;
-    d->am.handler = (uint8_t)rest;
-    request_answer(rx, d, pos, (uint16_t)reply_max, place);
+    if (h.reply_max) {
+        d->am.reply_max = h.reply_max;
+        d->am.can_reply = true;
+        d->token.base.can_reply = WF_REPLY_DUE;
+        d->token.base.reply_room = h.reply_max - 1u;
+        d->token.pos = pos;
+        d->token.place = h.place;
+        d->am.serial = ++d->token.base.serial;
+        rx->wants_reply = true;
+    }
+    rx->tep->base.events->deliver(rx->tep->base.owner, &d->am);
+    if (d->token.base.can_reply)
+        reply_none(&d->token);
+    d->am.reply_max = 0;
+    d->am.can_reply = false;
     return true;
 }
 

@@ -244,7 +244,6 @@ struct shm_tx {
     uint32_t block_head, block_tail;
     uint64_t pay_head, pay_tail; /* byte positions, which only grow */
     uint32_t head_seen;
-    uint32_t half;  /* the highest bit of tail at the last replies_renew */
     uint64_t epoch; /* current value of fwd->sleep_epoch, which this side writes */
     uint8_t *payload;
     uint8_t *places;

@@ -37,23 +37,6 @@ static void blocks_reclaim(struct shm_tx *tx)
     }
 }
 
-/* The receiver does not write to the reply slots of one-way messages. So the ready word of such a
- * slot may become 2^32 positions old (or be the initial 0, as of position 2^32 - 1), and look like
- * the reply to a new request. Therefore all slots to which no reply is due get another word, which
- * is of no position of theirs, each 2^31 positions. To look at the word before each request would
- * delay the request, because the slot is in the cache of the receiver's core. */
-__attribute__((noinline, cold)) static void replies_renew(struct shm_tx *tx)
-{
-    uint32_t i = tx->due_head;
-    tx->half = tx->tail >> 31;
-    for (uint32_t pos = tx->tail - tx->mask - 1; pos != tx->tail; pos++)
-        if (i != tx->due_tail && tx->due[i & tx->mask].pos == pos)
-            i++;
-        else
-            wf_store_relaxed(&tx->back->replies[pos & tx->mask].line.ready,
-                             wf_shm_ready(pos - 1, 0, 0));
-}
-
 /* Load the receiver's head and extend the credit: the tail up to which messages may be sent.
  * Returns false if the head is invalid; the peer is then marked as failed. */
 __attribute__((noinline)) static bool head_refresh(struct shm_tx *tx)
@@ -69,8 +52,6 @@ __attribute__((noinline)) static bool head_refresh(struct shm_tx *tx)
         return false;
     }
     tx->head_seen = head;
-    if (__builtin_expect(tx->tail >> 31 != tx->half, 0))
-        replies_renew(tx);
     blocks_reclaim(tx);
     /* A consumed line is reused only after its reply was delivered, because the reply slot has the
      * same position. */
@@ -210,23 +191,10 @@ static inline void line_data(struct wf_shm_line *line, const struct wf_am_out *o
     line_args(line, out);
 }
 
-/* Does a request lack a place, the room for a long reply? */
-static inline bool lacks_place(const struct shm_tx *tx, size_t reply_max)
+static uint8_t place_take(struct shm_tx *tx)
 {
-    return reply_max > WF_SHM_DATA + 1 && !tx->places_free;
-}
-
-/* Claim what the reply to the message at [tail] needs. Returns the reply's place. */
-static inline uint8_t reply_claim(struct shm_tx *tx, size_t reply_max)
-{
-    uint8_t place = WF_SHM_NO_PLACE;
-    if (!reply_max)
-        return place;
-    if (reply_max > WF_SHM_DATA + 1) {
-        place = (uint8_t)__builtin_ctzll(tx->places_free);
-        tx->places_free &= tx->places_free - 1;
-    }
-    tx->due[tx->due_tail++ & tx->mask] = (struct shm_due){tx->tail, (uint16_t)reply_max, place};
+    uint8_t place = (uint8_t)__builtin_ctzll(tx->places_free);
+    tx->places_free &= tx->places_free - 1;
     return place;
 }
 
@@ -254,29 +222,52 @@ static void block_fill(struct shm_tx *tx, uint32_t at, bool args, const struct w
         memcpy(block, out->data, out->len);
 }
 
-/* Send a message that does not fit in one line. Nothing is claimed before all the room that the
- * message needs was found. So a refused message claims nothing. */
+/* Add a request that expects a reply. The receiver does not write to the reply slots of one-way
+ * messages. So the slot may still contain the ready word of 2^32 messages ago, or (at position 2^32
+ * - 1) the initial 0. Such a word looks like the reply to this request, so it is changed before the
+ * request is published. */
+static void due_add(struct shm_tx *tx, struct shm_due due)
+{
+    _Atomic uint64_t *ready = &tx->back->replies[due.pos & tx->mask].line.ready;
+    if (wf_shm_is_ready(wf_load_relaxed(ready), due.pos))
+        wf_store_relaxed(ready, wf_shm_ready(due.pos - 1, 0, 0));
+    tx->due[tx->due_tail++ & tx->mask] = due;
+}
+
+/* Send a message that does not fit in one line, or expects a reply. Nothing is claimed before all
+ * the room that the message needs was found. So a refused message claims nothing. */
 static enum weft_status send_large(struct shm_tx *tx, const struct wf_am_out *out)
 {
     struct wf_shm_line *line = &tx->lines[tx->tail & tx->mask];
+    bool beside = out->len + 4u * out->nargs > WF_SHM_DATA;
     bool args_beside = 4u * out->nargs > WF_SHM_DATA;
+    bool placed = out->reply_max > WF_SHM_DATA + 1;
     uint32_t need =
         (uint32_t)wf_align_up((args_beside ? WF_SHM_ARGS_BLOCK : 0) + out->len, WF_SHM_BLOCK);
-    uint8_t place, flags = (uint8_t)(WF_SHM_BESIDE | (args_beside ? WF_SHM_ARGS_NEXT : 0));
-    uint64_t start;
-    uint32_t at;
-    if (lacks_place(tx, out->reply_max))
+    uint8_t place = WF_SHM_NO_PLACE, flags = 0;
+    uint64_t start = 0;
+    uint32_t at = 0;
+    if (placed && !tx->places_free)
         return no_reply_place(tx);
-    if (!block_find(tx, need, &start))
+    if (beside && !block_find(tx, need, &start))
         return no_room(tx);
     /* From here on, no step can fail. */
-    place = reply_claim(tx, out->reply_max);
-    at = block_claim(tx, start, need);
+    if (placed)
+        place = place_take(tx);
+    if (out->reply_max)
+        due_add(tx, (struct shm_due){tx->tail, (uint16_t)out->reply_max, place});
+    if (beside) {
+        flags = (uint8_t)(WF_SHM_BESIDE | (args_beside ? WF_SHM_ARGS_NEXT : 0));
+        at = block_claim(tx, start, need);
+    }
     wf_shm_header_write(line, out->handler, out->nargs, place, flags, at / WF_SHM_BLOCK);
     WF_HOOK("send.header");
-    if (!args_beside)
+    if (!beside)
+        line_data(line, out);
+    else if (!args_beside)
         line_args(line, out);
-    block_fill(tx, at, args_beside, out);
+    if (beside)
+        block_fill(tx, at, args_beside, out);
     return line_publish(tx, line, tx->tail, out->len, out->reply_max);
 }
 
@@ -290,24 +281,20 @@ static inline struct wf_shm_line *line_ahead(const struct shm_tx *tx, uint32_t t
     return &tx->lines[tail & tx->mask];
 }
 
-/* Send a message that fits in one line. */
+/* Send a message that fits in one line and expects no reply. */
 static inline enum weft_status send_line(struct shm_tx *tx, uint32_t tail,
                                          const struct wf_am_out *out)
 {
     struct wf_shm_line *line = line_ahead(tx, tail);
-    uint8_t place;
-    if (__builtin_expect(lacks_place(tx, out->reply_max), 0))
-        return no_reply_place(tx);
-    place = reply_claim(tx, out->reply_max);
-    wf_shm_header_write(line, out->handler, out->nargs, place, 0, 0);
+    wf_shm_header_write(line, out->handler, out->nargs, WF_SHM_NO_PLACE, 0, 0);
     WF_HOOK("send.header");
     line_data(line, out);
-    return line_publish(tx, line, tail, out->len, out->reply_max);
+    return line_publish(tx, line, tail, out->len, 0);
 }
 
 static inline bool is_one_line(const struct wf_am_out *out)
 {
-    return out->len + 4u * out->nargs <= WF_SHM_DATA;
+    return !out->reply_max && out->len + 4u * out->nargs <= WF_SHM_DATA;
 }
 
 /* Is the ring held for another peer (hot.c)? A held ring takes no more messages, so that it can be
@@ -355,8 +342,8 @@ __attribute__((noinline)) static enum weft_status request_slow(struct wf_tpeer *
     return out_send(tpeer, &out);
 }
 
-/* Send any message that fits in one line, if there is credit. All other messages go to
- * request_slow. */
+/* Send any message that fits in one line and expects no reply, if there is credit. All other
+ * messages go to request_slow. */
 __attribute__((noinline)) static enum weft_status request_line(struct wf_tpeer *tpeer,
                                                                unsigned what, const uint32_t *args,
                                                                const void *data, size_t len,
@@ -364,10 +351,10 @@ __attribute__((noinline)) static enum weft_status request_line(struct wf_tpeer *
 {
     struct shm_tx *tx = SHM_OF(tpeer, shm_peer)->tx;
     struct wf_am_out out;
-    if (__builtin_expect(!tx || tx->tail == tx->credit_end, 0) ||
+    if (__builtin_expect(!tx || tx->tail == tx->credit_end, 0) || reply_max ||
         len + 4 * WF_AM_NARGS(what) > WF_SHM_DATA)
         return request_slow(tpeer, what, args, data, len, reply_max);
-    out = wf_am_out(WF_AM_HANDLER(what), args, WF_AM_NARGS(what), data, len, reply_max);
+    out = wf_am_out(WF_AM_HANDLER(what), args, WF_AM_NARGS(what), data, len, 0);
     return send_line(tx, tx->tail, &out);
 }
 
