@@ -198,7 +198,7 @@ struct rdma_rail {
     uint16_t *holders;
     uint32_t later; /* since then: arrivals in buffers that had arrived before */
     bool counts;    /* it counts them */
-    bool worn;      /* too many are missing: the rail's queues are to be made anew */
+    bool worn;      /* too many are missing (wf_rdma_rail_gives_up) */
     uint32_t burst; /* most completions taken in one call; at most QP_BURST_MOST */
     uint32_t batch; /* number of receive buffers posted at a time */
     uint32_t *free_results, nfree_results; /* indices of free result slots */
