@@ -111,12 +111,13 @@ static int populate(const void *at, size_t n, int how)
     return madvise((void *)start, (uintptr_t)at + n - start, how);
 }
 
-/* Let the kernel add 0 to the word, which it refuses where it may not write. Where the word is
- * waited for, a thread may wake for nothing, which users of futexes expect. */
+/* Let the kernel add 0 to the 4 aligned bytes where the word begins, which it refuses where it may
+ * not write. (A word may have 1 or 2 bytes; the kernel takes no other addresses.) Where these bytes
+ * are waited for, a thread may wake for nothing, which users of futexes expect. */
 static bool is_writable(const void *word)
 {
     uint32_t none = 0;
-    return syscall(SYS_futex, &none, FUTEX_WAKE_OP_PRIVATE, 0, NULL, word,
+    return syscall(SYS_futex, &none, FUTEX_WAKE_OP_PRIVATE, 0, NULL, (uintptr_t)word & ~3ul,
                    FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0)) >= 0;
 }
 

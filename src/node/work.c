@@ -102,6 +102,8 @@ static void detach(struct node_work *work, struct desk_ring *r)
     (void)epoll_ctl(work->bells_fd, EPOLL_CTL_DEL, r->bell, NULL);
     r->end->tag = r->port->tag;
     work->mover->left[r->port->index] = r->end->state == WF_NODE_CLOSED;
+    /* It may have taken messages since the last turn: acknowledge these before END. */
+    (void)wf_node_acks_send(work->mover);
     wf_node_port_detach(r->port);
     wf_node_end_add(work->mover, r->end);
     r->end = NULL;

@@ -151,7 +151,7 @@ static const char *is_plain(const struct qp_link *l)
         return "the NIC's send queues are too short";
     if (r->broken || wf_rdma_has_failed(r))
         return "the NIC has failed";
-    if (r->worn)
+    if (wf_rdma_rail_gives_up(r))
         return "its receive buffers are about to be made anew";
     if (!r->nfree_credits || (!r->srq && r->nfree_receives < QP_WINDOW + QP_GRANTS))
         return "there are too many peers for its receive buffers";
@@ -198,7 +198,7 @@ static void link_init(struct qp_link *l, struct net_chan *chan)
 static const char *queue_pair_make(struct qp_link *l)
 {
     const char *why = is_plain(l);
-    l->path->next_rail |= l->rail->worn || wf_rdma_rail_is_due(l->rail);
+    l->path->next_rail |= wf_rdma_rail_gives_up(l->rail) || wf_rdma_rail_is_due(l->rail);
     if (!why && !wf_rdma_cm_init(l))
         why = "there are no random numbers";
     if (!why && (!line_make(l) || qp_make(l) != WEFT_OK))

@@ -193,12 +193,13 @@ struct rdma_rail {
     uint32_t *free_credits, nfree_credits;
     uint32_t *free_receives, nfree_receives; /* indices of receive buffers that are not posted */
     /* By receive buffer. Without a shared receive queue: 1 + the index of the credit word of the
-     * link whose queue pair has the buffer; 0 if none has it. With one: 1 if the buffer has not
-     * arrived since wf_qp_wear_check began to count the buffers that are missing. */
+     * link whose queue pair has the buffer; 0 if none has it. With one: 1 if the buffer was
+     * posted when wf_qp_wear_check began to count the missing buffers, and has not arrived since.
+     */
     uint16_t *holders;
     uint32_t later; /* since then: arrivals in buffers that had arrived before */
     bool counts;    /* it counts them */
-    bool worn;      /* too many are missing: the rail's queues are to be made anew */
+    bool worn;      /* too many are missing (wf_rdma_rail_gives_up) */
     uint32_t burst; /* most completions taken in one call; at most QP_BURST_MOST */
     uint32_t batch; /* number of receive buffers posted at a time */
     uint32_t *free_results, nfree_results; /* indices of free result slots */
@@ -540,8 +541,8 @@ void wf_qp_receives_reset(struct rdma_rail *r);
 /* Sets [worn] if a quarter of the shared receive queue's buffers are missing. Called when a queue
  * pair was closed, since each one may leave one buffer with the NIC. The NIC uses the buffers in
  * the order in which they were posted: when as many messages have arrived as there are buffers
- * twice, in buffers that had arrived before, those that have not arrived are missing, but for the
- * one into which a message arrives by each queue pair that works. */
+ * twice, in buffers that had arrived before, those that were posted all the time are missing. (A
+ * buffer that a message fills for so long is taken for one of them.) */
 void wf_qp_wear_check(struct rdma_rail *r);
 /* Posts the free receive buffers to the shared receive queue if a whole batch is free, or if [idle]
  * is true. */

@@ -28,19 +28,29 @@ void wf_qp_receives_reset(struct rdma_rail *r)
     r->counts = r->worn = false;
 }
 
-/* Returns how many buffers have not arrived and are neither free, nor unread, nor that of a message
- * which arrives now. */
-static uint32_t missing_count(const struct rdma_rail *r)
+/* Begins to count: notes the buffers that are posted, which are neither free nor unread. */
+static void count_begin(struct rdma_rail *r)
 {
-    uint32_t missing = 0, known = r->nfree_receives;
     for (uint32_t b = 0; b < r->receives; b++)
-        missing += r->holders[b];
+        r->holders[b] = 1;
+    for (uint32_t i = 0; i < r->nfree_receives; i++)
+        r->holders[r->free_receives[i]] = 0;
     wf_list_each(it, &r->links)
     {
         const struct qp_link *l = wf_container_of(it, struct qp_link, item);
-        known += 1 + l->line_tail - l->line_head;
+        for (uint32_t i = l->line_head; i != l->line_tail; i++)
+            r->holders[l->line[i & l->line_mask].buffer] = 0;
     }
-    return missing > known ? missing - known : 0;
+    r->later = 0;
+    r->counts = true;
+}
+
+static uint32_t missing_count(const struct rdma_rail *r)
+{
+    uint32_t missing = 0;
+    for (uint32_t b = 0; b < r->receives; b++)
+        missing += r->holders[b];
+    return missing;
 }
 
 void wf_qp_wear_check(struct rdma_rail *r)
@@ -48,10 +58,7 @@ void wf_qp_wear_check(struct rdma_rail *r)
     if (!r->srq || r->worn || r->doubtful < r->receives / WORN)
         return;
     if (!r->counts) {
-        for (uint32_t b = 0; b < r->receives; b++)
-            r->holders[b] = 1;
-        r->later = 0;
-        r->counts = true;
+        count_begin(r);
     } else if (r->later >= 2 * r->receives) {
         r->counts = false;
         r->worn = missing_count(r) >= r->receives / WORN;

@@ -11,11 +11,23 @@
 #define RETRIES 5
 #define NEXT_RAIL_NS 500000000u
 
+/* Returns whether peers may perform atomics by the rail's device. After a break WRITEs and READs
+ * are repeated, but atomics are not. So a link with atomics must not be broken on purpose. */
+static bool has_atomics_of_others(const struct rdma_rail *r)
+{
+    return atomic_load_explicit(&r->device->atomic_regions, memory_order_relaxed);
+}
+
+bool wf_rdma_rail_gives_up(const struct rdma_rail *r)
+{
+    return r->worn && !has_atomics_of_others(r);
+}
+
 /* Returns whether a queue pair on the rail may work, as far as this side knows. */
 static bool is_usable(const struct rdma_rail *r)
 {
-    return !r->broken && !r->worn && !wf_rdma_has_failed(r) && (r->cm || !wf_config()->rdma_cm) &&
-           wf_rdma_rail_port(r).active;
+    return !r->broken && !wf_rdma_rail_gives_up(r) && !wf_rdma_has_failed(r) &&
+           (r->cm || !wf_config()->rdma_cm) && wf_rdma_rail_port(r).active;
 }
 
 struct rdma_rail *wf_rdma_rail_of(const struct rdma_ep *ep, const struct net_chan *chan)
@@ -83,13 +95,6 @@ void wf_rdma_retry_up(struct net_path *path, bool is_greater)
 
 /* ---- a better rail ---- */
 
-/* Returns whether peers may perform atomics by the rail's device. After a break WRITEs and READs
- * are repeated, but atomics are not. So a link with atomics must not be broken on purpose. */
-static bool has_atomics_of_others(const struct rdma_rail *r)
-{
-    return atomic_load_explicit(&r->device->atomic_regions, memory_order_relaxed);
-}
-
 static void links_count(const struct net_session *session, unsigned count[WF_RDMA_RAILS])
 {
     memset(count, 0, WF_RDMA_RAILS * sizeof *count);
@@ -145,7 +150,7 @@ bool wf_rdma_is_worn(const struct rdma_ep *ep)
     const struct rdma_rail *r;
     wf_rdma_each_rail(ep, i, r)
     {
-        if (r->worn)
+        if (wf_rdma_rail_gives_up(r))
             return true;
     }
     return false;
@@ -171,8 +176,7 @@ static bool is_wanted(const struct net_path *path, const struct qp_link *l, uint
         return false;
     if (!l)
         return true;
-    return wf_qp_up(path->chan) &&
-           ((l->rail->worn && !has_atomics_of_others(l->rail)) || wf_rdma_better_rail(l) >= 0);
+    return wf_qp_up(path->chan) && (wf_rdma_rail_gives_up(l->rail) || wf_rdma_better_rail(l) >= 0);
 }
 
 /* Breaks one idle link whose channel should try another link. Since the link is idle, no frame or

@@ -93,8 +93,11 @@ void wf_rdma_rail_failed(struct qp_link *l);
  * uses a queue pair. [is_greater] is true if this side dials the channel's connections. */
 void wf_rdma_retry_plain(struct net_path *path);
 void wf_rdma_retry_up(struct net_path *path, bool is_greater);
-/* Returns whether a rail is worn. Its links are then broken when they are idle, one by one, and new
- * ones use their sockets, until no queue pair is left and the rail's queues can be made anew. */
+/* Returns whether the rail is worn, and no peer may perform atomics by its device. Its links are
+ * then broken when they are idle, one by one, and new ones use their sockets, until no queue pair
+ * is left and the rail's queues can be made anew. */
+bool wf_rdma_rail_gives_up(const struct rdma_rail *r);
+/* Returns whether this is so of a rail of the endpoint. */
 bool wf_rdma_is_worn(const struct rdma_ep *ep);
 /* Breaks at most one link: an idle link whose channel may get a queue pair, or a better rail, by
  * its next connection. */
