@@ -29,7 +29,8 @@
  * anew, thousands of times a second: it trims beyond 128 KiB. */
 #define MOST_SPARES 4096u /* under 1 MiB */
 
-/* AddressSanitizer reports the use of a record among the spares, but of next_spare. */
+/* AddressSanitizer reports the use of a record among the spares, but for the fields from next_spare
+ * to lost. */
 static void spare_poison(struct weft_msg *m)
 {
 #ifdef WF_ASAN

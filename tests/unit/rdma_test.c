@@ -950,7 +950,9 @@ static int poll_scripted(struct wf_hca_cq *cq, struct wf_hca_wc *out, unsigned r
 /* A receive of [r] completes with [wc]. */
 static void completes(struct rdma_rail *r, struct wf_hca_wc wc)
 {
-    wc.id = QP_RECEIVED | r->free_receives[--r->nfree_receives];
+    uint32_t b = r->free_receives[--r->nfree_receives];
+    r->holders[b] = !r->srq; /* a queue pair has it */
+    wc.id = QP_RECEIVED | b;
     wc.kind = WF_HCA_WC_RECEIVED;
     wc.len = 100;
     scripted.wc = wc;

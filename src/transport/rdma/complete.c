@@ -62,6 +62,8 @@ static void arrived(struct rdma_rail *r, const struct wf_hca_wc *wc)
     bool ok = wc->status == WF_HCA_OK && wc->has_imm;
     struct qp_link *l = ok ? link_to(r, wc->imm, wc->qp) : NULL;
     uint32_t b = (uint32_t)wc->id;
+    if (!r->srq && !r->holders[b]) /* it came back when its queue pair was closed */
+        return;
     r->later += r->counts && !r->holders[b];
     r->holders[b] = 0;
     if (!l || wf_qp_imm_number(wc->imm) != (uint8_t)l->line_tail) {
