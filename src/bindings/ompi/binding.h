@@ -51,31 +51,13 @@
 
 #include <opal_config.h>
 
-#include <opal/class/opal_free_list.h>
 #include <opal/constants.h>
 #include <opal/mca/btl/base/base.h>
 #include <opal/mca/btl/btl.h>
 #include <opal/util/output.h>
 #include <opal/util/proc.h>
 
-/* Open MPI's lists pass items from thread to thread by fences, which ThreadSanitizer does not know.
- * These name what the fences order: what was written to an item before it went into its list is
- * seen by the thread that takes it. */
-#if defined(__SANITIZE_THREAD__) /* gcc */
-#define WBTL_TSAN
-#elif defined(__has_feature) /* clang */
-#if __has_feature(thread_sanitizer)
-#define WBTL_TSAN
-#endif
-#endif
-#ifdef WBTL_TSAN
-#include <sanitizer/tsan_interface.h>
-#define WBTL_LISTED(item) __tsan_release(item)
-#define WBTL_TAKEN(item) __tsan_acquire(item)
-#else
-#define WBTL_LISTED(item) ((void)(item))
-#define WBTL_TAKEN(item) ((void)(item))
-#endif
+#include "free_list.h"
 
 #define WBTL_HANDLER 0 /* Weft's id of the one handler; its argument is the BTL tag */
 #define WBTL_SMALL 512 /* bytes of the smallest descriptors: headers of Open MPI's */
@@ -324,21 +306,6 @@ static inline struct wbtl_item *wbtl_take_all(struct wbtl_list *list, struct wbt
     *last = list->last;
     atomic_store_explicit(&list->first, NULL, memory_order_relaxed);
     return first;
-}
-
-/* Returns an item of [list], or NULL. */
-static inline opal_free_list_item_t *wbtl_list_get(opal_free_list_t *list)
-{
-    opal_free_list_item_t *item = opal_free_list_get(list);
-    if (OPAL_LIKELY(item != NULL))
-        WBTL_TAKEN(item);
-    return item;
-}
-
-static inline void wbtl_list_return(opal_free_list_t *list, opal_free_list_item_t *item)
-{
-    WBTL_LISTED(item);
-    opal_free_list_return(list, item);
 }
 
 /* Acquire "connected". */

@@ -16,7 +16,7 @@
 #include "core/ctl.h"
 #include "core/msg.h"
 #include "core/req.h"
-#include "../kill/proc.h"
+#include "bad.h"
 
 enum { TAG = 7 };
 #define FULL WEFT_TAG_FULL
@@ -35,16 +35,6 @@ static uint64_t out = 0x5ec2e7, in;
                 proc_fail(__FILE__, __LINE__, "never came true: %s", #cond);                       \
         }                                                                                          \
     } while (0)
-
-static struct weft_peer *peer_to(struct weft_ep *from, struct weft_ep *to)
-{
-    unsigned char address[WEFT_ADDR_MAX];
-    size_t len = sizeof address;
-    struct weft_peer *peer;
-    CHECK_STATUS(weft_ep_address(to, address, &len), WEFT_OK);
-    CHECK_STATUS(weft_peer_open(from, address, len, &peer), WEFT_OK);
-    return peer;
-}
 
 static void ends_open(void)
 {

@@ -7,7 +7,6 @@
 #define _GNU_SOURCE
 
 #include "core/ctl.h"
-#include "../kill/proc.h"
 #include "bad.h"
 
 enum { ANSWER = 2, REPLY = 0, REFUSED = 1 << 8 };
@@ -31,16 +30,6 @@ struct pair {
     struct weft_ep *good, *liar;
     struct weft_peer *to_good, *to_liar;
 };
-
-static struct weft_peer *peer_to(struct weft_ep *from, struct weft_ep *to)
-{
-    unsigned char address[WEFT_ADDR_MAX];
-    size_t len = sizeof address;
-    struct weft_peer *peer;
-    CHECK_STATUS(weft_ep_address(to, address, &len), WEFT_OK);
-    CHECK_STATUS(weft_peer_open(from, address, len, &peer), WEFT_OK);
-    return peer;
-}
 
 static void pair_open(struct pair *p)
 {
