@@ -12,9 +12,12 @@
  *   queue.c      items that could not begin at once, for each peer
  *   sent.c       messages over a network, until they have left
  *   done.c       callbacks of ended items
- *   mem.c        registered memory;  remote.c  that of peers, ready for access
- *   rma.c        put, get, atomics, flush;  wait.c  calls that return when their operation is
- * complete order.c      the order that Open MPI asks for
+ *   mem.c        registered memory
+ *   remote.c     registered memory of peers, ready for access
+ *   rma.c        put, get, atomics, flush
+ *   wait.c       calls that return when their operation is complete
+ *   order.c      the order that Open MPI asks for
+ *   free_list.h  Open MPI's lists of free items, in order for ThreadSanitizer
  *
  * The component uses Weft's public headers (scripts/check, check_layers) and the installed headers
  * of Open MPI alone. There is one module, wbtl.
