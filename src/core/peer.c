@@ -137,23 +137,25 @@ enum weft_status weft_peer_open_member(struct weft_ep *ep, const void *addr, siz
                                        unsigned member, struct weft_peer **out)
 {
     struct wf_address to;
+    struct weft_peer *peer;
     enum weft_status status = wf_ep_enter(ep);
     bool named;
     if (status != WEFT_OK)
         return status;
     named = out && wf_name_is(addr, len);
     if (named)
-        status = wf_resolve_open(ep, addr, len, member, out);
+        status = wf_resolve_open(ep, addr, len, member, &peer);
     else
-        status = out ? open_by_address(ep, addr, len, member, &to, out) : WEFT_EINVAL;
+        status = out ? open_by_address(ep, addr, len, member, &to, &peer) : WEFT_EINVAL;
     if (status == WEFT_OK && !named && ep->senders.by_address.count &&
-        !wf_sender_peer_opened(*out, &to)) {
-        wf_peer_free(*out);
+        !wf_sender_peer_opened(peer, &to)) {
+        wf_peer_free(peer);
         status = WEFT_ENOMEM;
     }
     if (status == WEFT_OK) {
+        *out = peer;
         ep->peers++;
-        WF_PROBE2(peer_open, *out, ep);
+        WF_PROBE2(peer_open, peer, ep);
     }
     return wf_ep_left(ep, status);
 }
