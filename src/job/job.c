@@ -38,15 +38,19 @@ static pid_t open_pid;
 
 /* ---- objects that only the job may close ---- */
 
+/* A progress thread may poll the endpoint, and write other bits of the same word of a peer. */
 static void set_owned(struct weft_job *job, bool owned)
 {
     if (job->ctx)
         job->ctx->of_job = owned;
-    if (job->ep)
-        job->ep->of_job = owned;
+    if (!job->ep)
+        return;
+    wf_job_hold(job);
+    job->ep->of_job = owned;
     for (unsigned r = 0; job->peers && r < job->size; r++)
         if (job->peers[r])
             job->peers[r]->of_job = owned;
+    (void)wf_job_held(job, WEFT_OK);
 }
 
 /* ---- leaving and closing ---- */
