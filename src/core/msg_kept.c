@@ -29,13 +29,13 @@
  * anew, thousands of times a second: it trims beyond 128 KiB. */
 #define MOST_SPARES 4096u /* under 1 MiB */
 
-/* AddressSanitizer reports the use of a record among the spares, but for the fields from next_spare
- * to lost. */
+/* AddressSanitizer reports the use of a record among the spares, but of next_spare. */
 static void spare_poison(struct weft_msg *m)
 {
 #ifdef WF_ASAN
+    const uint8_t *rest = (const uint8_t *)(&m->next_spare + 1), *end = m->bytes + WF_KEPT_BRIEF;
     __asan_poison_memory_region(m, offsetof(struct weft_msg, next_spare));
-    __asan_poison_memory_region(m->bytes, WF_KEPT_BRIEF);
+    __asan_poison_memory_region(rest, (size_t)(end - rest));
 #else
     (void)m;
 #endif
