@@ -265,6 +265,7 @@ struct weft_peer {
     _Alignas(16) unsigned char tpeer[]; /* the transport's part */
 };
 static_assert(sizeof(struct weft_peer) == 48, "docs/design/shm.md, Memory");
+static_assert(sizeof(struct wf_flow) <= 4 * WF_CACHE_LINE, "docs/design/shm.md, Memory");
 static_assert(WF_STATUS_LAST >= INT8_MIN, "struct weft_peer.status");
 
 /* Returns the flags of [ep], enum wf_ep_flag. Without the lock of a locked endpoint, only LOCKED
