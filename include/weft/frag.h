@@ -72,7 +72,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_order_send(struct weft_peer *peer, 
  * not complete, the peer's process performs a put to memory that is not mapped here, when it polls.
  *   own  set if the call returns OK or PENDING
  * Returns  as weft_put | AGAIN also while an operation that the put follows has not left, as in
- *          weft_order_send | EINVAL (also [after])
+ *          weft_order_send | EINVAL (also [after]) | ENOMEM, also if the region is mapped here
  * Order    after [after]; none otherwise. A put of 0 bytes has the order that it follows. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_order_put(struct weft_remote *r, uint64_t offset,
                                                        const void *src, size_t len,
@@ -132,7 +132,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_frag_send(struct weft_frag *frag, u
 /* Start the put of [frag]. Sets the tag of [frag].
  *   op  as weft_put
  * Returns  as weft_put | AGAIN (nothing was begun) also while the fragment that [frag] follows has
- *          not left completely | EBUSY while this put is under way already */
+ *          not left completely | EBUSY while this put is under way already | ENOMEM, also if the
+ *          region is mapped here */
 WEFT_API WEFT_MUST_USE enum weft_status weft_frag_put(struct weft_frag *frag, struct weft_op *op);
 
 /* Returns the tag of [frag], a pointer to its struct weft_order, or NULL before [frag] was sent or

@@ -196,7 +196,9 @@ struct weft_msg; /* a claimed message */
 
 /* Find the oldest kept message that a receive with this source, tag and mask would match. Does not
  * poll.
- * Returns  OK (*info is set) | AGAIN (there is none) | EINVAL | ECONTEXT | EFORKED */
+ * Returns  OK (*info is set) | AGAIN (there is none, or [source] was opened by a name that is not
+ *          known yet) | EINVAL | ENOMEM | ECONTEXT | EFORKED | ESYSTEM and the reason why a look-up
+ *          failed, if [source] was opened by a name */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_probe(struct weft_ep *ep, struct weft_peer *source,
                                                        uint64_t tag, uint64_t mask,
                                                        struct weft_msg_info *info);
