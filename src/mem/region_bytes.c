@@ -40,7 +40,7 @@ void *wf_region_at(const struct wf_region *r, uint64_t at, size_t *n)
         const struct iovec *v = &r->iov[i];
         if (at < v->iov_len) {
             *n = WF_MIN(*n, v->iov_len - (size_t)at);
-            return (unsigned char *)v->iov_base + at;
+            return (void *)((uintptr_t)v->iov_base + (size_t)at); /* the base may be NULL */
         }
         at -= v->iov_len;
     }
@@ -52,11 +52,11 @@ void *wf_region_at(const struct wf_region *r, uint64_t at, size_t *n)
  * page, but memcpy would end the process. */
 static enum weft_status copy_unbacked(void *to, const void *from, size_t n, bool into)
 {
-    const unsigned char *mine = into ? from : to, *there = into ? to : from;
+    uintptr_t mine = (uintptr_t)(into ? from : to), there = (uintptr_t)(into ? to : from);
     for (size_t done = 0; done < n;) { /* the kernel copies less than 2 GiB in one call */
         size_t k = WF_MIN(n - done, COPY_MAX);
-        struct iovec a = {(void *)(uintptr_t)(mine + done), k};
-        struct iovec b = {(void *)(uintptr_t)(there + done), k};
+        struct iovec a = {(void *)(mine + done), k};
+        struct iovec b = {(void *)(there + done), k};
         ssize_t got = into ? process_vm_writev(gettid(), &a, 1, &b, 1, 0)
                            : process_vm_readv(gettid(), &a, 1, &b, 1, 0);
         if (got < 0 || (size_t)got != k)
