@@ -88,8 +88,8 @@ void test_close_peer_down(void **state)
     assert_int_equal(pair_stat(p, "PEERS_DOWN"), 1);
 }
 
-/* Fails when: what has left counts as lost since its receiver took it and closed before the sender
- * looked, or what a closed endpoint never had counts as sent. */
+/* Fails when: a message that has left counts as lost, since its receiver took it and closed before
+ * the sender looked, or a message that a closed endpoint never had counts as sent. */
 void test_close_sent(void **state)
 {
     struct pair *p = *state;

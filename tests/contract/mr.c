@@ -470,7 +470,8 @@ static void space_there(struct pair *p, struct weft_remote *r, unsigned char *bu
     free(local);
 }
 
-/* The same: what may not be written is not, and what is not mapped is not read either. */
+/* The same for pages that are read-only, which no put changes, and for missing ones, which no get
+ * reads. */
 static void space_missing(struct pair *p, struct weft_remote *r, const void *closed)
 {
     const uint64_t text = (uintptr_t)test_mr_space & ~UINT64_C(7);
@@ -491,8 +492,8 @@ static void space_missing(struct pair *p, struct weft_remote *r, const void *clo
     GIVES(WEFT_ERANGE, get_end(p, r, UINT64_MAX - 7, local, 8));
 }
 
-/* Fails when: a peer does not reach what is mapped in a region of the whole address space, or an
- * access to the rest ends its owner; such a region is taken where all pages have to be there. */
+/* Fails when: a peer does not reach the mapped pages in a region of the whole address space, or an
+ * access to other pages ends its owner; such a region is taken where all pages have to be there. */
 void test_mr_space(void **state)
 {
     static const uint32_t modes[] = {0, WEFT_MR_VIRT_ADDR};

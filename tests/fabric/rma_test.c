@@ -462,7 +462,7 @@ static void all_atomics_test(void **state)
     end();
 }
 
-/* A program may register its whole address space. Peers reach what is mapped. */
+/* A program may register its whole address space. Peers reach the mapped pages. */
 static void space_test(void **state)
 {
     struct how how = {.counters = true};

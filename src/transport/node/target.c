@@ -330,7 +330,7 @@ int wf_node_slot_look(struct node_client *c, uint32_t slot)
     far = wf_node_word_state(wf_load_acquire(&words->far), flow->attempt); /* "slot" */
     near = wf_load_acquire(&words->near);                                  /* "slot" */
     if (far == WF_NODE_CLOSED || far == WF_NODE_DEAD)
-        events += acked_look(c, flow); /* what was acknowledged before [far] was written */
+        events += acked_look(c, flow); /* acknowledgements from before [far] was written */
     if (!flow->live || c->failed)
         return events;
     if (far == WF_NODE_CLOSED || far == WF_NODE_DEAD)

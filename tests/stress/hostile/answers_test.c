@@ -44,20 +44,6 @@ static void ends_open(void)
     to_good = peer_to(liar, good);
 }
 
-static void copied_row(void *arg, const char *name, uint64_t value, const char *doc)
-{
-    (void)doc;
-    if (!strcmp(name, "COPIED_BYTES"))
-        *(uint64_t *)arg = value;
-}
-
-static uint64_t copied(void)
-{
-    uint64_t value = 0;
-    weft_stat_rows(ctx, copied_row, &value);
-    return value;
-}
-
 /* The number of the request of [op]. */
 static uint64_t number_of(const struct weft_op *op)
 {
@@ -73,7 +59,7 @@ static void lie(const struct weft_op *op)
     const uint32_t fetch[WF_FETCH_ARGS] = {WF_LO(id), WF_HI(id), 77, 0, 0, sizeof out};
     struct weft_op mark = {.flags = WEFT_OP_DELIVERED};
     const struct iovec nothing = {NULL, 0};
-    const uint64_t before = copied();
+    const uint64_t before = stat_of(ctx, "COPIED_BYTES");
     CHECK_STATUS(wf_ctl_request(to_good, WF_CTL_DONE, done, WF_OFFER_END_ARGS, NULL, 0, 0),
                  WEFT_OK);
     CHECK_STATUS(
@@ -81,7 +67,7 @@ static void lie(const struct weft_op *op)
         WEFT_OK);
     if (weft_msg_sendv(to_good, TAG, &nothing, 1, &mark) == WEFT_PENDING)
         UNTIL(mark.status != WEFT_PENDING);
-    CHECK(op->status == WEFT_PENDING && copied() == before);
+    CHECK(op->status == WEFT_PENDING && stat_of(ctx, "COPIED_BYTES") == before);
 }
 
 static void offer(struct weft_peer *peer, struct weft_op *op)
