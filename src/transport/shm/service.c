@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/hook.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "transport/shm/service.h"
@@ -184,6 +185,7 @@ static void *service_main(void *arg)
     shm_unlock(ctx);
     while (!stop) {
         int n = epoll_wait(ctx->epoll_fd, events, ROUND, ticking ? RETRY_MS : -1);
+        WF_HOOK("service.woken");
         shm_lock(ctx);
         for (int i = 0; i < n; i++)
             watch_handle(ctx, &events[i]);

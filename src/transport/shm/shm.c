@@ -354,7 +354,7 @@ static bool shm_is_sent(struct wf_tpeer *tpeer)
 {
     const struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
     const struct shm_tx *tx = peer->tx;
-    return tx ? !wf_load_acquire(&tx->awaited) : !peer->unsent; /* "accepted" */
+    return tx ? wf_shm_tx_is_accepted(tx) : !peer->unsent;
 }
 
 static bool shm_is_settled(struct wf_tep *tep)

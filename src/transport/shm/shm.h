@@ -506,6 +506,13 @@ static inline void wf_shm_tx_accepted(struct shm_tx *tx)
     wf_store_release(&tx->awaited, false); /* "accepted" */
     atomic_fetch_sub_explicit(&tx->tep->unaccepted, 1, memory_order_release);
 }
+/* Has the receiver's process accepted the connection? It has if the receiver has consumed a
+ * message, although the service thread may not have read the answer, RING_OK, yet. */
+static inline bool wf_shm_tx_is_accepted(const struct shm_tx *tx)
+{
+    return !wf_load_acquire(&tx->awaited) ||
+           wf_load_acquire(&tx->back->head) /* "accepted", "head" */;
+}
 enum weft_status wf_shm_arm(struct wf_tep *tep);
 void wf_shm_disarm(struct wf_tep *tep);
 

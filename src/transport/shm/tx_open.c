@@ -294,7 +294,7 @@ void wf_shm_tx_close(struct shm_tx *tx)
     wf_store_release(&tx->segs->fwd->closed, 1);
     shm_lock(tep->ctx);
     wf_list_remove(&tx->proc_item);
-    tx->peer->unsent = tx->peer->down && wf_load_relaxed(&tx->awaited);
+    tx->peer->unsent = tx->peer->down && !wf_shm_tx_is_accepted(tx);
     wf_shm_tx_accepted(tx);
     tx->peer->tx = NULL;
     shm_unlock(tep->ctx);
