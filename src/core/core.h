@@ -491,6 +491,8 @@ enum weft_status wf_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *p
 /* Returns true if the variable WEFT_TRANSPORTS names [t]. Always true for the transport loop, by
  * which an endpoint reaches itself. */
 bool wf_ctx_wants(const struct wf_transport *t);
+/* Are contexts to use the node's service (WEFT_NODE)? */
+bool wf_ctx_wants_service(void);
 /* Is [t] in use in [ctx]? */
 bool wf_ctx_uses(const struct weft_ctx *ctx, const struct wf_transport *t);
 /* Returns true if [ctx] has an endpoint other than [ep], or if its number of regions is not

@@ -146,6 +146,15 @@ bool wf_ctx_wants(const struct wf_transport *t)
     return wf_config_wants(t->name) || t == &wf_loop_transport;
 }
 
+bool wf_ctx_wants_service(void)
+{
+#ifdef WF_HAVE_TCP
+    return wf_config()->node && wf_ctx_wants(&wf_node_transport);
+#else
+    return false;
+#endif
+}
+
 bool wf_ctx_uses(const struct weft_ctx *ctx, const struct wf_transport *t)
 {
     for (int i = 0; i < WF_TRANSPORTS; i++)
@@ -215,7 +224,7 @@ static enum weft_status transport_open(struct weft_ctx *ctx, int i, struct wf_tc
 static bool is_replaced(const struct wf_transport *t)
 {
 #ifdef WF_HAVE_VERBS
-    return t == &wf_rdma_transport && wf_config()->node && wf_ctx_wants(&wf_node_transport);
+    return t == &wf_rdma_transport && wf_ctx_wants_service();
 #else
     (void)t;
     return false;

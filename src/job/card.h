@@ -17,8 +17,9 @@
  * secret are an error.
  *
  * With the secret, ranks on different nodes prove to each other that they belong to this job. If
- * the launcher gave no secret (launch.h), rank 0 draws one and publishes it in its card. The secret
- * is as private as the launcher's own channel. */
+ * the launcher gave no secret (launch.h), rank 0 draws one and publishes it in its card, or by
+ * itself, before the ranks have endpoints (wf_launch_share_secret). The secret is as private as the
+ * launcher's own channel. */
 #ifndef WF_JOB_CARD_H
 #define WF_JOB_CARD_H
 

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 #include <pmix.h>
@@ -20,7 +21,8 @@
 #include "config/config.h"
 
 #define CARD_KEY "weft.card"
-#define SECRET_KEY "weft.key"
+#define SECRET_KEY "weft.key"           /* from the launcher */
+#define SHARED_SECRET_KEY "weft.secret" /* from rank 0 */
 #define ABORT_NS 2000000000u
 
 #define RETRY_NS 1000000
@@ -240,24 +242,29 @@ static bool is_one_node(const struct wf_launch_mine *m, const pmix_proc_t *job)
     return yes;
 }
 
+static enum weft_status take_secret(struct wf_launch_mine *m, pmix_value_t *value)
+{
+    if (value->type != PMIX_BYTE_OBJECT || !value->data.bo.bytes ||
+        value->data.bo.size != WF_SECRET) {
+        wf_error("the job's secret, as the launcher gives it, has not %d bytes", WF_SECRET);
+        return WEFT_EPROTO;
+    }
+    memcpy(m->secret, value->data.bo.bytes, WF_SECRET);
+    explicit_bzero(value->data.bo.bytes, WF_SECRET);
+    return WEFT_OK;
+}
+
 /* Get the job's secret, if the launcher gave one. Only `weft run` does: SECRET_KEY is a key of
  * Weft, not of PMIx. */
 static enum weft_status get_secret(struct wf_launch_mine *m, const pmix_proc_t *job)
 {
     pmix_value_t *value = NULL;
-    enum weft_status status = WEFT_EPROTO;
+    enum weft_status status;
     if (get_optional(job, SECRET_KEY, &value))
         return WEFT_OK;
-    if (value->type == PMIX_BYTE_OBJECT && value->data.bo.bytes &&
-        value->data.bo.size == WF_SECRET) {
-        memcpy(m->secret, value->data.bo.bytes, WF_SECRET);
-        explicit_bzero(value->data.bo.bytes, WF_SECRET);
-        m->has_secret = true;
-        status = WEFT_OK;
-    } else {
-        wf_error("the launcher's value of " SECRET_KEY " is not a secret of %d bytes", WF_SECRET);
-    }
+    status = take_secret(m, value);
     PMIX_VALUE_RELEASE(value);
+    m->has_secret = status == WEFT_OK;
     return status;
 }
 
@@ -345,17 +352,29 @@ enum weft_status wf_launch_open(struct wf_launch *launch, uint64_t deadline_ns)
 
 /* ---- exchange ---- */
 
-static enum weft_status put_card(struct wf_launch_mine *m)
+/* Whether ranks share a secret first, and so what each has published, follows from their
+ * configuration. */
+static enum weft_status complain_of_get(uint32_t rank, const char *what, pmix_status_t s)
+{
+    if (s != PMIX_ERR_NOT_FOUND)
+        return complain(what, s);
+    wf_error("rank %u has published something else than this rank expects: give all ranks the same "
+             "WEFT_NODE and WEFT_TRANSPORTS",
+             rank);
+    return WEFT_EPROTO;
+}
+
+static enum weft_status publish(const char *key, void *bytes, size_t len, const char *what)
 {
     pmix_value_t value;
     pmix_status_t s;
     value.type = PMIX_BYTE_OBJECT;
-    value.data.bo.bytes = (char *)m->card;
-    value.data.bo.size = m->card_len;
-    s = PMIx_Put(PMIX_GLOBAL, CARD_KEY, &value); /* copies */
+    value.data.bo.bytes = bytes;
+    value.data.bo.size = len;
+    s = PMIx_Put(PMIX_GLOBAL, key, &value); /* copies */
     if (!s)
         s = PMIx_Commit();
-    return s ? complain("publish this rank's address", s) : WEFT_OK;
+    return s ? complain(what, s) : WEFT_OK;
 }
 
 static pmix_status_t fence(void)
@@ -396,7 +415,7 @@ static enum weft_status get_card(struct wf_launch_mine *m, uint32_t rank)
     PMIX_LOAD_PROCID(&proc, m->self.nspace, rank);
     s = PMIx_Get(&proc, CARD_KEY, NULL, 0, &value);
     if (s)
-        return complain("get a rank's address", s);
+        return complain_of_get(rank, "get a rank's address", s);
     if (value->type == PMIX_BYTE_OBJECT && value->data.bo.bytes)
         status = wf_card_parse(value->data.bo.bytes, value->data.bo.size, &m->cards[rank]);
     PMIX_VALUE_RELEASE(value);
@@ -407,9 +426,44 @@ static enum weft_status get_card(struct wf_launch_mine *m, uint32_t rank)
     return status;
 }
 
+static enum weft_status draw_secret(struct wf_launch_mine *m)
+{
+    if (getrandom(m->secret, WF_SECRET, 0) != WF_SECRET) {
+        wf_error("getrandom: %m");
+        return WEFT_ESYSTEM;
+    }
+    return publish(SHARED_SECRET_KEY, m->secret, WF_SECRET, "publish the job's secret");
+}
+
+static enum weft_status get_shared_secret(struct wf_launch_mine *m)
+{
+    pmix_proc_t first;
+    pmix_value_t *value = NULL;
+    enum weft_status status;
+    pmix_status_t s;
+    PMIX_LOAD_PROCID(&first, m->self.nspace, 0);
+    s = PMIx_Get(&first, SHARED_SECRET_KEY, NULL, 0, &value);
+    if (s)
+        return complain_of_get(0, "get the job's secret", s);
+    status = take_secret(m, value);
+    PMIX_VALUE_RELEASE(value);
+    return status;
+}
+
+static enum weft_status share_secret(struct wf_launch_mine *m)
+{
+    enum weft_status status = m->rank ? WEFT_OK : draw_secret(m);
+    if (!status)
+        status = wait_for_all(m);
+    if (!status && m->rank)
+        status = get_shared_secret(m);
+    return status;
+}
+
 static enum weft_status exchange_cards(struct wf_launch_mine *m)
 {
-    enum weft_status status = put_card(m);
+    enum weft_status status =
+        publish(CARD_KEY, m->card, m->card_len, "publish this rank's address");
     if (!status)
         status = wait_for_all(m);
     for (uint32_t r = 0; !status && r < m->size; r++)
@@ -433,6 +487,17 @@ static void explain_exchange(const struct wf_launch *launch, enum weft_status st
         }
     wf_error("rank %u: another rank disconnected from the launcher before it opened the job",
              launch->rank);
+}
+
+enum weft_status wf_launch_share_secret(struct wf_launch *launch, uint64_t deadline_ns)
+{
+    enum weft_status status = call_bounded(launch->mine, share_secret, deadline_ns, true);
+    if (status == WEFT_OK)
+        memcpy(launch->secret, launch->mine->secret, WF_SECRET);
+    else
+        explain_exchange(launch, status);
+    launch->has_secret = status == WEFT_OK;
+    return status;
 }
 
 enum weft_status wf_launch_exchange(struct wf_launch *launch, const struct wf_card *mine,

@@ -21,7 +21,7 @@
 struct wf_launch {
     unsigned rank, size;
     bool one_node;   /* according to the launcher, all ranks are on this node */
-    bool has_secret; /* the launcher gave a secret (card.h) */
+    bool has_secret; /* the launcher gave a secret (card.h), or the ranks have shared one */
     unsigned char secret[WF_SECRET];
     struct wf_launch_mine *mine;
 };
@@ -32,6 +32,11 @@ bool wf_launch_present(void);
 /* Connect to the launcher, and fill in [launch]. Returns OK | ETIMEDOUT | ESYSTEM | EPROTO | ENOMEM
  * | EBUSY (an earlier call is stuck) */
 enum weft_status wf_launch_open(struct wf_launch *launch, uint64_t deadline_ns);
+
+/* Give all ranks one secret before they have endpoints, and so no cards yet: rank 0 draws and
+ * publishes it. Sets secret and has_secret. All ranks call it, or none. Returns as
+ * wf_launch_exchange does. */
+enum weft_status wf_launch_share_secret(struct wf_launch *launch, uint64_t deadline_ns);
 
 /* Publish the card [mine], wait for all ranks, and get the cards of all ranks. [cards] has room for
  * [size] cards.

@@ -20,6 +20,12 @@ enum weft_status wf_launch_open(struct wf_launch *launch, uint64_t deadline_ns)
     return WEFT_ENOJOB;
 }
 
+enum weft_status wf_launch_share_secret(struct wf_launch *launch, uint64_t deadline_ns)
+{
+    (void)launch, (void)deadline_ns;
+    return WEFT_ENOJOB;
+}
+
 enum weft_status wf_launch_exchange(struct wf_launch *launch, const struct wf_card *mine,
                                     struct wf_card *cards, uint64_t deadline_ns)
 {

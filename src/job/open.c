@@ -149,30 +149,35 @@ static bool needs_network(const struct weft_job *job)
     return job->launch.mine && !(job->launch.one_node && wf_ctx_wants(&wf_shm_transport));
 }
 
-static enum weft_status open_endpoint(struct weft_job *job, const struct weft_job_params *p,
-                                      struct wf_card *card)
+/* ---- the secret ---- */
+
+static enum weft_status set_key(struct weft_job *job, const unsigned char *secret, const char *from)
 {
-    struct weft_ctx_params ctx_params = WEFT_CTX_PARAMS_INIT;
-    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
-    size_t room = sizeof card->addr;
-    enum weft_status s;
-    params.peer_down = wf_job_peer_down;
-    params.arg = job;
-    params.flags = p ? p->flags : 0;
-    ctx_params.mr = p ? p->mr : NULL;
-    ctx_params.flags = needs_network(job) ? WEFT_CTX_NETWORK : 0;
-    s = weft_ctx_open(&ctx_params, &job->ctx);
-    if (!s)
-        s = weft_ep_open(job->ctx, &params, &job->ep);
-    if (!s)
-        s = weft_ep_address(job->ep, card->addr, &room);
-    card->addr_len = (uint16_t)room;
-    if (!s && wf_ctx_uses(job->ctx, &wf_shm_transport))
-        card->flags = WF_CARD_SHARES | (wf_config()->shm_map ? WF_CARD_MAPS : 0);
-    return s;
+    enum weft_status s = weft_ctx_set_key(job->ctx, secret, WF_SECRET);
+    _Static_assert(WF_SECRET == WEFT_KEY_SIZE, "it is the context's key");
+    wf_info("rank %u: the job's key is from %s", job->rank,
+            s == WEFT_EBUSY ? "WEFT_KEY_FILE" : from);
+    return s == WEFT_EBUSY ? WEFT_OK : s; /* a key from WEFT_KEY_FILE has precedence */
 }
 
-/* ---- the secret ---- */
+/* Set the context's key before its endpoint opens, if the launcher gave a secret. The node's
+ * service serves only endpoints that open with a key: for it the ranks share a secret now, by one
+ * more exchange. Otherwise the secret comes with the card of rank 0, after the endpoint has opened
+ * (set_secret). */
+static enum weft_status set_early_secret(struct weft_job *job, uint64_t deadline_ns)
+{
+    const bool is_given = job->launch.has_secret;
+    enum weft_status s = WEFT_OK;
+    if (!needs_network(job))
+        return WEFT_OK;
+    if (!is_given && wf_ctx_wants_service())
+        s = wf_launch_share_secret(&job->launch, deadline_ns);
+    if (s || !job->launch.has_secret)
+        return s;
+    s = set_key(job, job->launch.secret, is_given ? "the launcher" : "rank 0");
+    explicit_bzero(job->launch.secret, WF_SECRET);
+    return s;
+}
 
 static enum weft_status draw_secret(struct weft_job *job, struct wf_card *card)
 {
@@ -186,31 +191,50 @@ static enum weft_status draw_secret(struct weft_job *job, struct wf_card *card)
     return WEFT_OK;
 }
 
-/* Set the key of the context to the job's secret. A key from WEFT_KEY_FILE has precedence. */
+/* Set the context's key to the secret of rank 0's card, if the context has none yet. */
 static enum weft_status set_secret(struct weft_job *job, const struct wf_card *cards)
 {
-    const unsigned char *secret = job->launch.has_secret ? job->launch.secret : cards[0].secret;
-    enum weft_status s;
-    _Static_assert(WF_SECRET == WEFT_KEY_SIZE, "it is the context's key");
-    if (!needs_network(job))
+    if (!needs_network(job) || job->launch.has_secret)
         return WEFT_OK;
-    if (!job->launch.has_secret && cards[0].secret_len != WF_SECRET) {
+    if (cards[0].secret_len != WF_SECRET) {
         wf_error("rank 0 drew no secret for ranks on several nodes, and the launcher gives none: "
                  "give all ranks the same WEFT_TRANSPORTS");
         return WEFT_EPROTO;
     }
-    s = weft_ctx_set_key(job->ctx, secret, WF_SECRET);
-    wf_info("rank %u: the job's key is from %s", job->rank,
-            s == WEFT_EBUSY          ? "WEFT_KEY_FILE"
-            : job->launch.has_secret ? "the launcher"
-                                     : "rank 0");
-    return s == WEFT_EBUSY ? WEFT_OK : s;
+    return set_key(job, cards[0].secret, "rank 0");
 }
 
 static void forget_secrets(struct wf_card *cards, unsigned n)
 {
     for (unsigned r = 0; cards && r < n; r++)
         explicit_bzero(cards[r].secret, sizeof cards[r].secret);
+}
+
+/* ---- the endpoint ---- */
+
+static enum weft_status open_endpoint(struct weft_job *job, const struct weft_job_params *p,
+                                      struct wf_card *card, uint64_t deadline_ns)
+{
+    struct weft_ctx_params ctx_params = WEFT_CTX_PARAMS_INIT;
+    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+    size_t room = sizeof card->addr;
+    enum weft_status s;
+    params.peer_down = wf_job_peer_down;
+    params.arg = job;
+    params.flags = p ? p->flags : 0;
+    ctx_params.mr = p ? p->mr : NULL;
+    ctx_params.flags = needs_network(job) ? WEFT_CTX_NETWORK : 0;
+    s = weft_ctx_open(&ctx_params, &job->ctx);
+    if (!s)
+        s = set_early_secret(job, deadline_ns);
+    if (!s)
+        s = weft_ep_open(job->ctx, &params, &job->ep);
+    if (!s)
+        s = weft_ep_address(job->ep, card->addr, &room);
+    card->addr_len = (uint16_t)room;
+    if (!s && wf_ctx_uses(job->ctx, &wf_shm_transport))
+        card->flags = WF_CARD_SHARES | (wf_config()->shm_map ? WF_CARD_MAPS : 0);
+    return s;
 }
 
 /* ---- exchanging cards, and meeting ---- */
@@ -272,7 +296,7 @@ enum weft_status wf_job_open_parts(struct weft_job *job, const struct weft_job_p
     if (!s && !(cards = calloc(job->size, sizeof *cards)))
         s = WEFT_ENOMEM;
     if (!s)
-        s = open_endpoint(job, params, mine);
+        s = open_endpoint(job, params, mine, deadline_ns);
     /* Lock the endpoint, so that no progress thread polls it before its handlers are registered. */
     if (job->ep)
         wf_job_hold(job);

@@ -74,6 +74,38 @@ def test_ways():
                 assert line in out.splitlines(), f"{line} is not in\n{out}"
 
 
+def services(net, host):
+    """How many node services run on [host]."""
+    return sum("@weft-node-" in line for line in net.check(host, "ss -H -x -l").splitlines())
+
+
+def test_node():
+    """The service of each host carries what its ranks exchange with other hosts. The launcher gives
+    no secret, so the ranks share one before they open endpoints. The services end with the job."""
+    with netlib.Net(HOSTS) as net:
+        for ranks in PLACES:
+            host, n = hosts_of(ranks), sum(ranks)
+            out, err, _ = expect(net, ranks, [MEMBER, "open", "where", "barrier", "gather", "memory",
+                                              "deliver", "storm=200", "say=done", "close"],
+                                 env={"WEFT_NODE": "1"})
+            assert "no node service" not in err and out.count("done") == n, out + err
+            for r, here in enumerate(host):
+                ways = ["loop" if o == r else "shm" if host[o] == here else "node" for o in range(n)]
+                assert re.search(rf"^{r}: at {r} of {n}, .*{' '.join(ways)}$", out, re.M), out
+        end = time.monotonic() + 10
+        while any(services(net, h) for h in range(HOSTS)):
+            assert time.monotonic() < end, "a service is left"
+
+
+def test_node_uneven():
+    """Ranks that disagree about the node's service do not wait for each other for ever."""
+    with netlib.Net(2) as net:
+        env = {"WEFT_NODE": "1", "WEFT_JOB_TIMEOUT": "3s"}
+        words = [MEMBER, "open", ":", "-n", "1", "--host", "n2:1", "-x", "WEFT_NODE=0", MEMBER, "open"]
+        out, err, took = expect(net, [1], words, 1, env)
+        assert "WEFT_NODE" in err and took < 20, out + err
+
+
 def test_numbering():
     """The launcher numbers the ranks, here by a variable of its own: over the hosts in turn."""
     with netlib.Net(HOSTS) as net:
