@@ -33,6 +33,8 @@ static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
     struct weft_ep *ep = owner;
     struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
     const bool is_known = !peer->is_reply_peer && !peer->closed; /* to the program */
+    if (is_known)
+        wf_sender_peer_lost(peer);
     __atomic_store_n(&peer->status, (int8_t)why, __ATOMIC_RELAXED);
     peer->took_leave = why == WEFT_ECLOSED && wf_peer_is_sent(peer);
     WF_PROBE2(peer_down, peer, why);

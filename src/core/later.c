@@ -270,13 +270,14 @@ static void reply(struct weft_ep *ep, struct weft_peer *peer, const struct weft_
     token->serial++;
 }
 
-/* Returns the application's first peer for the sender of [am] that is not lost, or NULL. */
+/* Returns one of the application's peers for the sender of [am] that is not lost, or NULL. */
 static struct weft_peer *peer_of(const struct weft_am *am)
 {
     const struct wf_sender *s = wf_sender_of(am->ep, am->token);
     unsigned member = s ? wf_sender_member(s, am->token) : 0;
     struct weft_peer *p;
-    for (uint32_t i = 0; s && (p = wf_sender_handle(s, i)); i++)
+    uint32_t at = 0;
+    while (s && s->nopen && (p = wf_sender_handle(s, &at)))
         if (p->status == WEFT_OK && wf_sender_leads_to(p, s, member))
             return p;
     return NULL;
