@@ -256,8 +256,9 @@ static void reply(struct weft_ep *ep, struct weft_peer *peer, const struct weft_
 {
     struct wf_token *token = &ep->late_token;
     struct weft_am user = *am;
-    *token = (struct wf_token){
-        .serial = token->serial + 1, .tep = wf_peer_tpeer(peer)->tep, .tpeer = wf_peer_tpeer(peer)};
+    *token = (struct wf_token){.serial = token->serial + 1,
+                               .tep = wf_tpeer_tep(wf_peer_tpeer(peer)),
+                               .tpeer = wf_peer_tpeer(peer)};
     user.is_reply = 1;
     user.can_reply = 0;
     user.reply_max = 0;

@@ -124,9 +124,8 @@ static bool peers_attach_at(struct wf_sender *s, const struct wf_address *a)
 {
     for (int i = 0; i < WF_TRANSPORTS; i++) {
         struct wf_tep *tep = s->ep->tep[i];
-        struct wf_tpeer *tpeer;
-        uint32_t at = 0;
-        while (tep && (tpeer = wf_transports[i]->find(tep, a, &at))) {
+        struct wf_tpeer *tpeer = NULL;
+        while (tep && (tpeer = wf_transports[i]->find(tep, a, tpeer))) {
             struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
             if (!peer->is_reply_peer && !peer->closed && !peer_attach(s, peer))
                 return false;

@@ -1,23 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* src/core/peer_set.c against an array, also without memory. */
 #include "unit.h"
-
-#include <stdbool.h>
-#include <stdlib.h>
+#include "no_memory.h"
 
 #include "core/core.h"
 #include "core/peer_set.h"
 
 enum { PEERS = 6000, TURNS = 200000 };
-
-static bool no_memory;
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return no_memory ? NULL : __real_calloc(n, size);
-}
 
 static struct weft_peer peers[PEERS];
 static bool in[PEERS];
