@@ -72,7 +72,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_order_send(struct weft_peer *peer, 
  * not complete, the peer's process performs a put to memory that is not mapped here, when it polls.
  *   own  set if the call returns OK or PENDING
  * Returns  as weft_put | AGAIN also while an operation that the put follows has not left, as in
- *          weft_order_send | EINVAL (also [after]) | ENOMEM, also if the region is mapped here
+ *          weft_order_send | EINVAL (also [after]) | ENOMEM, with [own] also if it is mapped here
  * Order    after [after]; none otherwise. A put of 0 bytes has the order that it follows. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_order_put(struct weft_remote *r, uint64_t offset,
                                                        const void *src, size_t len,

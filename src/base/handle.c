@@ -21,6 +21,11 @@ void wf_handles_keep(void)
     keep = kept != NULL;
 }
 
+bool wf_handles_are_kept(void)
+{
+    return keep;
+}
+
 static void oldest_free(void)
 {
     void *object = kept[first];

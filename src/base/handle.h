@@ -20,6 +20,9 @@
 /* Keep closed objects from now on. Called once, before the first object is freed. */
 void wf_handles_keep(void);
 
+/* Has wf_handles_keep been called? */
+bool wf_handles_are_kept(void);
+
 /* Free a closed object, or keep its memory. Returns true if the memory is kept: the memory is
  * then all zero, and the caller writes the fields that later calls check. Any thread may call. */
 bool wf_handle_free(void *object);

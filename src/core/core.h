@@ -24,6 +24,7 @@
 #include "core/late.h"
 #include "core/mr_async.h"
 #include "core/mr_domain.h"
+#include "core/peer_slab.h"
 #include "core/progress.h"
 #include "core/sender.h"
 #include "core/stats.h"
@@ -214,6 +215,8 @@ struct weft_ep {
     struct wf_lookups lookups;
     struct wf_list lost_names; /* struct wf_resolve of peers that are lost */
     struct wf_tep name_tep;    /* that of the transport of peers whose names are not known yet */
+    /* peers without a name, for each transport, and peers with one */
+    struct wf_peer_slab peers_by[WF_TRANSPORTS], named_peers;
 };
 
 static_assert(offsetof(struct weft_ep, polled) == WF_CACHE_LINE, "what every call reads");
@@ -249,8 +252,11 @@ struct weft_peer {
     int8_t refused;
     /* what [transport] can do in this context (enum wf_transport_caps) */
     uint8_t caps;
-    bool has_name; /* constant: a struct wf_resolve follows [tpeer] (resolve.h) */
-    /* The owner's alone, and in one word: */
+    /* constant: a struct wf_resolve follows [tpeer] (resolve.h), and where in its chunk the peer is
+     * (peer_slab.h) */
+    uint8_t has_name : 1, place : 6;
+    /* The owner's alone, and in one word, which is apart from the constant bits: */
+    unsigned : 0;
     unsigned remotes : 27; /* up to WF_PEER_REMOTES_MAX, and those that are being opened */
     /* When its end was reported, it had closed, and all messages to it had left before. Kept until
      * a peer with a name is asked for anew. */
@@ -260,9 +266,9 @@ struct weft_peer {
     /* true if the transport reports the loss of this peer even while nothing is sent to it
      * (wf_peer_heed) */
     bool heeded : 1;
-    bool of_job : 1;                    /* a job opened it and closes it */
-    bool closed : 1;                    /* the program has closed it (ending.c) */
-    _Alignas(16) unsigned char tpeer[]; /* the transport's part */
+    bool of_job : 1;                   /* a job opened it and closes it */
+    bool closed : 1;                   /* the program has closed it (ending.c) */
+    _Alignas(8) unsigned char tpeer[]; /* the transport's part */
 };
 static_assert(sizeof(struct weft_peer) == 48, "docs/design/shm.md, Memory");
 static_assert(sizeof(struct wf_flow) <= 4 * WF_CACHE_LINE, "docs/design/shm.md, Memory");
@@ -560,6 +566,8 @@ bool wf_peer_is_sent(struct weft_peer *peer);
 void wf_peer_free(struct weft_peer *peer);
 /* The second half of wf_peer_free, after the transport's peer_close. */
 void wf_peer_free_memory(struct weft_peer *peer);
+/* The function peer_next of struct wf_tep_events. */
+struct wf_tpeer *wf_peer_next(void *owner, const struct wf_tep *tep, struct wf_tpeer *after);
 
 /* Copy [n] bytes from [from] to [buf], the buffer of a public call. On entry *len is the size of
  * [buf]. On return *len is [n], even if [buf] is too small. */

@@ -33,6 +33,8 @@ static void peer_down(void *owner, struct wf_tpeer *tpeer, enum weft_status why)
     struct weft_ep *ep = owner;
     struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
     const bool is_known = !peer->is_reply_peer && !peer->closed; /* to the program */
+    if (is_known)
+        wf_sender_peer_lost(peer);
     __atomic_store_n(&peer->status, (int8_t)why, __ATOMIC_RELAXED);
     peer->took_leave = why == WEFT_ECLOSED && wf_peer_is_sent(peer);
     WF_PROBE2(peer_down, peer, why);
@@ -64,10 +66,19 @@ static bool is_unfinished(void *owner, struct wf_tpeer *tpeer)
     return wf_msg_is_unfinished(wf_container_of(tpeer, struct weft_peer, tpeer));
 }
 
-const struct wf_tep_events wf_ep_events = {wf_am_deliver,      peer_down,        conn_down,
-                                           wf_bulk_hold,       wf_bulk_unhold,   wf_rma_nic_op_done,
-                                           wf_put_ring_done,   wf_put_ring_lost, is_unfinished,
-                                           wf_remote_answered, wf_msg_on_tagged, wf_bulk_gone};
+const struct wf_tep_events wf_ep_events = {.deliver = wf_am_deliver,
+                                           .peer_down = peer_down,
+                                           .conn_down = conn_down,
+                                           .bulk_hold = wf_bulk_hold,
+                                           .bulk_unhold = wf_bulk_unhold,
+                                           .nic_op_done = wf_rma_nic_op_done,
+                                           .put_done = wf_put_ring_done,
+                                           .put_lost = wf_put_ring_lost,
+                                           .is_unfinished = is_unfinished,
+                                           .mapped = wf_remote_answered,
+                                           .tagged = wf_msg_on_tagged,
+                                           .bulk_gone = wf_bulk_gone,
+                                           .peer_next = wf_peer_next};
 
 enum weft_status wf_ep_enter_slow(struct weft_ep *ep)
 {
@@ -302,6 +313,9 @@ enum weft_status wf_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *p
     wf_reqs_init(ep);
     wf_senders_init(ep);
     wf_resolve_ep_init(ep);
+    for (int i = 0; i < WF_TRANSPORTS; i++)
+        wf_peer_slab_init(&ep->peers_by[i],
+                          sizeof(struct weft_peer) + wf_transports[i]->tpeer_size);
     if ((params && params->flags & (WEFT_EP_LOCKED | WEFT_EP_NOWAIT)) || ctx->progress.on ||
         ctx->sharing == WEFT_SHARING_THREADS)
         lock_make(ep);

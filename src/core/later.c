@@ -256,8 +256,9 @@ static void reply(struct weft_ep *ep, struct weft_peer *peer, const struct weft_
 {
     struct wf_token *token = &ep->late_token;
     struct weft_am user = *am;
-    *token = (struct wf_token){
-        .serial = token->serial + 1, .tep = wf_peer_tpeer(peer)->tep, .tpeer = wf_peer_tpeer(peer)};
+    *token = (struct wf_token){.serial = token->serial + 1,
+                               .tep = wf_tpeer_tep(wf_peer_tpeer(peer)),
+                               .tpeer = wf_peer_tpeer(peer)};
     user.is_reply = 1;
     user.can_reply = 0;
     user.reply_max = 0;
@@ -270,13 +271,14 @@ static void reply(struct weft_ep *ep, struct weft_peer *peer, const struct weft_
     token->serial++;
 }
 
-/* Returns the application's first peer for the sender of [am] that is not lost, or NULL. */
+/* Returns one of the application's peers for the sender of [am] that is not lost, or NULL. */
 static struct weft_peer *peer_of(const struct weft_am *am)
 {
     const struct wf_sender *s = wf_sender_of(am->ep, am->token);
     unsigned member = s ? wf_sender_member(s, am->token) : 0;
     struct weft_peer *p;
-    for (uint32_t i = 0; s && (p = wf_sender_handle(s, i)); i++)
+    uint32_t at = 0;
+    while (s && s->nopen && (p = wf_sender_handle(s, &at)))
         if (p->status == WEFT_OK && wf_sender_leads_to(p, s, member))
             return p;
     return NULL;

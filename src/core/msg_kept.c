@@ -3,6 +3,7 @@
  * dropped. */
 #include <stdlib.h>
 
+#include "base/asan.h"
 #include "base/log.h"
 #include "core/ctl.h"
 #include "core/mr_local.h"
@@ -11,13 +12,6 @@
 #include "core/msg_recv.h"
 #include "core/resolve.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define WF_ASAN
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define WF_ASAN
-#endif
-#endif
 #ifdef WF_ASAN
 #include <sanitizer/asan_interface.h>
 #endif

@@ -335,15 +335,14 @@ static struct wf_req *answer_named(const struct weft_am *am)
 static struct weft_peer *asker_of(const struct wf_token *token, uint32_t name)
 {
     const struct wf_transport *transport = token->tep->transport;
-    struct wf_tpeer *tpeer = token->tpeer;
+    struct wf_tpeer *tpeer = token->tpeer, *other = NULL;
     struct wf_address a;
-    uint32_t at = 0;
     transport->address(tpeer, &a);
     while (tpeer) {
         struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
         if (wf_msg_credit_name(peer) == name)
             return peer;
-        tpeer = transport->find(token->tep, &a, &at);
+        tpeer = other = transport->find(token->tep, &a, other);
     }
     return NULL;
 }

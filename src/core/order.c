@@ -79,6 +79,15 @@ static enum weft_status before_of(const struct weft_peer *peer, const struct wef
     return WEFT_OK;
 }
 
+/* As before_of, for an operation whose own order the caller wants if [own] is not NULL: order_of
+ * needs a flow. Returns ENOMEM, too. */
+static enum weft_status follow(struct weft_peer *peer, const struct weft_order *after,
+                               const struct weft_order *own, struct before *before)
+{
+    enum weft_status status = before_of(peer, after, before);
+    return status == WEFT_OK && own && !wf_flow_of(peer) ? WEFT_ENOMEM : status;
+}
+
 /* ---- messages ---- */
 
 /* The payload to send: one buffer, or [pieces] buffers. */
@@ -121,9 +130,7 @@ static enum weft_status send_after(struct weft_peer *peer, unsigned handler, con
                                    const struct weft_order *after, struct weft_order *own)
 {
     struct before before;
-    enum weft_status status = before_of(peer, after, &before);
-    if (status == WEFT_OK && own && !wf_flow_of(peer))
-        status = WEFT_ENOMEM;
+    enum weft_status status = follow(peer, after, own, &before);
     if (status == WEFT_OK)
         status = frag_send(peer, &before.order, handler, args, nargs, p);
     if (status == WEFT_OK && own)
@@ -205,19 +212,6 @@ static enum weft_status get_after(struct wf_remote *r, uint64_t offset, void *ds
     return status;
 }
 
-/* Check a put or get of [r], which is entered, and find out what it follows. */
-static enum weft_status access_check(struct weft_remote *r, const void *buf, size_t len,
-                                     const struct weft_order *after, unsigned local,
-                                     const struct weft_op *op, struct before *before)
-{
-    enum weft_status status = len && !buf ? WEFT_EINVAL : WEFT_OK;
-    if (status == WEFT_OK)
-        status = wf_local_one(r->peer->ep, op, buf, len, local);
-    if (status == WEFT_OK && !wf_flow_of(r->peer)) /* order_of */
-        status = WEFT_ENOMEM;
-    return status == WEFT_OK ? before_of(r->peer, after, before) : status;
-}
-
 enum weft_status weft_order_put(struct weft_remote *r, uint64_t offset, const void *src, size_t len,
                                 struct weft_order after, struct weft_order *own, struct weft_op *op)
 {
@@ -225,7 +219,9 @@ enum weft_status weft_order_put(struct weft_remote *r, uint64_t offset, const vo
     struct before before;
     if (status != WEFT_OK)
         return status;
-    status = access_check(r, src, len, &after, WEFT_WRITE, op, &before);
+    status = len && !src ? WEFT_EINVAL : wf_local_one(r->peer->ep, op, src, len, WEFT_WRITE);
+    if (status == WEFT_OK)
+        status = follow(r->peer, &after, own, &before);
     if (status == WEFT_OK && len)
         status = put_after(wf_remote_of(r), offset, src, len, &before, own, op);
     else if (status == WEFT_OK && own) /* nothing to put: what comes next follows [after] */
@@ -240,7 +236,9 @@ enum weft_status weft_order_get(struct weft_remote *r, uint64_t offset, void *ds
     struct before before;
     if (status != WEFT_OK)
         return status;
-    status = access_check(r, dst, len, &after, WEFT_READ, op, &before);
+    status = len && !dst ? WEFT_EINVAL : wf_local_one(r->peer->ep, op, dst, len, WEFT_READ);
+    if (status == WEFT_OK)
+        status = follow(r->peer, &after, own, &before);
     if (status == WEFT_OK && len)
         status = get_after(wf_remote_of(r), offset, dst, len, &before, own, op);
     else if (status == WEFT_OK && own)

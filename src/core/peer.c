@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <stdlib.h>
-
 #include "base/log.h"
 #include "base/probe.h"
 #include "core/deferred.h"
@@ -74,18 +72,57 @@ enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
     int i = wf_peer_way(ep, to, contact, by, true);
     if (i < 0)
         return WEFT_EUNREACH;
-    peer = calloc(1, sizeof *peer + wf_transports[i]->tpeer_size);
+    peer = wf_peer_slab_new(&ep->peers_by[i]);
     if (!peer)
         return WEFT_ENOMEM;
     peer->ep = ep;
     wf_peer_set_way(peer, i);
     status = peer->transport->peer_open(ep->tep[i], wf_peer_tpeer(peer), to, contact);
     if (status != WEFT_OK) {
-        free(peer);
+        (void)wf_peer_slab_free(&ep->peers_by[i], peer);
         return status;
     }
     *out = peer;
     return WEFT_OK;
+}
+
+/* Which of wf_transports [peer] uses, if its address is known. */
+static int way_of(const struct weft_peer *peer)
+{
+    int i = 0;
+    while (wf_transports[i] != peer->transport)
+        i++;
+    return i;
+}
+
+static struct wf_peer_slab *slab_of(const struct weft_peer *peer)
+{
+    return peer->has_name ? &peer->ep->named_peers : &peer->ep->peers_by[way_of(peer)];
+}
+
+struct wf_tep *wf_tpeer_tep(const struct wf_tpeer *tpeer)
+{
+    const struct weft_peer *peer =
+        (const void *)((uintptr_t)tpeer - offsetof(struct weft_peer, tpeer));
+    return peer->ep->tep[way_of(peer)];
+}
+
+struct wf_tpeer *wf_peer_next(void *owner, const struct wf_tep *tep, struct wf_tpeer *after)
+{
+    struct weft_ep *ep = owner;
+    struct weft_peer *peer = after ? wf_container_of(after, struct weft_peer, tpeer) : NULL;
+    int i = 0;
+    if (!peer || !peer->has_name) {
+        while (ep->tep[i] != tep)
+            i++;
+        peer = wf_peer_slab_next(&ep->peers_by[i], peer);
+        if (peer)
+            return wf_peer_tpeer(peer);
+    }
+    do
+        peer = wf_peer_slab_next(&ep->named_peers, peer);
+    while (peer && peer->transport != tep->transport);
+    return peer ? wf_peer_tpeer(peer) : NULL;
 }
 
 void wf_peer_free(struct weft_peer *peer)
@@ -99,7 +136,7 @@ void wf_peer_free_memory(struct weft_peer *peer)
     wf_flow_close(peer);
     if (peer->has_name)
         wf_resolve_close(peer);
-    if (wf_handle_free(peer))
+    if (wf_peer_slab_free(slab_of(peer), peer))
         peer->ep = &wf_closed_ep;
 }
 

@@ -2,6 +2,7 @@
 #include "core/req.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/atomic.h"
 #include "base/probe.h"
@@ -83,6 +84,9 @@ struct wf_req *wf_req_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_re
     id = req->id;
     *req = (struct wf_req){
         .ep = ep, .op = op, .id = id, .kind = (uint8_t)kind, .bounded = bounded, .lent = req->lent};
+    /* Only the first member of the union is cleared for certain. Puts and the like clear theirs. */
+    if (kind == WF_REQ_COPY || kind == WF_REQ_PARTS || kind == WF_REQ_LATE)
+        memset(&req->u, 0, sizeof req->u);
     wf_list_init(&req->issued);
     wf_list_init(&req->queued);
     wf_list_init(&req->on_loss);

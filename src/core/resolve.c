@@ -149,7 +149,7 @@ enum weft_status wf_resolve_open(struct weft_ep *ep, const void *bytes, size_t l
         wf_error("weft_peer_open: these are not the bytes of a name that weft_name_address made");
         return WEFT_EINVAL;
     }
-    peer = calloc(1, resolve_at() + sizeof *r);
+    peer = wf_peer_slab_new(&ep->named_peers);
     if (!peer)
         return WEFT_ENOMEM;
     peer->ep = ep;
@@ -409,6 +409,7 @@ void wf_resolve_ep_init(struct weft_ep *ep)
 {
     wf_list_init(&ep->lookups.done);
     wf_list_init(&ep->lost_names);
+    wf_peer_slab_init(&ep->named_peers, resolve_at() + sizeof(struct wf_resolve));
     ep->lookups.due = &ep->due;
     ep->lookups.bit = WF_EP_DUE_NAMES;
     ep->name_tep = (struct wf_tep){

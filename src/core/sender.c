@@ -2,10 +2,8 @@
 #include "core/sender.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <weft/msg.h>
 
-#include "base/array.h"
 #include "base/log.h"
 #include "core/core.h"
 #include "core/ending.h"
@@ -69,7 +67,7 @@ static void drop(struct wf_sender *s)
 {
     wf_addr_table_remove(&s->ep->senders.by_address, &s->known);
     free(s->costs);
-    free(s->others);
+    wf_peer_set_free(&s->others);
     free(s);
 }
 
@@ -77,9 +75,10 @@ void wf_sender_unref(struct wf_sender *s)
 {
     if (--s->refs)
         return;
-    if (s->reply_peer)
+    /* the members of a group may have reply peers, too */
+    if (s->reply_peer || wf_address_members(&s->known.address) > 1)
         wf_ep_set_due(s->ep, WF_EP_DUE_SWEEP);
-    else if (!s->named)
+    if (!s->reply_peer && !s->named)
         drop(s);
 }
 
@@ -93,16 +92,11 @@ static void name_end(struct wf_sender *s)
 /* Returns false if there is no memory. */
 static bool peer_attach(struct wf_sender *s, struct weft_peer *peer)
 {
-    if (s->peer) {
-        struct weft_peer **more =
-            wf_array_grow(s->others, s->nothers, &s->others_room, sizeof(struct weft_peer *));
-        if (!more)
-            return false;
-        s->others = more;
-        s->others[s->nothers++] = peer;
-    } else {
+    if (!s->peer)
         s->peer = peer;
-    }
+    else if (!wf_peer_set_add(&s->others, peer))
+        return false;
+    s->nopen += peer->status == WEFT_OK;
     peer->sender = s;
     wf_sender_ref(s);
     return true;
@@ -110,23 +104,18 @@ static bool peer_attach(struct wf_sender *s, struct weft_peer *peer)
 
 static void peer_detach(struct wf_sender *s, struct weft_peer *peer)
 {
-    uint32_t at = 0;
-    while (s->peer != peer && s->others[at] != peer)
-        at++;
     if (s->peer == peer)
-        s->peer = s->nothers ? s->others[0] : NULL;
-    if (s->nothers)
-        memmove(s->others + at, s->others + at + 1, (--s->nothers - at) * sizeof *s->others);
+        s->peer = wf_peer_set_pop(&s->others, peer);
+    else
+        wf_peer_set_remove(&s->others, peer);
+    s->nopen -= peer->status == WEFT_OK;
     peer->sender = NULL;
 }
 
-bool wf_sender_is_open(const struct wf_sender *s)
+void wf_sender_peer_lost(const struct weft_peer *peer)
 {
-    const struct weft_peer *p;
-    for (uint32_t i = 0; (p = wf_sender_handle(s, i)); i++)
-        if (p->status == WEFT_OK)
-            return true;
-    return false;
+    if (peer->sender)
+        peer->sender->nopen -= peer->status == WEFT_OK;
 }
 
 /* Attach to [s] all peers with the address [a], its own or that of a member, that the application
@@ -135,9 +124,8 @@ static bool peers_attach_at(struct wf_sender *s, const struct wf_address *a)
 {
     for (int i = 0; i < WF_TRANSPORTS; i++) {
         struct wf_tep *tep = s->ep->tep[i];
-        struct wf_tpeer *tpeer;
-        uint32_t at = 0;
-        while (tep && (tpeer = wf_transports[i]->find(tep, a, &at))) {
+        struct wf_tpeer *tpeer = NULL;
+        while (tep && (tpeer = wf_transports[i]->find(tep, a, tpeer))) {
             struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
             if (!peer->is_reply_peer && !peer->closed && !peer_attach(s, peer))
                 return false;
@@ -290,7 +278,8 @@ struct weft_peer *wf_sender_peer(struct wf_sender *s, unsigned member, enum weft
     const struct wf_transport *by = s->transport;
     const struct wf_sender *group = s;
     struct weft_peer *p;
-    for (uint32_t i = 0; (p = wf_sender_handle(s, i)); i++)
+    uint32_t at = 0;
+    while (s->nopen && (p = wf_sender_handle(s, &at)))
         if (p->status == WEFT_OK && wf_sender_leads_to(p, s, member))
             return p;
     s = member_of(s, member, true);
@@ -328,6 +317,17 @@ static void reply_peer_close(struct wf_sender *s)
         drop(s);
 }
 
+/* Does anything refer to [s], or to the group of which it is a member? Only reply peers need the
+ * senders of members. */
+static bool is_referred(const struct wf_senders *t, const struct wf_sender *s)
+{
+    const struct wf_address group = wf_address_group(&s->known.address);
+    if (s->refs || group.ep == s->known.address.ep)
+        return s->refs;
+    s = find(t, &group);
+    return s && s->refs;
+}
+
 /* Close three kinds of reply peers (peers that Weft opened to answer senders): lost peers, peers
  * whose sender nothing refers to, and the least recently used peers if there are more than
  * REPLY_PEERS. */
@@ -341,7 +341,7 @@ void wf_senders_sweep(struct weft_ep *ep)
     {
         struct wf_sender *s = wf_container_of(it, struct wf_sender, reply_item);
         bool busy = s->reply_peer->flow && s->reply_peer->flow->nreqs;
-        if (s->reply_peer->status == WEFT_OK && s->refs && t->nreply_peers <= REPLY_PEERS)
+        if (s->reply_peer->status == WEFT_OK && is_referred(t, s) && t->nreply_peers <= REPLY_PEERS)
             continue;
         if (busy) /* close it in a later sweep, when its messages are sent */
             wf_ep_set_due(ep, WF_EP_DUE_SWEEP);
@@ -408,7 +408,8 @@ enum weft_status weft_sender_address(const struct weft_sender *sender, void *buf
 static struct weft_peer *peer_of(const struct wf_sender *s)
 {
     struct weft_peer *p;
-    for (uint32_t i = 0; (p = wf_sender_handle(s, i)); i++)
+    uint32_t at = 0;
+    while (s->nopen && (p = wf_sender_handle(s, &at)))
         if (p->status == WEFT_OK)
             return p;
     return s->peer;

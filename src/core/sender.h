@@ -15,6 +15,7 @@
 
 #include "base/util.h"
 #include "core/offer_table.h"
+#include "core/peer_set.h"
 #include "transport/addr_table.h"
 
 struct weft_ep;
@@ -24,10 +25,11 @@ struct wf_token;
 struct wf_sender {
     struct wf_addr_entry known; /* entry in wf_senders.by_address */
     struct weft_ep *ep;
-    /* The first of the application's peers with this address, or null, and the others in the order
-     * in which they came. See wf_sender_handle. */
-    struct weft_peer *peer, **others;
-    uint32_t nothers, others_room;
+    /* One of the application's peers with this address, or null, and the others. See
+     * wf_sender_handle. */
+    struct weft_peer *peer;
+    struct wf_peer_set others;
+    uint32_t nopen; /* how many of these peers are not lost */
     /* a peer that Weft has opened to answer the sender; null if there is none */
     struct weft_peer *reply_peer;
     struct wf_list reply_item; /* item of senders->reply_list while reply_peer is not null */
@@ -51,12 +53,14 @@ struct wf_sender {
     const struct wf_transport *transport;
 };
 
-/* Returns the application's peer number [i] for [s], from 0, or NULL if there are not so many. */
-static inline struct weft_peer *wf_sender_handle(const struct wf_sender *s, uint32_t i)
+/* Returns the next of the application's peers for [s], or NULL after the last one. *at is 0 at
+ * first. */
+static inline struct weft_peer *wf_sender_handle(const struct wf_sender *s, uint32_t *at)
 {
-    if (!i)
-        return s->peer;
-    return i <= s->nothers ? s->others[i - 1] : NULL;
+    uint32_t slot = *at - 1;
+    struct weft_peer *peer = *at ? wf_peer_set_next(&s->others, &slot) : s->peer;
+    *at = *at ? slot + 1 : 1;
+    return peer;
 }
 
 /* Returns [s] for the program, which knows it from here on. */
@@ -98,7 +102,10 @@ static inline void wf_sender_ref(struct wf_sender *s)
 }
 void wf_sender_unref(struct wf_sender *s);
 /* Returns true if the application has a peer for this sender, and that peer is not lost. */
-bool wf_sender_is_open(const struct wf_sender *s);
+static inline bool wf_sender_is_open(const struct wf_sender *s)
+{
+    return s->nopen;
+}
 /* Close reply peers (peers that Weft opened to answer senders) that are not needed, and free closed
  * peers of which nothing is under way any more. Must not be called from inside a transport's poll.
  */
@@ -112,6 +119,8 @@ struct weft_peer *wf_sender_reply_peer(struct wf_sender *s, unsigned member);
  * is no memory. */
 bool wf_sender_peer_opened(struct weft_peer *peer, const struct wf_address *address);
 void wf_sender_peer_closed(struct weft_peer *peer);
+/* Called when [peer], one of the application's, is lost, and before its status shows that. */
+void wf_sender_peer_lost(const struct weft_peer *peer);
 void wf_senders_close(struct weft_ep *ep);
 
 #endif

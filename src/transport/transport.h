@@ -238,6 +238,10 @@ struct wf_tep_events {
      * number, whose generation is [ep_gen]. This is not authenticated; a connection to that
      * endpoint is. NULL if the owner does not follow endpoints to their successors. */
     void (*moved)(void *owner, struct wf_tpeer *tpeer, uint32_t ep_gen);
+    /* Returns the tpeer of [tep] that follows [after], in no particular order, or the first one if
+     * [after] is NULL; or NULL if there is none. A tpeer may be one that peer_open has refused, or
+     * that is closed. For a transport that keeps no table of its own. */
+    struct wf_tpeer *(*peer_next)(void *owner, const struct wf_tep *tep, struct wf_tpeer *after);
 };
 
 struct wf_tctx_params {
@@ -332,9 +336,12 @@ static inline void wf_tep_activate(struct wf_tep *tep)
         atomic_fetch_or_explicit(tep->active, tep->active_bit, memory_order_release);
 }
 
+/* How a transport's part of a peer begins, but that of shm. */
 struct wf_tpeer {
     struct wf_tep *tep;
 };
+/* Returns the tep to which [tpeer] belongs, also of shm. The core implements this. */
+struct wf_tep *wf_tpeer_tep(const struct wf_tpeer *tpeer);
 
 /* Describes the message that is being delivered. A program may keep a copy of struct weft_am beyond
  * the handler, and pass that copy to a reply function. So the token must not be freed with the
@@ -501,10 +508,10 @@ struct wf_transport {
      * has failed. */
     enum weft_status (*heed)(struct wf_tpeer *tpeer);
 
-    /* Returns the next open tpeer whose address is [address], or NULL if there is no more. *at is
-     * the position of the search, 0 at first. Takes linear time, so it is not for frequent calls.
-     */
-    struct wf_tpeer *(*find)(struct wf_tep *tep, const struct wf_address *address, uint32_t *at);
+    /* Returns the first open tpeer whose address is [address] (after [after], if it is not NULL),
+     * or NULL if there is none. Takes linear time, so it is not for frequent calls. */
+    struct wf_tpeer *(*find)(struct wf_tep *tep, const struct wf_address *address,
+                             struct wf_tpeer *after);
     /* Store the address that peer_open was given for [tpeer]. */
     void (*address)(const struct wf_tpeer *tpeer, struct wf_address *out);
 

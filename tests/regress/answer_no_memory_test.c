@@ -89,7 +89,9 @@ static void answer_no_member_peer(void)
     CHECK_STATUS(weft_group_open(s.ctx, NULL, 2, members), WEFT_OK);
     CHECK_STATUS(weft_msg_recv(s.ep, NULL, 1, FULL, in, LONG_LEN, &got), WEFT_PENDING);
     CHECK_STATUS(weft_msg_send(peer_of(members[1]), 1, out, LONG_LEN, &sent), WEFT_PENDING);
-    refused = sizeof(struct weft_peer) + wf_shm_transport.tpeer_size;
+    for (int i = 0; i < WF_TRANSPORTS; i++)
+        if (wf_transports[i] == &wf_shm_transport)
+            refused = wf_peer_slab_more(&s.ep->peers_by[i]);
     UNTIL(s.ep, weft_ep_poll(members[1]) >= 0 && failures);
     CHECK(s.ep->senders.by_address.count == 1);
 }

@@ -13,16 +13,16 @@
 
 #define FULL WEFT_TAG_FULL
 
-/* The next allocation by realloc fails. */
+/* The next allocation of a set's slots fails. */
 static bool refuses;
 
-extern void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
+extern void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
 
-void *__wrap_realloc(void *old, size_t size)
+void *__wrap_calloc(size_t n, size_t size)
 {
-    if (!refuses)
-        return __real_realloc(old, size);
+    if (!refuses || size != sizeof(struct weft_peer *))
+        return __real_calloc(n, size);
     refuses = false;
     return NULL;
 }

@@ -20,9 +20,9 @@
 #include "transport/shm/shm.h"
 
 enum { ASK = 1, ANSWER = 2, MAX = 64 };
-/* Peers to which nothing is sent, as many as fill an endpoint's table; and what each may take, with
- * the allocator's word and its place in that table: 104 and the table's last page. */
-enum { UNTOUCHED = 16384, UNTOUCHED_BYTES = 105 };
+/* Peers to which nothing is sent, as many as fill their chunks; and what each may take, with its
+ * share of its chunk's head and of the allocator's word: 72 and 1, and the first chunks' heads. */
+enum { UNTOUCHED = 16384, UNTOUCHED_BYTES = 74 };
 
 static unsigned processes = 3, endpoints = 6, messages = 600;
 

@@ -1,24 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* src/core/offer_table.c against an array, also without memory. */
 #include "unit.h"
+#include "no_memory.h"
 
-#include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/msg_recv.h"
 #include "core/offer_table.h"
 
 enum { OFFERS = 6000, TURNS = 200000 };
-
-static bool no_memory;
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return no_memory ? NULL : __real_calloc(n, size);
-}
 
 static struct weft_msg *msgs;
 static bool in[OFFERS];

@@ -433,20 +433,13 @@ static void loop_remote_unmap(struct wf_tpeer *tpeer, void *cookie)
 }
 
 static struct wf_tpeer *loop_find(struct wf_tep *tep, const struct wf_address *address,
-                                  uint32_t *at)
+                                  struct wf_tpeer *after)
 {
-    struct loop_tep *t = LOOP_OF(tep, loop_tep);
-    uint32_t i = 0;
-    if (memcmp(address, &t->address, sizeof *address))
+    const struct loop_tep *t = LOOP_OF(tep, loop_tep);
+    const struct wf_list *it = after ? LOOP_OF(after, loop_peer)->item.next : t->peers.next;
+    if (it == &t->peers || memcmp(address, &t->address, sizeof *address))
         return NULL;
-    wf_list_each(it, &t->peers)
-    {
-        if (i++ < *at)
-            continue;
-        *at = i;
-        return &wf_container_of(it, struct loop_peer, item)->base;
-    }
-    return NULL;
+    return &wf_container_of(it, struct loop_peer, item)->base;
 }
 
 static void loop_address(const struct wf_tpeer *tpeer, struct wf_address *out)

@@ -526,7 +526,8 @@ enum weft_status wf_net_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer,
                                   const struct wf_address *to, const struct wf_contact *contact);
 void wf_net_peer_close(struct wf_tpeer *tpeer);
 void wf_net_give_up(struct wf_tep *tep, const struct wf_address *to);
-struct wf_tpeer *wf_net_find(struct wf_tep *tep, const struct wf_address *address, uint32_t *at);
+struct wf_tpeer *wf_net_find(struct wf_tep *tep, const struct wf_address *address,
+                             struct wf_tpeer *after);
 void wf_net_address(const struct wf_tpeer *tpeer, struct wf_address *out);
 bool wf_net_is_same(const struct wf_tpeer *a, const struct wf_tpeer *b);
 /* Is [peer] a handle of the endpoint at [address]? */

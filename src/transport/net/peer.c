@@ -140,12 +140,13 @@ void wf_net_give_up(struct wf_tep *tep, const struct wf_address *to)
         wf_net_session_free(session);
 }
 
-struct wf_tpeer *wf_net_find(struct wf_tep *tep, const struct wf_address *address, uint32_t *at)
+struct wf_tpeer *wf_net_find(struct wf_tep *tep, const struct wf_address *address,
+                             struct wf_tpeer *after)
 {
     const struct net_ep *ep = NET_OF(tep, net_ep);
-    while (*at < ep->npeers)
-        if (wf_net_peer_is(ep->peers[(*at)++], address))
-            return &ep->peers[*at - 1]->base;
+    for (uint32_t i = after ? NET_OF(after, net_peer)->index + 1 : 0; i < ep->npeers; i++)
+        if (wf_net_peer_is(ep->peers[i], address))
+            return &ep->peers[i]->base;
     return NULL;
 }
 

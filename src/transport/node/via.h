@@ -188,7 +188,8 @@ void wf_via_source(const struct wf_token *token, struct wf_address *out,
 bool wf_via_is_away(struct wf_tpeer *tpeer, struct wf_order *order);
 bool wf_via_is_sent(struct wf_tpeer *tpeer);
 enum weft_status wf_via_heed(struct wf_tpeer *tpeer);
-struct wf_tpeer *wf_via_find(struct wf_tep *tep, const struct wf_address *address, uint32_t *at);
+struct wf_tpeer *wf_via_find(struct wf_tep *tep, const struct wf_address *address,
+                             struct wf_tpeer *after);
 void wf_via_address(const struct wf_tpeer *tpeer, struct wf_address *out);
 bool wf_via_is_same(const struct wf_tpeer *a, const struct wf_tpeer *b);
 enum weft_status wf_via_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,

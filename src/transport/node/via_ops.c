@@ -222,21 +222,16 @@ void wf_via_peer_close(struct wf_tpeer *tpeer)
     wf_list_remove(&peer->item);
 }
 
-struct wf_tpeer *wf_via_find(struct wf_tep *tep, const struct wf_address *address, uint32_t *at)
+struct wf_tpeer *wf_via_find(struct wf_tep *tep, const struct wf_address *address,
+                             struct wf_tpeer *after)
 {
-    struct via_ep *ep = VIA_OF(tep, via_ep);
-    uint32_t i = 0;
-    wf_list_each(it, &ep->peers)
-    {
+    const struct wf_list *all = &VIA_OF(tep, via_ep)->peers;
+    const struct wf_list *it = after ? peer_of(after)->item.next : all->next;
+    for (; it != all; it = it->next) {
         struct via_peer *peer = wf_container_of(it, struct via_peer, item);
-        if (i++ < *at)
-            continue;
-        if (!memcmp(&peer->address, address, sizeof *address)) {
-            *at = i;
+        if (!memcmp(&peer->address, address, sizeof *address))
             return &peer->base;
-        }
     }
-    *at = i;
     return NULL;
 }
 

@@ -269,7 +269,7 @@ static bool tx_is_drained(const struct shm_tx *tx)
            /* A ring that the receiver has closed is not drained. Poll must report the closing
             * first. */
            !wf_load_acquire(&tx->back->closed) &&
-           !tx->tep->base.events->is_unfinished(tx->tep->base.owner, &tx->peer->base);
+           !tx->tep->base.events->is_unfinished(tx->tep->base.owner, SHM_OF(tx->peer, wf_tpeer));
 }
 
 /* Returns the least recently used ring that is drained, which means that no message is under way on

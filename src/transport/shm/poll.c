@@ -57,8 +57,9 @@ static bool rx_room(struct shm_tep *t)
  * report no message of the peer is delivered, until the peer is closed and opened again. */
 static bool is_reported_lost(const struct shm_tep *t, const struct wf_address *from)
 {
-    for (uint32_t i = 0; t->npeers_reported && i < t->npeers; i++)
-        if (t->peers[i]->reported && wf_shm_peer_is(t->peers[i], from))
+    struct shm_peer *peer = NULL;
+    while (t->npeers_reported && (peer = wf_shm_peer_next(t, peer)))
+        if (peer->reported && wf_shm_peer_is(peer, from))
             return true;
     return false;
 }
@@ -135,7 +136,7 @@ static int peer_report(struct shm_tep *t, struct shm_peer *peer, enum weft_statu
         wf_shm_tx_close(peer->tx);
     }
     wf_shm_count(t, WF_STAT_PEERS_DOWN);
-    t->base.events->peer_down(t->base.owner, &peer->base, why);
+    t->base.events->peer_down(t->base.owner, SHM_OF(peer, wf_tpeer), why);
     return events;
 }
 
@@ -143,23 +144,23 @@ static int peer_report(struct shm_tep *t, struct shm_peer *peer, enum weft_statu
  * another peer is lost later, its loss sets t->inbox again. */
 static void peers_sample(struct shm_tep *t)
 {
-    for (uint32_t i = 0; i < t->npeers; i++) {
-        struct shm_peer *peer = t->peers[i];
+    struct shm_peer *peer = NULL;
+    while ((peer = wf_shm_peer_next(t, peer))) {
         int down;
         if (peer->reported)
             continue;
         down = wf_shm_peer_gone(peer);
         if (down)
-            __atomic_store_n(&peer->down, (int16_t)down, __ATOMIC_RELAXED); /* see shm_failed */
+            __atomic_store_n(&peer->down, (int8_t)down, __ATOMIC_RELAXED); /* see shm_failed */
         peer->reporting = peer->down != 0;
     }
 }
 
 static int peers_down(struct shm_tep *t)
 {
+    struct shm_peer *peer = NULL;
     int events = 0;
-    for (uint32_t i = 0; i < t->npeers; i++) {
-        struct shm_peer *peer = t->peers[i];
+    while ((peer = wf_shm_peer_next(t, peer))) {
         if (peer->reporting)
             events += peer_report(t, peer, (enum weft_status)peer->down);
         peer->reporting = false;

@@ -262,7 +262,7 @@ void wf_shm_procs_connect_due(struct shm_ctx *ctx)
 
 __attribute__((noinline)) static enum weft_status heed_slow(struct shm_peer *peer)
 {
-    struct shm_ctx *ctx = SHM_OF(peer->base.tep, shm_tep)->ctx;
+    struct shm_ctx *ctx = wf_shm_tep_of(peer)->ctx;
     enum weft_status status;
     shm_lock(ctx);
     status = proc_heed(ctx, peer->proc);

@@ -181,7 +181,7 @@ static enum weft_status remote_fill(const struct shm_ctx *ctx, const struct shm_
 enum weft_status wf_shm_remote_map(struct wf_tpeer *tpeer, const struct wf_key *key,
                                    struct weft_remote *remote, void **cookie)
 {
-    struct shm_tep *t = SHM_OF(tpeer->tep, shm_tep);
+    struct shm_tep *t = wf_shm_tep_of(SHM_OF(tpeer, shm_peer));
     struct shm_ctx *ctx = t->ctx;
     struct shm_proc *proc = SHM_OF(tpeer, shm_peer)->proc;
     struct shm_slab *slab = *cookie;
@@ -217,7 +217,7 @@ static struct timespec timespec_of(uint64_t ns)
 
 enum weft_status wf_shm_remote_wait(struct wf_tpeer *tpeer, void *cookie, uint64_t until_ns)
 {
-    struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
+    struct shm_ctx *ctx = wf_shm_tep_of(SHM_OF(tpeer, shm_peer))->ctx;
     struct shm_proc *proc = SHM_OF(tpeer, shm_peer)->proc;
     enum weft_status status;
     shm_lock(ctx);
@@ -236,7 +236,7 @@ enum weft_status wf_shm_remote_wait(struct wf_tpeer *tpeer, void *cookie, uint64
 
 void wf_shm_remote_unmap(struct wf_tpeer *tpeer, void *cookie)
 {
-    struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
+    struct shm_ctx *ctx = wf_shm_tep_of(SHM_OF(tpeer, shm_peer))->ctx;
     if (!cookie)
         return;
     shm_lock(ctx);

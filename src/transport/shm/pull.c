@@ -111,7 +111,7 @@ enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, const struct wf_
     unsigned long ranges = from->word.addr ? 3 : 2;
     size_t all = sizeof seen + len + (from->word.addr ? sizeof word : 0);
     ssize_t got;
-    if (wf_shm_same(&proc->id, &SHM_OF(tpeer->tep, shm_tep)->ctx->self))
+    if (wf_shm_same(&proc->id, &wf_shm_tep_of(peer)->ctx->self))
         return wf_pull_here(dst, from, len);
     if (!wf_config()->shm_pull)
         return WEFT_EUNREACH;

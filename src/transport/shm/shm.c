@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/atomic.h"
-#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/process.h"
@@ -229,7 +228,6 @@ static void shm_ep_close(struct wf_tep *tep)
     }
     shm_unlock(t->ctx);
     free(t->bell_rxs);
-    free(t->peers);
     free(t->rx);
     free(t->tx);
     free(t->control_at);
@@ -250,13 +248,6 @@ static enum weft_status shm_reach(struct wf_tctx *tctx, const struct wf_address 
     return *why ? WEFT_EUNREACH : WEFT_OK;
 }
 
-static bool peers_grow(struct shm_tep *t)
-{
-    struct shm_peer **more = wf_array_grow(t->peers, t->npeers, &t->peers_room, sizeof *more);
-    t->peers = more ? more : t->peers;
-    return more;
-}
-
 static enum weft_status shm_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer,
                                       const struct wf_address *to, const struct wf_contact *contact)
 {
@@ -264,9 +255,6 @@ static enum weft_status shm_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
     enum weft_status status = WEFT_OK;
     (void)contact;
-    if (!peers_grow(t))
-        return WEFT_ENOMEM;
-    peer->base.tep = tep;
     peer->ep = to->ep;
     peer->ep_gen = to->ep_gen;
     shm_lock(t->ctx);
@@ -274,8 +262,6 @@ static enum weft_status shm_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer
     shm_unlock(t->ctx);
     if (!peer->proc)
         return status;
-    peer->index = t->npeers++;
-    t->peers[peer->index] = peer;
     status = (enum weft_status)wf_shm_peer_gone(peer);
     if (status != WEFT_OK)
         wf_shm_peer_fail(peer, status);
@@ -285,16 +271,15 @@ static enum weft_status shm_peer_open(struct wf_tep *tep, struct wf_tpeer *tpeer
 static void shm_peer_close(struct wf_tpeer *tpeer)
 {
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
-    struct shm_tep *t = SHM_OF(tpeer->tep, shm_tep);
+    struct shm_tep *t = wf_shm_tep_of(peer);
     if (peer->tx)
         wf_shm_tx_close(peer->tx);
     if (t->waiter == peer)
         wf_shm_ring_release(t);
     t->npeers_reported -= peer->reported;
-    t->peers[peer->index] = t->peers[--t->npeers];
-    t->peers[peer->index]->index = peer->index;
     shm_lock(t->ctx);
     wf_shm_proc_unref(t->ctx, peer->proc);
+    peer->proc = NULL;
     shm_unlock(t->ctx);
 }
 
@@ -304,7 +289,7 @@ static void shm_peer_close(struct wf_tpeer *tpeer)
 static enum weft_status shm_status(struct wf_tpeer *tpeer)
 {
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
-    struct shm_ctx *ctx = SHM_OF(tpeer->tep, shm_tep)->ctx;
+    struct shm_ctx *ctx = wf_shm_tep_of(peer)->ctx;
     enum weft_status status;
     shm_lock(ctx);
     status = (enum weft_status)peer->proc->down;
@@ -319,12 +304,13 @@ static enum weft_status shm_failed(const struct wf_tpeer *tpeer)
     return (enum weft_status)__atomic_load_n(&SHM_OF(tpeer, shm_peer)->down, __ATOMIC_RELAXED);
 }
 
-static struct wf_tpeer *shm_find(struct wf_tep *tep, const struct wf_address *address, uint32_t *at)
+static struct wf_tpeer *shm_find(struct wf_tep *tep, const struct wf_address *address,
+                                 struct wf_tpeer *after)
 {
-    const struct shm_tep *t = SHM_OF(tep, shm_tep);
-    while (*at < t->npeers)
-        if (wf_shm_peer_is(t->peers[(*at)++], address))
-            return &t->peers[*at - 1]->base;
+    struct shm_peer *peer = SHM_OF(after, shm_peer);
+    while ((peer = wf_shm_peer_next(SHM_OF(tep, shm_tep), peer)))
+        if (wf_shm_peer_is(peer, address))
+            return SHM_OF(peer, wf_tpeer);
     return NULL;
 }
 
@@ -365,7 +351,7 @@ static bool shm_is_settled(struct wf_tep *tep)
 static uint32_t shm_request_max(const struct wf_tpeer *tpeer)
 {
     const struct shm_tx *tx = ((const struct shm_peer *)(const void *)tpeer)->tx;
-    return tx ? wf_shm_request_max(&tx->segs->geometry) : tpeer->tep->am_max;
+    return tx ? wf_shm_request_max(&tx->segs->geometry) : wf_tpeer_tep(tpeer)->am_max;
 }
 
 const struct wf_transport wf_shm_transport = {

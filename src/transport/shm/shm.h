@@ -267,18 +267,16 @@ struct shm_tx {
 /* Kept small, since a program may open a hundred thousand peers and talk to few of them. State that
  * all endpoints of the peer's process share is in shm_proc. */
 struct shm_peer {
-    struct wf_tpeer base;
     struct shm_tx *tx; /* NULL before the first message, and when another peer has taken the ring */
-    struct shm_proc *proc;
-    uint32_t index; /* in tep->peers */
+    struct shm_proc *proc; /* NULL: the peer is not open */
     uint32_t ep_gen;
     uint16_t ep;
-    bool reporting, reported;
-    int16_t down; /* 0, or weft_status */
-    /* When it was lost, its process had not accepted the connection. */
-    bool unsent;
+    int8_t down; /* 0, or weft_status; any thread reads it */
+    /* The owner's alone: */
+    bool reporting : 1, reported : 1;
+    bool unsent : 1; /* when it was lost, its process had not accepted the connection */
 };
-_Static_assert(sizeof(struct shm_peer) <= 40, "docs/design/shm.md, Memory");
+_Static_assert(sizeof(struct shm_peer) <= 24, "docs/design/shm.md, Memory");
 
 /* shm_rx.flags: the last poll stopped at its budget; this poll has delivered messages whose payload
  * blocks hold at least publish_bytes, so head is stored at once. */
@@ -388,8 +386,7 @@ struct shm_tep {
      * of a ring for [waiter]. NULL if there is none. */
     struct shm_tx *held;
     uint32_t bell_index, rx_room;
-    uint32_t npeers, peers_room, npeers_reported;
-    struct shm_peer **peers; /* in no particular order */
+    uint32_t npeers_reported;
     /* Lists of the connections that are not polled (cold), one list for each bit of the
      * doorbell. NULL until a connection is cold. */
     struct shm_rx **bell_rxs;
@@ -445,7 +442,7 @@ void wf_shm_tx_retire(struct shm_tx *tx, uint32_t count);
 enum weft_status wf_shm_tx_wake(struct shm_tx *tx);
 
 /* tx_open.c */
-enum weft_status wf_shm_tx_connect(struct shm_tep *tep, struct shm_peer *peer);
+enum weft_status wf_shm_tx_connect(struct shm_peer *peer);
 void wf_shm_tx_close(struct shm_tx *tx);
 /* Mark the connection as failed. The owner reports the failure at its next poll. Any thread may
  * call. */
@@ -547,6 +544,22 @@ static inline bool wf_shm_peer_is(const struct shm_peer *peer, const struct wf_a
 {
     return peer->ep == a->ep && peer->ep_gen == a->ep_gen &&
            wf_shm_same(&peer->proc->id, &a->process);
+}
+
+static inline struct shm_tep *wf_shm_tep_of(const struct shm_peer *peer)
+{
+    return SHM_OF(wf_tpeer_tep((const struct wf_tpeer *)(const void *)peer), shm_tep);
+}
+
+/* Returns the open peer of [t] that follows [after], in no particular order, or the first one if
+ * [after] is NULL; or NULL if there is none. For the owner. */
+static inline struct shm_peer *wf_shm_peer_next(const struct shm_tep *t, struct shm_peer *after)
+{
+    struct wf_tpeer *next = SHM_OF(after, wf_tpeer);
+    do
+        next = t->base.events->peer_next(t->base.owner, &t->base, next);
+    while (next && !SHM_OF(next, shm_peer)->proc);
+    return SHM_OF(next, shm_peer);
 }
 
 /* Returns why [peer] is lost as far as this side knows, or 0 if the peer is not lost. For the

@@ -305,7 +305,7 @@ static bool is_held(struct shm_tx *tx)
     bool held = tx->tep->held == tx, part;
     if (!held)
         return false;
-    part = tx->tep->base.events->is_unfinished(tx->tep->base.owner, &tx->peer->base);
+    part = tx->tep->base.events->is_unfinished(tx->tep->base.owner, SHM_OF(tx->peer, wf_tpeer));
     tx->credit_end = tx->tail + (part && tx->credit_end != tx->tail);
     return !part;
 }
@@ -325,7 +325,7 @@ static inline enum weft_status out_send(struct wf_tpeer *tpeer, const struct wf_
 {
     struct shm_peer *peer = SHM_OF(tpeer, shm_peer);
     if (!peer->tx) {
-        enum weft_status status = wf_shm_tx_connect(SHM_OF(tpeer->tep, shm_tep), peer);
+        enum weft_status status = wf_shm_tx_connect(peer);
         if (status != WEFT_OK)
             return status;
     }
@@ -524,7 +524,7 @@ int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t i)
                                           : r->line.data + WF_SHM_DATA - 4u * h.nargs,
                4u * h.nargs);
     token->serial = am.serial;
-    token->tpeer = &tx->peer->base;
+    token->tpeer = SHM_OF(tx->peer, wf_tpeer);
     tx->tep->base.events->deliver(tx->tep->base.owner, &am);
     token->serial++;
     wf_shm_count(tx->tep, WF_STAT_REPLIES_RECEIVED);

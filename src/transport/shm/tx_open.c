@@ -26,10 +26,10 @@ void wf_shm_peer_fail(struct shm_peer *peer, enum weft_status why)
 {
     if (peer->down)
         return;
-    __atomic_store_n(&peer->down, (int16_t)why, __ATOMIC_RELAXED); /* see shm_failed */
+    __atomic_store_n(&peer->down, (int8_t)why, __ATOMIC_RELAXED); /* see shm_failed */
     if (peer->tx)
         wf_shm_tx_fail(peer->tx, why);
-    wf_shm_notify_lost(SHM_OF(peer->base.tep, shm_tep));
+    wf_shm_notify_lost(wf_shm_tep_of(peer));
 }
 
 static struct shm_tx *tx_new(struct shm_tep *tep, struct shm_peer *peer,
@@ -246,8 +246,9 @@ static enum weft_status tx_make(struct shm_tep *tep, struct shm_peer *peer,
     return status;
 }
 
-enum weft_status wf_shm_tx_connect(struct shm_tep *tep, struct shm_peer *peer)
+enum weft_status wf_shm_tx_connect(struct shm_peer *peer)
 {
+    struct shm_tep *tep = wf_shm_tep_of(peer);
     struct ring_plan plan;
     struct shm_tx *tx;
     enum weft_status status = (enum weft_status)wf_shm_peer_gone(peer);
@@ -271,7 +272,7 @@ enum weft_status wf_shm_tx_connect(struct shm_tep *tep, struct shm_peer *peer)
         if (peer == tep->waiter)
             wf_shm_ring_release(tep);
         wf_shm_count(tep, WF_STAT_CONNECTIONS);
-        WF_PROBE2(peer_connect, &peer->base, tx);
+        WF_PROBE2(peer_connect, peer, tx);
     } else if (status == WEFT_AGAIN) {
         tep->flags |= SHM_RETRY_DUE;
         if (tep->armed)
