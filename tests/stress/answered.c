@@ -54,7 +54,7 @@ static struct shm_peer *shm_peer_of(struct weft_peer *p)
 static void service_hold(void)
 {
     pthread_mutex_lock(&gate);
-    held_tid = SHM_OF(shm_peer_of(peer)->base.tep, shm_tep)->ctx->tid;
+    held_tid = SHM_OF(wf_tpeer_tep(wf_peer_tpeer(peer)), shm_tep)->ctx->tid;
 }
 
 static void service_release(void)
