@@ -115,7 +115,10 @@ void test_close_sent(void **state)
     OK(weft_ep_close(p->ep[1]));
     p->peer[1] = NULL;
     p->ep[1] = NULL;
-    GIVES(WEFT_OK, weft_peer_sent(p->peer[0]));
+    /* services may still carry the acknowledgement */
+    while ((s = weft_peer_sent(p->peer[0])) == WEFT_AGAIN && by_service() && test_now_ns() < end)
+        ;
+    GIVES(WEFT_OK, s);
     UNTIL(p, p->downs[0]);
     GIVES(WEFT_ECLOSED, weft_peer_status(p->peer[0]));
     GIVES(WEFT_OK, weft_peer_sent(p->peer[0]));

@@ -97,6 +97,8 @@ enum weft_status request_wait(struct pair *p, int from, unsigned handler, const 
 
 /* What [op] ends with, once it was started with [status]. */
 enum weft_status op_end(struct pair *p, struct weft_op *op, enum weft_status status);
+/* Cancel the receive [op] of end [end]. A message that is arriving ends it first. */
+void recv_cancel(struct pair *p, int end, struct weft_op *op);
 
 /* ---- region.c ---- */
 

@@ -119,8 +119,8 @@ void test_delivered_many(void **state)
             uint64_t id = round * MOST + i;
             size_t len = sizes[test_mix(id) % (SIZES - 1)];
             enum weft_status end = op_end(p, &s[i], sent[i]);
-            if (end == WEFT_ECANCELED && got[i] == WEFT_PENDING && r[i].status == WEFT_PENDING)
-                OK(weft_msg_cancel(p->ep[1], &r[i]));
+            if (end == WEFT_ECANCELED && got[i] == WEFT_PENDING)
+                recv_cancel(p, 1, &r[i]);
             if (got[i] == WEFT_PENDING)
                 got[i] = (enum weft_status)r[i].status;
             if (end == WEFT_OK || got[i] != WEFT_ECANCELED) {

@@ -61,12 +61,15 @@ static void gets(struct pair *p, struct weft_remote *r, uint64_t at, const unsig
     }
 }
 
-/* Gets until they are fast; over RDMA that takes a connection. Returns false if they are never to
- * be. */
+/* Gets until they are fast. Over RDMA that takes a connection; within a node, the greeting of the
+ * owner's process, which the reader's service thread takes, and for which weft_remote_open waits.
+ * Returns false if they are never to be. */
 static bool learns(struct pair *p, struct weft_remote *r, uint64_t at)
 {
     uint64_t fast = fast_gets(p), end = test_now_ns() + TEST_LIMIT_NS;
+    struct region greeted = region_open(p, 1, 8, RW, 0);
     unsigned char got[8];
+    region_close(&greeted);
     for (unsigned n = 0; fast_gets(p) == fast; n++) {
         if (way_of(p) == NONE && n == 3)
             return false;

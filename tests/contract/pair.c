@@ -341,6 +341,13 @@ enum weft_status op_end(struct pair *p, struct weft_op *op, enum weft_status sta
     return (enum weft_status)op->status;
 }
 
+void recv_cancel(struct pair *p, int end, struct weft_op *op)
+{
+    enum weft_status status;
+    UNTIL(p, (status = weft_msg_cancel(p->ep[end], op)) != WEFT_EBUSY);
+    OK(status);
+}
+
 #define CONTRACT_NAME(name) {#name, test_##name, pair_setup, pair_teardown, NULL},
 static const struct CMUnitTest tests[] = {CONTRACT_TESTS(CONTRACT_NAME)};
 #define TESTS (sizeof tests / sizeof tests[0])

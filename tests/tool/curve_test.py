@@ -166,8 +166,9 @@ exec sh -c "$*"
 
 
 def curve_on_hosts():
-    """An agent starts the other library's programs, each on its host and core; mpirun starts Weft."""
-    if not shutil.which("mpirun.openmpi"):
+    """An agent starts the other library's programs, each on its host and core; mpirun starts Weft.
+    The cores are 0 and 1, which the machine has to have, and this process to be allowed."""
+    if not shutil.which("mpirun.openmpi") or not {0, 1} <= os.sched_getaffinity(0):
         return
     with tempfile.TemporaryDirectory() as folder:
         agent, log, lines = (os.path.join(folder, name) for name in ("agent", "log", "a.csv"))
