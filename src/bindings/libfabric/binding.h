@@ -146,6 +146,9 @@ static inline struct wfi_domain *wfi_domain_of(struct fid_domain *fid)
 /* Is [key] no other than the domain's? Endpoints and regions have that one by themselves. */
 bool wfi_domain_has_key(const struct wfi_domain *d, const void *key, size_t size);
 
+/* Is [d] a parent's, so that nothing can be opened in it? Then this is logged. */
+bool wfi_domain_refuses(const struct wfi_domain *d);
+
 int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **out,
                     void *context);
 

@@ -178,6 +178,8 @@ static inline ssize_t read_from(struct wfi_cq *cq, void *buf, size_t count, fi_a
 {
     enum weft_status s = WEFT_OK;
     ssize_t n;
+    if (WEFT_UNLIKELY(wfi_is_parents(cq->lock.forks)))
+        return -FI_EOPBADSTATE;
     if (seems_empty(cq))
         s = wfi_cq_progress(cq);
     n = take(cq, buf, count, source);
@@ -247,6 +249,8 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint6
     size_t room = buf->err_data_size;
     struct wfi_error *error;
     (void)flags;
+    if (wfi_is_parents(cq->lock.forks))
+        return -FI_EOPBADSTATE;
     if (!__atomic_load_n(&cq->errors, __ATOMIC_RELAXED))
         (void)wfi_cq_progress(cq);
     wfi_lock(&cq->lock);
@@ -406,6 +410,8 @@ int wfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_c
         return -FI_EINVAL;
     if (a->flags & ~(uint64_t)FI_AFFINITY)
         return -FI_EBADFLAGS;
+    if (wfi_domain_refuses(d))
+        return -FI_EOPBADSTATE;
     if (a->wait_obj != FI_WAIT_NONE && a->wait_obj != FI_WAIT_UNSPEC && a->wait_obj != FI_WAIT_FD &&
         a->wait_obj != FI_WAIT_YIELD) {
         WFI_WARN(CQ, "fi_cq_open: wait objects are FI_WAIT_NONE, _UNSPEC, _FD and _YIELD\n");
@@ -414,7 +420,7 @@ int wfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_c
     cq = cq_new(a->size);
     if (!cq)
         return -FI_ENOMEM;
-    cq->lock.on = d->locked;
+    wfi_brief_init(&cq->lock, d->locked);
     wfi_eps_init(&cq->eps, d->locked);
     cq->domain = d;
     cq->entry_size = formats[a->format].size;
