@@ -287,7 +287,8 @@ struct wfi_entry {
 struct wfi_error {
     struct fi_cq_err_entry e;
     struct wfi_error *next;
-    size_t before; /* entries to be read before it, and after the error before it */
+    size_t before;   /* entries to be read before it, and after the error before it */
+    bool is_overrun; /* wfi_cq.overrun */
     uint8_t data[WFI_ADDR_SIZE];
 };
 
@@ -301,7 +302,8 @@ struct wfi_cq {
     struct wfi_error *errors; /* oldest first */
     struct weft_ep *only; /* the one endpoint that reports here, if nothing is locked; or NULL */
     struct wfi_error *errors_last;
-    size_t nbefore; /* entries to be read before the last error */
+    struct wfi_error *overrun; /* reports that others were lost; NULL: it is among [errors] */
+    size_t nbefore;            /* entries to be read before the last error */
     struct wfi_domain *domain;
     struct wfi_brief lock;
     size_t entry_size;
@@ -331,7 +333,7 @@ static inline struct wfi_cq *wfi_cq_of(struct fid *fid)
 bool wfi_cq_grow(struct wfi_cq *cq);
 /* An event for threads that sleep in fi_cq_sread or on the descriptor. */
 void wfi_cq_wake(struct wfi_cq *cq);
-/* Append an error. */
+/* Append an error, or FI_EOVERRUN without memory for it. */
 void wfi_cq_fail(struct wfi_cq *cq, const struct fi_cq_err_entry *e, const void *data, size_t len);
 /* Poll the endpoints of [cq]. Returns as wfi_eps_poll */
 enum weft_status wfi_cq_progress(struct wfi_cq *cq);
@@ -379,7 +381,8 @@ static inline bool wfi_cq_is_full(const struct wfi_cq *cq)
     return cq->tail - cq->head > cq->mask;
 }
 
-/* The same, if there is room or memory. Without memory for it, it is lost (logged). */
+/* The same, if there is room or memory. Without memory for it, it is lost (logged), and an error
+ * FI_EOVERRUN says so. */
 static inline void wfi_cq_put(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
                               void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
 {
