@@ -284,16 +284,10 @@ struct wfi_entry {
     fi_addr_t source;
 };
 
-struct wfi_error {
-    struct fi_cq_err_entry e;
-    struct wfi_error *next;
-    size_t before;   /* entries to be read before it, and after the error before it */
-    bool is_overrun; /* wfi_cq.overrun */
-    uint8_t data[WFI_ADDR_SIZE];
-};
-
 /* The data of an error that was read stay until so many later ones were read. */
 #define WFI_SHOWN 16
+
+struct wfi_error; /* cq.c */
 
 struct wfi_cq {
     struct fid_cq fid;

@@ -9,6 +9,14 @@
 
 #define CQ_LEAST 256
 
+struct wfi_error {
+    struct fi_cq_err_entry e;
+    struct wfi_error *next;
+    size_t before;   /* entries to be read before it, and after the error before it */
+    bool is_overrun; /* wfi_cq.overrun */
+    uint8_t data[WFI_ADDR_SIZE];
+};
+
 /* ---- formats ---- */
 
 typedef uint64_t word __attribute__((may_alias));
