@@ -2,10 +2,10 @@
 /* The provider's locks; binding.h has their order. Both kinds do nothing where the program
  * serialises its calls.
  *
- * In a forked child, a thread of its parent's may hold a lock for ever. Then the child's thread
- * goes on without it: the other thread does not run there, and Weft refuses the call that follows.
- * Calls that would read more than single words of what the lock guards return an error before
- * (wfi_is_parents). */
+ * In a forked child, a thread of its parent's may hold a lock for ever. So a child takes no mutex
+ * of its parent's, and does not wait for a brief lock: the other thread does not run there, and
+ * Weft refuses the call that follows. Calls that would read more than single words of what the lock
+ * guards return an error before (wfi_is_parents). */
 #ifndef WFI_LOCK_H
 #define WFI_LOCK_H
 
@@ -46,17 +46,15 @@ static inline void wfi_lock_fini(struct wfi_lock *l)
     pthread_mutex_destroy(&l->mutex);
 }
 
-void wfi_mutex_take(struct wfi_lock *l);
-
 static inline void wfi_mutex_lock(struct wfi_lock *l)
 {
-    if (l->on)
-        wfi_mutex_take(l);
+    if (l->on && !wfi_is_parents(l->forks))
+        pthread_mutex_lock(&l->mutex);
 }
 
 static inline void wfi_mutex_unlock(struct wfi_lock *l)
 {
-    if (l->on)
+    if (l->on && !wfi_is_parents(l->forks))
         pthread_mutex_unlock(&l->mutex);
 }
 
