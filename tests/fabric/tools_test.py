@@ -50,6 +50,15 @@ def symbols_test():
     assert [line.split()[-1] for line in out.splitlines()] == ["fi_prov_ini"], out
 
 
+def local_test():
+    """A program whose libfabric is RTLD_LOCAL, as Python loads the libraries of modules: only weft may answer."""
+    code, out, err = harness.Job(
+        [sys.executable, "-c", "import ctypes\nfabric = ctypes.CDLL('libfabric.so.1', mode=ctypes.RTLD_LOCAL)\n"
+         "print(fabric.fi_getinfo(1 << 16 | 17, None, None, 0, None, ctypes.byref(ctypes.c_void_p())))"],
+        env={**ENV, "FI_PROVIDER": "weft"}).finish(DEADLINE)
+    assert code == 0 and out == "0\n", f"{code}\n{out}{err}"
+
+
 def quiet_test():
     """Loading and fi_getinfo start no thread and open no socket."""
     if not shutil.which("strace"):
@@ -100,4 +109,4 @@ def pingpong_tcp_test():
         pingpong(env, "-m", "tagged")
 
 
-harness.main([info_test, weft_info_test, symbols_test, quiet_test, pingpong_test, pingpong_tcp_test])
+harness.main([info_test, weft_info_test, symbols_test, local_test, quiet_test, pingpong_test, pingpong_tcp_test])

@@ -297,8 +297,12 @@ int wfi_av_insert(struct wfi_av *av, const uint8_t *addr, size_t stride, size_t 
         return -FI_EBADFLAGS;
     if (later && !av->eq)
         return -FI_ENOEQ;
+    if (wfi_is_parents(av->lock.forks))
+        return -FI_EOPBADSTATE;
     if (count && !addr)
         return -FI_EINVAL;
+    if (count > AV_MOST) /* before it is added to anything */
+        return -FI_ENOMEM;
     if (later && !(errors = own = calloc(count + 1, sizeof *own)))
         return -FI_ENOMEM;
     wfi_lock(&av->lock);
@@ -369,6 +373,8 @@ static int av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint6
     size_t n = 0;
     if (flags)
         return -FI_EBADFLAGS;
+    if (wfi_is_parents(av->lock.forks))
+        return -FI_EOPBADSTATE;
     while (n < count && remove_one(av, fi_addr[n]))
         n++;
     senders_forget(av, n);
@@ -382,6 +388,8 @@ static int av_lookup(struct fid_av *fid, fi_addr_t fi_addr, void *addr, size_t *
     union wfi_sockaddr a;
     size_t size = av->size;
     bool found;
+    if (wfi_is_parents(av->lock.forks))
+        return -FI_EOPBADSTATE;
     wfi_lock(&av->lock);
     found = fi_addr < av->count && !is_removed(av, fi_addr);
     if (found)
@@ -479,6 +487,8 @@ int wfi_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_a
                      "are not supported\n");
         return -FI_ENOSYS;
     }
+    if (wfi_domain_refuses(d))
+        return -FI_EOPBADSTATE;
     av = calloc(1, sizeof *av);
     if (!av)
         return -FI_ENOMEM;

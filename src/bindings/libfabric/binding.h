@@ -146,6 +146,9 @@ static inline struct wfi_domain *wfi_domain_of(struct fid_domain *fid)
 /* Is [key] no other than the domain's? Endpoints and regions have that one by themselves. */
 bool wfi_domain_has_key(const struct wfi_domain *d, const void *key, size_t size);
 
+/* Is [d] a parent's, so that nothing can be opened in it? Then this is logged. */
+bool wfi_domain_refuses(const struct wfi_domain *d);
+
 int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **out,
                     void *context);
 
@@ -281,15 +284,10 @@ struct wfi_entry {
     fi_addr_t source;
 };
 
-struct wfi_error {
-    struct fi_cq_err_entry e;
-    struct wfi_error *next;
-    size_t before; /* entries to be read before it, and after the error before it */
-    uint8_t data[WFI_ADDR_SIZE];
-};
-
 /* The data of an error that was read stay until so many later ones were read. */
 #define WFI_SHOWN 16
+
+struct wfi_error; /* cq.c */
 
 struct wfi_cq {
     struct fid_cq fid;
@@ -298,7 +296,8 @@ struct wfi_cq {
     struct wfi_error *errors; /* oldest first */
     struct weft_ep *only; /* the one endpoint that reports here, if nothing is locked; or NULL */
     struct wfi_error *errors_last;
-    size_t nbefore; /* entries to be read before the last error */
+    struct wfi_error *overrun; /* reports that others were lost; NULL: it is among [errors] */
+    size_t nbefore;            /* entries to be read before the last error */
     struct wfi_domain *domain;
     struct wfi_brief lock;
     size_t entry_size;
@@ -328,7 +327,7 @@ static inline struct wfi_cq *wfi_cq_of(struct fid *fid)
 bool wfi_cq_grow(struct wfi_cq *cq);
 /* An event for threads that sleep in fi_cq_sread or on the descriptor. */
 void wfi_cq_wake(struct wfi_cq *cq);
-/* Append an error. */
+/* Append an error, or FI_EOVERRUN without memory for it. */
 void wfi_cq_fail(struct wfi_cq *cq, const struct fi_cq_err_entry *e, const void *data, size_t len);
 /* Poll the endpoints of [cq]. Returns as wfi_eps_poll */
 enum weft_status wfi_cq_progress(struct wfi_cq *cq);
@@ -376,7 +375,8 @@ static inline bool wfi_cq_is_full(const struct wfi_cq *cq)
     return cq->tail - cq->head > cq->mask;
 }
 
-/* The same, if there is room or memory. Without memory for it, it is lost (logged). */
+/* The same, if there is room or memory. Without memory for it, it is lost (logged), and an error
+ * FI_EOVERRUN says so. */
 static inline void wfi_cq_put(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
                               void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
 {

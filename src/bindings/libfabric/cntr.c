@@ -130,6 +130,8 @@ int wfi_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct f
         WFI_WARN(CNTR, "fi_cntr_open: wait objects are FI_WAIT_NONE, _UNSPEC and _YIELD\n");
         return -FI_ENOSYS;
     }
+    if (wfi_domain_refuses(d))
+        return -FI_EOPBADSTATE;
     c = calloc(1, sizeof *c);
     if (!c)
         return -FI_ENOMEM;

@@ -9,6 +9,14 @@
 
 #define CQ_LEAST 256
 
+struct wfi_error {
+    struct fi_cq_err_entry e;
+    struct wfi_error *next;
+    size_t before;   /* entries to be read before it, and after the error before it */
+    bool is_overrun; /* wfi_cq.overrun */
+    uint8_t data[WFI_ADDR_SIZE];
+};
+
 /* ---- formats ---- */
 
 typedef uint64_t word __attribute__((may_alias));
@@ -50,6 +58,31 @@ static const struct {
 
 /* ---- writing ---- */
 
+/* Append [error], which is zeroed but for its entry and data. Under the lock. */
+static void error_append(struct wfi_cq *cq, struct wfi_error *error)
+{
+    if (cq->errors)
+        cq->errors_last->next = error;
+    else
+        __atomic_store_n(&cq->errors, error, __ATOMIC_RELAXED);
+    cq->errors_last = error;
+    error->before = cq->tail - cq->head - cq->nbefore;
+    cq->nbefore += error->before;
+}
+
+/* Report that a completion or error was lost for lack of memory: by one error, until the program
+ * has read it. Under the lock. */
+static void lost(struct wfi_cq *cq)
+{
+    struct wfi_error *error = cq->overrun;
+    cq->overrun = NULL;
+    if (error) {
+        *error = (struct wfi_error){.e = {.err = FI_EOVERRUN, .prov_errno = WEFT_ENOMEM},
+                                    .is_overrun = true};
+        error_append(cq, error);
+    }
+}
+
 static struct wfi_entry *ring_new(size_t room)
 {
     return aligned_alloc(_Alignof(struct wfi_entry), room * sizeof(struct wfi_entry));
@@ -82,6 +115,7 @@ bool wfi_cq_grow(struct wfi_cq *cq)
         if (!ring && cq->tail - cq->head > cq->mask) {
             WFI_WARN(CQ, "no memory for a completion, which is lost: read the completion queue "
                          "more often\n");
+            lost(cq);
             return false;
         }
         if (ring && room == cq->mask + 1)
@@ -94,23 +128,20 @@ bool wfi_cq_grow(struct wfi_cq *cq)
 void wfi_cq_fail(struct wfi_cq *cq, const struct fi_cq_err_entry *e, const void *data, size_t len)
 {
     struct wfi_error *error = calloc(1, sizeof *error);
-    if (!error) {
+    if (!error)
         WFI_WARN(CQ, "no memory for an error, which is lost: %s\n",
                  weft_status_text((enum weft_status)e->prov_errno));
-        return;
+    if (error) {
+        error->e = *e;
+        error->e.err_data_size = len;
     }
-    error->e = *e;
-    error->e.err_data_size = len;
-    if (len)
+    if (error && len)
         memcpy(error->data, data, len);
     wfi_lock(&cq->lock);
-    if (cq->errors)
-        cq->errors_last->next = error;
+    if (error)
+        error_append(cq, error);
     else
-        __atomic_store_n(&cq->errors, error, __ATOMIC_RELAXED);
-    cq->errors_last = error;
-    error->before = cq->tail - cq->head - cq->nbefore;
-    cq->nbefore += error->before;
+        lost(cq);
     wfi_unlock(&cq->lock);
     if (cq->wakes)
         wfi_cq_wake(cq);
@@ -178,6 +209,8 @@ static inline ssize_t read_from(struct wfi_cq *cq, void *buf, size_t count, fi_a
 {
     enum weft_status s = WEFT_OK;
     ssize_t n;
+    if (WEFT_UNLIKELY(wfi_is_parents(cq->lock.forks)))
+        return -FI_EOPBADSTATE;
     if (seems_empty(cq))
         s = wfi_cq_progress(cq);
     n = take(cq, buf, count, source);
@@ -247,6 +280,8 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint6
     size_t room = buf->err_data_size;
     struct wfi_error *error;
     (void)flags;
+    if (wfi_is_parents(cq->lock.forks))
+        return -FI_EOPBADSTATE;
     if (!__atomic_load_n(&cq->errors, __ATOMIC_RELAXED))
         (void)wfi_cq_progress(cq);
     wfi_lock(&cq->lock);
@@ -271,6 +306,10 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint6
     } else if (error->e.err_data_size) {
         buf->err_data_size = error->e.err_data_size < room ? error->e.err_data_size : room;
         memcpy(data, error->data, buf->err_data_size);
+    }
+    if (error && error->is_overrun) {
+        cq->overrun = error;
+        error = NULL;
     }
     wfi_unlock(&cq->lock);
     free(error);
@@ -311,6 +350,13 @@ void wfi_cq_remove_ep(struct wfi_cq *cq, struct wfi_ep *ep)
     only_set(cq);
 }
 
+static void cq_free(struct wfi_cq *cq)
+{
+    free(cq->overrun);
+    free(cq->ring);
+    free(cq);
+}
+
 static int cq_close(struct fid *fid)
 {
     struct wfi_cq *cq = wfi_cq_of(fid);
@@ -329,8 +375,7 @@ static int cq_close(struct fid *fid)
     for (size_t i = 0; i < WFI_SHOWN; i++)
         free(cq->shown[i]);
     wfi_eps_fini(&cq->eps);
-    free(cq->ring);
-    free(cq);
+    cq_free(cq);
     return 0;
 }
 
@@ -386,13 +431,15 @@ static struct wfi_cq *cq_new(size_t size)
     size_t room = CQ_LEAST; /* a power of 2 */
     while (room < size && room < (size_t)1 << 24)
         room *= 2;
-    if (cq && !(cq->ring = ring_new(room))) {
-        free(cq);
+    if (!cq)
         return NULL;
-    }
-    if (cq)
-        cq->mask = room - 1;
-    return cq;
+    cq->ring = ring_new(room);
+    cq->overrun = calloc(1, sizeof *cq->overrun);
+    cq->mask = room - 1;
+    if (cq->ring && cq->overrun)
+        return cq;
+    cq_free(cq);
+    return NULL;
 }
 
 int wfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **out,
@@ -406,6 +453,8 @@ int wfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_c
         return -FI_EINVAL;
     if (a->flags & ~(uint64_t)FI_AFFINITY)
         return -FI_EBADFLAGS;
+    if (wfi_domain_refuses(d))
+        return -FI_EOPBADSTATE;
     if (a->wait_obj != FI_WAIT_NONE && a->wait_obj != FI_WAIT_UNSPEC && a->wait_obj != FI_WAIT_FD &&
         a->wait_obj != FI_WAIT_YIELD) {
         WFI_WARN(CQ, "fi_cq_open: wait objects are FI_WAIT_NONE, _UNSPEC, _FD and _YIELD\n");
@@ -414,7 +463,7 @@ int wfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_c
     cq = cq_new(a->size);
     if (!cq)
         return -FI_ENOMEM;
-    cq->lock.on = d->locked;
+    wfi_brief_init(&cq->lock, d->locked);
     wfi_eps_init(&cq->eps, d->locked);
     cq->domain = d;
     cq->entry_size = formats[a->format].size;
@@ -423,8 +472,8 @@ int wfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_c
     cq->wait_cond = a->wait_cond;
     rc = wfi_cq_wait_open(cq);
     if (rc) {
-        free(cq->ring);
-        free(cq);
+        wfi_eps_fini(&cq->eps);
+        cq_free(cq);
         return rc;
     }
     cq->fid.fid.fclass = FI_CLASS_CQ;

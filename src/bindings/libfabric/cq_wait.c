@@ -149,6 +149,8 @@ int wfi_cq_trywait(struct wfi_cq *cq)
     enum weft_status s = WEFT_AGAIN;
     if (cq->wait_obj != FI_WAIT_FD)
         return -FI_EINVAL;
+    if (wfi_is_parents(cq->lock.forks)) /* and would take the parent's event */
+        return -FI_EOPBADSTATE;
     if (ready(cq) || signal_take(cq))
         return -FI_EAGAIN;
     (void)wfi_cq_progress(cq);
@@ -227,6 +229,8 @@ ssize_t wfi_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t 
     ssize_t n = -FI_EAGAIN;
     if (cq->wait_obj == FI_WAIT_NONE)
         return -FI_EINVAL;
+    if (wfi_is_parents(cq->lock.forks))
+        return -FI_EOPBADSTATE;
     for (unsigned spins = 0;; spins += spins < SPINS) {
         bool over = false;
         if (ready(cq) < least) {
@@ -266,6 +270,8 @@ int wfi_cq_signal(struct fid_cq *fid)
     struct wfi_cq *cq = wfi_cq_of(&fid->fid);
     if (cq->wait_obj == FI_WAIT_NONE)
         return -FI_EINVAL;
+    if (wfi_is_parents(cq->lock.forks))
+        return -FI_EOPBADSTATE;
     atomic_fetch_add(&cq->signals, 1);
     if (cq->event_fd >= 0)
         wfi_cq_wake(cq);

@@ -130,6 +130,14 @@ bool wfi_domain_has_key(const struct wfi_domain *d, const void *key, size_t size
     return !key || !size || (size == d->auth_key_size && !memcmp(key, d->auth_key, size));
 }
 
+bool wfi_domain_refuses(const struct wfi_domain *d)
+{
+    if (!wfi_is_parents(d->counting.forks))
+        return false;
+    WFI_WARN(DOMAIN, "the domain was opened before a fork: open another one in the child\n");
+    return true;
+}
+
 int wfi_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **out,
                     void *context)
 {

@@ -223,6 +223,8 @@ static enum weft_status weft_close(struct wfi_ep *ep)
 int wfi_ep_end(struct wfi_ep *ep)
 {
     enum weft_status s;
+    if (wfi_is_parents(ep->opening.forks))
+        return -FI_EOPBADSTATE;
     atomic_store(&ep->closing, true);
     wfi_ep_unlink(ep);
     wfi_claims_close(ep);
@@ -313,7 +315,7 @@ int wfi_ep_new(struct wfi_domain *d, const struct fi_info *info, struct wfi_sep 
     wfi_lock_init(&ep->opening, d->shared);
     ep->sep = sep;
     ep->locked = d->locked || (d->shared && sep);
-    ep->free_lock.on = ep->locked;
+    wfi_brief_init(&ep->free_lock, ep->locked);
     wfi_senders_init(ep);
     set_attributes(ep, info);
     if (set_auth_key(ep, info->ep_attr)) {

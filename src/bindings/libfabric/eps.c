@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "binding.h"
-#include "fork.h"
 
 #define SPINS 100
 
@@ -14,7 +13,7 @@
 
 void wfi_brief_wait(struct wfi_brief *l)
 {
-    for (unsigned i = 0; !wfi_brief_try(l); i++)
+    for (unsigned i = 0; !wfi_brief_try(l) && !wfi_is_parents(l->forks); i++)
         if (i > SPINS)
             sched_yield();
 }
@@ -56,10 +55,15 @@ static inline void unshare(struct wfi_eps *eps)
         atomic_fetch_sub_explicit(&eps->state, 1, memory_order_release); /* "eps polled" */
 }
 
+static bool has_others(const struct wfi_eps *eps)
+{
+    return eps->on && !wfi_is_parents(eps->forks);
+}
+
 /* A poll is short, and a wait is made in slices: cntr.c. */
 static void own(struct wfi_eps *eps)
 {
-    if (!eps->on)
+    if (!has_others(eps))
         return;
     pthread_mutex_lock(&eps->changing);
     atomic_fetch_add(&eps->state, CHANGE);
@@ -69,7 +73,7 @@ static void own(struct wfi_eps *eps)
 
 static void disown(struct wfi_eps *eps)
 {
-    if (!eps->on)
+    if (!has_others(eps))
         return;
     atomic_fetch_sub_explicit(&eps->state, CHANGE, memory_order_release); /* "eps changed" */
     pthread_mutex_unlock(&eps->changing);
@@ -107,16 +111,10 @@ void wfi_eps_remove(struct wfi_eps *eps, struct wfi_ep *ep)
     disown(eps);
 }
 
-/* Without endpoints that report it: is this a child that was forked? Under share. */
-static enum weft_status none_forked(const struct wfi_eps *eps)
-{
-    return !eps->n && eps->forks != wfi_forks() ? WEFT_EFORKED : WEFT_OK;
-}
-
 /* Under share. */
 static enum weft_status poll_all(struct wfi_eps *eps)
 {
-    enum weft_status all = none_forked(eps);
+    enum weft_status all = WEFT_OK;
     for (size_t i = 0; i < eps->n; i++) {
         enum weft_status s = wfi_ep_progress(eps->all[i]);
         if (WEFT_UNLIKELY(s != WEFT_OK))
@@ -128,6 +126,8 @@ static enum weft_status poll_all(struct wfi_eps *eps)
 enum weft_status wfi_eps_poll(struct wfi_eps *eps)
 {
     enum weft_status s;
+    if (WEFT_UNLIKELY(wfi_is_parents(eps->forks)))
+        return WEFT_EFORKED;
     share(eps);
     s = poll_all(eps);
     unshare(eps);
@@ -139,6 +139,8 @@ enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter,
 {
     enum weft_status s = WEFT_ETIMEDOUT, polled = WEFT_OK;
     bool several;
+    if (wfi_is_parents(eps->forks))
+        return WEFT_EFORKED;
     share(eps);
     several = eps->n > 1;
     if (!several)
@@ -154,9 +156,10 @@ enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter,
 
 enum weft_status wfi_eps_arm(struct wfi_eps *eps)
 {
-    enum weft_status s;
+    enum weft_status s = wfi_is_parents(eps->forks) ? WEFT_EFORKED : WEFT_OK;
+    if (s != WEFT_OK)
+        return s;
     share(eps);
-    s = none_forked(eps);
     for (size_t i = 0; i < eps->n && s == WEFT_OK; i++)
         s = weft_ep_arm(eps->all[i]->wep);
     unshare(eps);

@@ -63,7 +63,7 @@ static void eq_signal(struct wfi_eq *eq)
  * A thread that it does not have may hold the lock. */
 static bool is_parents(const struct wfi_eq *eq)
 {
-    return eq->forks != wfi_forks();
+    return wfi_is_parents(eq->forks);
 }
 
 int wfi_eq_trywait(struct wfi_eq *eq)

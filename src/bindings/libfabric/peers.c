@@ -224,6 +224,8 @@ int wfi_peer_open_held(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out
 {
     struct weft_peer *peer;
     int rc = 0;
+    if (wfi_is_parents(ep->opening.forks))
+        return -FI_EOPBADSTATE;
     if (atomic_load(&ep->nremoved))
         removed_close(ep);
     peer = opened(ep, addr);

@@ -121,7 +121,7 @@ void wfi_sender_note(struct wfi_ep *ep, struct weft_sender *sender)
 
 void wfi_window_await(struct wfi_ep *ep)
 {
-    while (ep->forgetting) {
+    while (ep->forgetting && !wfi_is_parents(ep->free_lock.forks)) {
         wfi_unlock(&ep->free_lock);
         sched_yield();
         wfi_lock(&ep->free_lock);
