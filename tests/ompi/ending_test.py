@@ -90,6 +90,12 @@ def lost_test():
         good(2, "ompi_lost", env=env, words=["--enable-recovery"])
 
 
+def late_test():
+    """An operation that goes back to the queue while a loss is reported ends, too."""
+    for env in {}, TCP:
+        good(2, "ompi_late", env=env, words=["--enable-recovery"])
+
+
 def kills_test():
     """Ranks that are killed at several moments of mixed traffic."""
     for i in range(4):
@@ -98,4 +104,4 @@ def kills_test():
 
 
 harness.main([killed_test, kills_test, aborted_test, exited_test, unused_test, stopped_test, launcher_test,
-              open_test, lost_test])
+              open_test, lost_test, late_test])
