@@ -9,7 +9,7 @@ import os
 import signal
 import time
 
-from runner import TCP, good, harness, kill_one, shared, start
+from runner import TCP, good, harness, kill_one, shared, start, stop_ranks
 
 SOON = 10  # seconds
 
@@ -51,20 +51,7 @@ def unused_test():
 
 def stopped_test():
     """A stopped rank is slow, not dead."""
-    job = start(2, "ompi_end", "stop")
-    while True:
-        line = job.process.stderr.readline()
-        assert line, "no rank has stopped"
-        if line.startswith("stop"):
-            break
-    pid = int(line.split()[1])
-    end = time.monotonic() + SOON
-    while open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] != "T":
-        assert time.monotonic() < end
-    time.sleep(2)  # the time that the rank is stopped
-    os.kill(pid, signal.SIGCONT)
-    code, out, err = job.finish()
-    assert code == 0 and out == "ok\n", (code, out, err)
+    stop_ranks(2, [(0.1, 1, {}), (0.1, 1, TCP)])
 
 
 def launcher_test():
