@@ -5,7 +5,6 @@ Nothing is left, and mpirun ends soon.
 
 usage: ending_test.py COMPONENT MPIRUN PROGRAMS"""
 
-import os
 import signal
 import time
 
