@@ -2,8 +2,10 @@
 /* An MPI program whose ranks exchange messages without end, short and long, until rank 1 ends in
  * the way that is asked for. Rank 0 prints "ok" if MPI_Finalize is reached.
  *
- * usage: ompi_end kill|abort|exit|stop|system|leave|forever|mixed
- *   forever, mixed  each rank writes "running RANK PID" to stderr; mixed: they also access windows
+ * usage: ompi_end kill|abort|exit|system|leave|forever|mixed|until
+ *   forever, mixed, until  each rank writes "running RANK PID" to stderr
+ *   mixed, until           they also access windows
+ *   until                  all ranks end after SIGUSR1 to one of them, if no access is missing
  */
 #include <mpi.h>
 #include <signal.h>
@@ -50,34 +52,86 @@ static void end(const char *how)
         exit(3);
     if (!strcmp(how, "system") && system("exec true"))
         exit(4);
-    if (!strcmp(how, "stop")) {
-        fprintf(stderr, "stop %d\n", (int)getpid()); /* the test continues it */
-        kill(getpid(), SIGSTOP);
-    }
 }
 
-int main(int argc, char **argv)
+static volatile sig_atomic_t is_over;
+
+static void on_signal(int number)
 {
-    const char *how = argc > 1 ? argv[1] : "leave";
-    int is_endless, is_mixed;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    is_mixed = !strcmp(how, "mixed");
-    is_endless = is_mixed || !strcmp(how, "forever");
-    if (is_mixed) {
-        MPI_Win_create(words, sizeof words, sizeof *words, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-        MPI_Win_lock_all(0, window);
-    }
-    for (int i = 0; strcmp(how, "leave") && (i < ROUNDS || is_endless); i++) {
+    (void)number;
+    is_over = 1;
+}
+
+/* Has any of the ranks got the signal? */
+static int all_are_over(void)
+{
+    int mine = is_over, any;
+    MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    return any;
+}
+
+static void running(void)
+{
+    fprintf(stderr, "running %d %d\n", rank, (int)getpid());
+}
+
+/* Exchange and access until a signal comes. */
+static void until(void)
+{
+    int rounds = 0;
+    signal(SIGUSR1, on_signal);
+    do {
+        exchange(rounds);
+        access_next();
+        if (rounds++ == AT)
+            running();
+    } while (!all_are_over());
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (words[0] != rounds)
+        MPI_Abort(MPI_COMM_WORLD, 98);
+}
+
+static void window_open(void)
+{
+    MPI_Win_create(words, sizeof words, sizeof *words, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    MPI_Win_lock_all(0, window);
+}
+
+static void window_close(void)
+{
+    MPI_Win_unlock_all(window);
+    MPI_Win_free(&window);
+}
+
+static void run(const char *how)
+{
+    const int is_mixed = !strcmp(how, "mixed"), is_endless = is_mixed || !strcmp(how, "forever");
+    for (int i = 0; i < ROUNDS || is_endless; i++) {
         exchange(i);
         if (is_mixed)
             access_next();
         if (i == AT && rank == 1)
             end(how);
         if (i == AT && is_endless)
-            fprintf(stderr, "running %d %d\n", rank, (int)getpid());
+            running();
     }
+}
+
+int main(int argc, char **argv)
+{
+    const char *how = argc > 1 ? argv[1] : "leave";
+    const int is_until = !strcmp(how, "until");
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (is_until || !strcmp(how, "mixed"))
+        window_open();
+    if (is_until)
+        until();
+    else if (strcmp(how, "leave"))
+        run(how);
+    if (is_until)
+        window_close();
     if (!rank && printf("ok\n") < 0)
         return 1;
     return MPI_Finalize();

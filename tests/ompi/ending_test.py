@@ -5,11 +5,10 @@ Nothing is left, and mpirun ends soon.
 
 usage: ending_test.py COMPONENT MPIRUN PROGRAMS"""
 
-import os
 import signal
 import time
 
-from runner import TCP, good, harness, kill_one, shared, start
+from runner import TCP, good, harness, kill_one, shared, start, stop_ranks
 
 SOON = 10  # seconds
 
@@ -51,20 +50,7 @@ def unused_test():
 
 def stopped_test():
     """A stopped rank is slow, not dead."""
-    job = start(2, "ompi_end", "stop")
-    while True:
-        line = job.process.stderr.readline()
-        assert line, "no rank has stopped"
-        if line.startswith("stop"):
-            break
-    pid = int(line.split()[1])
-    end = time.monotonic() + SOON
-    while open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] != "T":
-        assert time.monotonic() < end
-    time.sleep(2)  # the time that the rank is stopped
-    os.kill(pid, signal.SIGCONT)
-    code, out, err = job.finish()
-    assert code == 0 and out == "ok\n", (code, out, err)
+    stop_ranks(2, [(0.1, 1, {}), (0.1, 1, TCP)])
 
 
 def launcher_test():
@@ -90,6 +76,12 @@ def lost_test():
         good(2, "ompi_lost", env=env, words=["--enable-recovery"])
 
 
+def late_test():
+    """An operation that goes back to the queue while a loss is reported ends, too."""
+    for env in {}, TCP:
+        good(2, "ompi_late", env=env, words=["--enable-recovery"])
+
+
 def kills_test():
     """Ranks that are killed at several moments of mixed traffic."""
     for i in range(4):
@@ -98,4 +90,4 @@ def kills_test():
 
 
 harness.main([killed_test, kills_test, aborted_test, exited_test, unused_test, stopped_test, launcher_test,
-              open_test, lost_test])
+              open_test, lost_test, late_test])

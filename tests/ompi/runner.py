@@ -39,23 +39,62 @@ def shared():
     return {name for name in os.listdir("/dev/shm") if "weft" in name}
 
 
+def pids_of(job, ranks):
+    """The processes of a job's ranks, when all of them exchange messages."""
+    pids = {}
+    while len(pids) < ranks:
+        line = job.process.stderr.readline()
+        assert line, "the ranks have ended"
+        if line.startswith("running "):
+            pids[int(line.split()[1])] = int(line.split()[2])
+    return pids
+
+
 def kill_one(after, rank, env=None):
     """Kill one of three ranks, [after] seconds after they began to exchange messages and access each
     other's memory: mpirun ends within 5 s with the code of that rank, and nothing is left."""
     before = shared()
     job = start(3, "ompi_end", "mixed", env=env, osc="rdma")
-    pids = {}
-    while len(pids) < 3:
-        line = job.process.stderr.readline()
-        assert line, "the ranks have ended"
-        if line.startswith("running "):
-            pids[int(line.split()[1])] = int(line.split()[2])
+    pids = pids_of(job, 3)
     time.sleep(after)
     os.kill(pids[rank], signal.SIGKILL)
     code, _, err = job.finish(5)
     assert code == 128 + signal.SIGKILL, (code, err)
     assert job.gone_within(5), f"processes are left: {job.members()}"
     assert shared() == before, f"{shared() - before} is left"
+
+
+def stop(pid):
+    """Stop a process. Returns when it has stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + DEADLINE
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
+        while stat.read().rsplit(")", 1)[1].split()[0] != "T":
+            assert time.monotonic() < end, f"{pid} does not stop"
+            stat.seek(0)
+
+
+def stop_ranks(seconds, stops):
+    """Stop ranks for [seconds]. For each (after, rank, env) of [stops] there is a job of three ranks, all
+    at the same time. Its [rank] is stopped [after] seconds after the ranks began to exchange messages
+    and access each other's memory. A stopped rank is slow, not dead: all jobs go on, until they are
+    asked to end, with no message and no access missing."""
+    jobs = [start(3, "ompi_end", "until", env=env, osc="rdma") for _, _, env in stops]
+    try:
+        pids = [pids_of(job, 3) for job in jobs]
+        for (after, rank, _), of_rank in zip(stops, pids):
+            time.sleep(after)
+            stop(of_rank[rank])
+        time.sleep(seconds)
+        for (_, rank, _), of_rank in zip(stops, pids):
+            os.kill(of_rank[rank], signal.SIGCONT)
+        for (after, rank, env), of_rank, job in zip(stops, pids, jobs):
+            os.kill(of_rank[0], signal.SIGUSR1)
+            code, out, err = job.finish()
+            assert code == 0 and out == "ok\n", (after, rank, env, code, out, err)
+    finally:
+        for pid in [pid for job in jobs for pid in job.members()]:
+            os.kill(pid, signal.SIGKILL)
 
 
 def good(*args, **kwargs):

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Large counts of the component's tests, as scripts/soak wants them.
 
-usage: soak.py COMPONENT MPIRUN PROGRAMS order|kills|remap|threads --count N --seed S --from K --only M
+usage: soak.py COMPONENT MPIRUN PROGRAMS order|kills|stops|remap|threads --count N --seed S --from K --only M
 
 A turn of order is 100,000 chains of each kind and as many free messages, in one of the three settings
-of btl_weft_order and in one of four ways; a turn of kills is one rank that is killed; a turn of remap
-is 20,000 messages from memory that changes, with one allocator, and with Open MPI's hooks or without;
-a turn of threads is 20,000 messages between 4 or 8 threads of each rank.
+of btl_weft_order and in one of four ways; a turn of kills is one rank that is killed; a turn of stops
+is four ranks that are stopped for 20 s, each of another job; a turn of remap is 20,000 messages from
+memory that changes, with one allocator, and with Open MPI's hooks or without; a turn of threads is
+20,000 messages between 4 or 8 threads of each rank.
 Order with delays makes namespaces, and needs root."""
 
 import glob
@@ -24,6 +25,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import netlib  # noqa: E402 pylint: disable=wrong-import-position
 
 CHAINS, MESSAGES, EXCHANGES = 100000, 20000, 10000
+STOPPED = 20  # seconds
 SERIAL = 2000  # puts that each wait for a round trip
 DELAYS = (0, 0.2, 0.5, 0.9)  # milliseconds, of four connections
 runner.DEADLINE = 900
@@ -62,6 +64,12 @@ def kills(turn, seed):
     runner.kill_one(rng.random(), rng.randrange(3), [{}, TCP][turn % 2])
 
 
+def stops(_, seed):
+    rng = random.Random(seed)
+    ways = [{}, TCP, {"WEFT_DEBUG": "shuffle"}, {"WEFT_PROGRESS": "thread"}]
+    runner.stop_ranks(STOPPED, [(rng.random() / 4, rng.randrange(3), way) for way in ways])
+
+
 def remap(turn, seed):
     name = ALLOCATORS[turn % 3]
     found = glob.glob(f"/usr/lib/*/{name}") if name else [""]
@@ -77,15 +85,20 @@ def threads(turn, _):
     count = [4, 8][turn % 2]
     env = [{}, TCP, {"WEFT_PROGRESS": "thread"}][turn // 4 % 3]
     endpoints = [1, 4][turn // 2 % 2]
-    good(2, "ompi_threads", str(count), str(EXCHANGES // count), osc="rdma",
-         btl_weft_endpoints=endpoints, mpi_yield_when_idle=1, env=env)
+    err = good(2, "ompi_threads", str(count), str(EXCHANGES // count), osc="rdma",
+               btl_weft_endpoints=endpoints, mpi_yield_when_idle=1, env=env)
+    messages, seconds = re.search(r"(\d+) messages in ([0-9.]+) s", err).groups()
+    print(f"counted messages, and as many adds to a window: {messages}")
+    way = " ".join(f"{k}={v}" for k, v in env.items()) or "shm"
+    print(f"measured {count} threads, {endpoints} endpoint{'s'[endpoints < 2:]}, {way}: "
+          f"{int(messages) / float(seconds):.0f} messages a second, each with an add")
 
 
 def main():
     part, *options = runner.WEFT
     words = dict(zip(options[::2], map(int, options[1::2])))
     first, end = words["--from"], min(words["--from"] + words["--only"], words["--count"])
-    run = {"order": order, "kills": kills, "remap": remap, "threads": threads}[part]
+    run = {"order": order, "kills": kills, "stops": stops, "remap": remap, "threads": threads}[part]
     if part == "order":
         netlib.enter()
     held, slowest = 0, 0.0

@@ -38,14 +38,20 @@ static wbtl_peer *peer_take(void)
     return peer;
 }
 
+/* While an item is out of the queue, another thread may report the loss of [peer], and find nothing
+ * to end. If the item has gone back, it ends with a second look at the losses. */
 static void peer_return(wbtl_peer *peer)
 {
+    bool is_left;
     wbtl_lock();
-    if (wbtl_is_empty(&peer->queue))
-        atomic_fetch_and(&peer->slow, ~(unsigned)WBTL_QUEUED);
-    else
+    is_left = !wbtl_is_empty(&peer->queue);
+    if (is_left)
         link_peer(peer);
+    else
+        atomic_fetch_and(&peer->slow, ~(unsigned)WBTL_QUEUED);
     wbtl_unlock();
+    if (is_left && (wbtl_slow(peer) & WBTL_LOST))
+        atomic_store(&wbtl.loss_due, true);
 }
 
 /* [peer] is removed from the list of peers that have something queued. */
