@@ -42,7 +42,8 @@ static void body_write(uint8_t *to, const struct wf_am_out *out)
         memcpy(to, out->data, out->len);
     if (!out->nargs)
         return;
-    memset(to + out->len, 0, -out->len & 3);
+    if (out->len & 3)
+        memset(to + out->len, 0, -out->len & 3);
     wf_shm_copy_args(to + wf_align_up(out->len, 4), out->args, out->nargs);
 }
 
