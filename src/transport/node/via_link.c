@@ -11,6 +11,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/hook.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "config/config.h"
@@ -304,6 +305,7 @@ WF_UNCHECKED enum weft_status wf_via_call(struct via_ctx *ctx, struct wf_node_pa
     wf_list_append(&ctx->calls, &call->item);
     via_unlock(ctx);
     status = packet_send(ctx, packet, fds, nfds, until_ns);
+    WF_HOOK("node.asked");
     via_lock(ctx);
     while (status == WEFT_OK && !call->type) {
         if (atomic_load_explicit(&ctx->ended, memory_order_relaxed))
