@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Opening a job. A rank opens its endpoint, exchanges cards (addresses and other facts) with all
  * ranks through the launcher, opens a peer for each rank, and opens the memory that its node
- * shares. */
+ * shares. With the node's service the ranks exchange cards with the job's key before that. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -149,29 +149,6 @@ static bool needs_network(const struct weft_job *job)
     return job->launch.mine && !(job->launch.one_node && wf_ctx_wants(&wf_shm_transport));
 }
 
-static enum weft_status open_endpoint(struct weft_job *job, const struct weft_job_params *p,
-                                      struct wf_card *card)
-{
-    struct weft_ctx_params ctx_params = WEFT_CTX_PARAMS_INIT;
-    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
-    size_t room = sizeof card->addr;
-    enum weft_status s;
-    params.peer_down = wf_job_peer_down;
-    params.arg = job;
-    params.flags = p ? p->flags : 0;
-    ctx_params.mr = p ? p->mr : NULL;
-    ctx_params.flags = needs_network(job) ? WEFT_CTX_NETWORK : 0;
-    s = weft_ctx_open(&ctx_params, &job->ctx);
-    if (!s)
-        s = weft_ep_open(job->ctx, &params, &job->ep);
-    if (!s)
-        s = weft_ep_address(job->ep, card->addr, &room);
-    card->addr_len = (uint16_t)room;
-    if (!s && wf_ctx_uses(job->ctx, &wf_shm_transport))
-        card->flags = WF_CARD_SHARES | (wf_config()->shm_map ? WF_CARD_MAPS : 0);
-    return s;
-}
-
 /* ---- the secret ---- */
 
 static enum weft_status draw_secret(struct weft_job *job, struct wf_card *card)
@@ -187,30 +164,64 @@ static enum weft_status draw_secret(struct weft_job *job, struct wf_card *card)
 }
 
 /* Set the key of the context to the job's secret. A key from WEFT_KEY_FILE has precedence. */
-static enum weft_status set_secret(struct weft_job *job, const struct wf_card *cards)
+static enum weft_status set_secret(struct weft_job *job, const unsigned char *secret,
+                                   const char *from)
 {
-    const unsigned char *secret = job->launch.has_secret ? job->launch.secret : cards[0].secret;
     enum weft_status s;
     _Static_assert(WF_SECRET == WEFT_KEY_SIZE, "it is the context's key");
     if (!needs_network(job))
         return WEFT_OK;
-    if (!job->launch.has_secret && cards[0].secret_len != WF_SECRET) {
+    s = weft_ctx_set_key(job->ctx, secret, WF_SECRET);
+    wf_info("rank %u: the job's key is from %s", job->rank,
+            s == WEFT_EBUSY ? "WEFT_KEY_FILE" : from);
+    return s == WEFT_EBUSY ? WEFT_OK : s;
+}
+
+/* Set the key that rank 0 has drawn, if the context has none from the launcher yet. */
+static enum weft_status set_drawn_secret(struct weft_job *job, const struct wf_card *cards)
+{
+    if (job->launch.has_secret || !needs_network(job))
+        return WEFT_OK;
+    if (cards[0].secret_len != WF_SECRET) {
         wf_error("rank 0 drew no secret for ranks on several nodes, and the launcher gives none: "
                  "give all ranks the same WEFT_TRANSPORTS");
         return WEFT_EPROTO;
     }
-    s = weft_ctx_set_key(job->ctx, secret, WF_SECRET);
-    wf_info("rank %u: the job's key is from %s", job->rank,
-            s == WEFT_EBUSY          ? "WEFT_KEY_FILE"
-            : job->launch.has_secret ? "the launcher"
-                                     : "rank 0");
-    return s == WEFT_EBUSY ? WEFT_OK : s;
+    return set_secret(job, cards[0].secret, "rank 0");
 }
 
 static void forget_secrets(struct wf_card *cards, unsigned n)
 {
     for (unsigned r = 0; cards && r < n; r++)
         explicit_bzero(cards[r].secret, sizeof cards[r].secret);
+}
+
+/* ---- the endpoint ---- */
+
+static enum weft_status open_endpoint(struct weft_job *job, const struct weft_job_params *p,
+                                      struct wf_card *card)
+{
+    struct weft_ctx_params ctx_params = WEFT_CTX_PARAMS_INIT;
+    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+    size_t room = sizeof card->addr;
+    enum weft_status s;
+    params.peer_down = wf_job_peer_down;
+    params.arg = job;
+    params.flags = p ? p->flags : 0;
+    ctx_params.mr = p ? p->mr : NULL;
+    ctx_params.flags = needs_network(job) ? WEFT_CTX_NETWORK : 0;
+    s = weft_ctx_open(&ctx_params, &job->ctx);
+    /* before the endpoint, whose address names its node's service */
+    if (!s && job->launch.has_secret)
+        s = set_secret(job, job->launch.secret, job->early ? "rank 0" : "the launcher");
+    if (!s)
+        s = weft_ep_open(job->ctx, &params, &job->ep);
+    if (!s)
+        s = weft_ep_address(job->ep, card->addr, &room);
+    card->addr_len = (uint16_t)room;
+    if (!s && wf_ctx_uses(job->ctx, &wf_shm_transport))
+        card->flags = WF_CARD_SHARES | (wf_config()->shm_map ? WF_CARD_MAPS : 0);
+    return s;
 }
 
 /* ---- exchanging cards, and meeting ---- */
@@ -224,10 +235,54 @@ static enum weft_status exchange(struct weft_job *job, const struct wf_card *min
     return WEFT_OK;
 }
 
+/* Do all cards have the flag [early], or all not? */
+static bool are_alike(const struct weft_job *job, const struct wf_card *cards, unsigned early)
+{
+    for (unsigned r = 0; r < job->size; r++)
+        if ((cards[r].flags & WF_CARD_EARLY) != early) {
+            wf_error("rank %u and rank %u open the job in different ways: give all ranks the same "
+                     "WEFT_NODE, WEFT_TRANSPORTS and WEFT_KEY_FILE",
+                     job->rank, r);
+            return false;
+        }
+    return true;
+}
+
+/* By the node's service an endpoint's address depends on the job's key. If the launcher gives none,
+ * the ranks exchange cards twice: first those that have rank 0's secret and nothing else. */
+static enum weft_status exchange_early(struct weft_job *job, struct wf_card *cards,
+                                       uint64_t deadline_ns)
+{
+    const struct wf_config *c = wf_config();
+    struct wf_card *early;
+    enum weft_status s;
+    if (!needs_network(job) || job->launch.has_secret || !c->node || *c->key_file ||
+        !wf_config_wants("node"))
+        return WEFT_OK;
+    early = calloc(1, sizeof *early);
+    if (!early)
+        return WEFT_ENOMEM;
+    early->addr_len = 1; /* a card has an address */
+    early->flags = WF_CARD_EARLY;
+    s = draw_secret(job, early);
+    if (!s)
+        s = exchange(job, early, cards, deadline_ns);
+    if (!s && (!are_alike(job, cards, WF_CARD_EARLY) || cards[0].secret_len != WF_SECRET))
+        s = WEFT_EPROTO;
+    if (!s) {
+        memcpy(job->launch.secret, cards[0].secret, WF_SECRET);
+        job->launch.has_secret = job->early = true;
+    }
+    forget_secrets(early, 1);
+    forget_secrets(cards, job->size);
+    free(early);
+    return s;
+}
+
 static enum weft_status use_cards(struct weft_job *job, const struct wf_card *cards,
                                   struct wf_member *members, uint64_t deadline_ns)
 {
-    enum weft_status s = set_secret(job, cards);
+    enum weft_status s = are_alike(job, cards, 0) ? set_drawn_secret(job, cards) : WEFT_EPROTO;
     if (!s)
         s = wf_members_read(members, cards, job->size);
     if (!s)
@@ -271,6 +326,8 @@ enum weft_status wf_job_open_parts(struct weft_job *job, const struct weft_job_p
     enum weft_status s = mine ? join(job, deadline_ns) : WEFT_ENOMEM;
     if (!s && !(cards = calloc(job->size, sizeof *cards)))
         s = WEFT_ENOMEM;
+    if (!s)
+        s = exchange_early(job, cards, deadline_ns);
     if (!s)
         s = open_endpoint(job, params, mine);
     /* Lock the endpoint, so that no progress thread polls it before its handlers are registered. */
