@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The job: collectives, deaths and departures, under weft run, under mpirun and without a launcher;
 and as jobs of several nodes: over shared memory, with a member whose ranks are grouped into nodes
-(grouped.c), and over TCP or RDMA, each rank on its own.
+(grouped.c), and over TCP, RDMA or the node's service, each rank on its own.
 
-usage: job_test.py WEFT MEMBER [alone|run|mpirun|nodes NODES...|tcp|rdma]"""
+usage: job_test.py WEFT MEMBER [alone|run|mpirun|nodes NODES...|tcp|rdma|node]"""
 
 import os
 import re
@@ -21,7 +21,7 @@ LAUNCHER = sys.argv[3] if len(sys.argv) > 3 else "run"
 EVERYTHING = ["open", "barrier", "gather", "memory", "handler-check", "fork-check", "close-busy",
               "close-owned", "close-in-flight", "inside", "close"]
 NODES = sys.argv[4:]  # JOB_TEST_NODES
-NETWORKS = {"tcp": "tcp", "rdma": "loop,rdma"}  # WEFT_TRANSPORTS
+NETWORKS = {"tcp": "tcp", "rdma": "loop,rdma", "node": "loop,node"}  # WEFT_TRANSPORTS
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -50,13 +50,13 @@ def expect_silence(job):
 
 def sizes():
     return {"alone": (1,), "run": (1, 2, 3, 4, 7, 16), "nodes": (2, 3, 4, 7, 12),
-            "tcp": (2, 3, 5), "rdma": (2, 3), "mpirun": (2, 4)}[LAUNCHER]
+            "tcp": (2, 3, 5), "rdma": (2, 3), "node": (2, 3, 5), "mpirun": (2, 4)}[LAUNCHER]
 
 
 def late_rank():
     """One that others need not see in a call of Weft's: not the lowest of its node."""
     nodes = os.environ["JOB_TEST_NODES"] if LAUNCHER == "nodes" else LAUNCHER
-    return {"1": None, "2": 1, "%3": 3, "tcp": None, "rdma": None}.get(nodes, 0)
+    return {"1": None, "2": 1, "%3": 3, "tcp": None, "rdma": None, "node": None}.get(nodes, 0)
 
 
 def test_everything():
@@ -303,7 +303,7 @@ def test_no_network():
     found = [listening(pid) for pid in job.members() if rank_of(pid) is not None]
     job.process.terminate()
     job.finish()
-    assert found == [LAUNCHER in NETWORKS] * 2, found
+    assert found == [LAUNCHER in ("tcp", "rdma")] * 2, found  # by a service: that one does
 
 
 def test_close_unflushed():
@@ -382,6 +382,8 @@ if __name__ == "__main__":
     every = [f for name, f in list(globals().items()) if name.startswith("test_")]
     if LAUNCHER in NETWORKS:
         os.environ["WEFT_TRANSPORTS"] = NETWORKS[LAUNCHER]
+    if LAUNCHER == "node":
+        os.environ["WEFT_NODE"] = "1"
     if LAUNCHER == "rdma":  # on emulated processors: not those that look at the clock, or start 16 ranks
         every = [f for f in every if f not in (test_death, test_death_is_seen_soon, test_split_death,
                                                test_departure, test_stopped_is_slow)]
