@@ -9,7 +9,6 @@ usage: examples_test.py HELLO STENCIL DGEMM      "" for what was not built"""
 import os
 import random
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -115,8 +114,7 @@ def test_dgemm():
 
 def main():
     netlib.enter()
-    if not shutil.which("mpirun"):
-        netlib.skip("not installed: mpirun, from openmpi-bin")
+    netlib.need("mpirun", "openmpi-bin")
     netlib.main([value for name, value in globals().items() if name.startswith("test_")])
 
 

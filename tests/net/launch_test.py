@@ -6,7 +6,6 @@ ended and does not wait for the services, and 2 s later nothing of them is left.
 usage: launch_test.py WEFT HELLO MEMBER [GASNET_TABLE]"""
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -112,12 +111,7 @@ def test_gasnet():
         none_left(net)
 
 
-def main():
-    netlib.enter()
-    if not shutil.which("mpirun"):
-        netlib.skip("not installed: mpirun, from openmpi-bin")
-    netlib.main([value for name, value in globals().items() if name.startswith("test_")])
-
-
 if __name__ == "__main__":
-    main()
+    netlib.enter()
+    netlib.need("mpirun", "openmpi-bin")
+    netlib.main([test_mpirun, test_weft_run, test_gasnet])

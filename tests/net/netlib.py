@@ -53,6 +53,11 @@ def skip(why):
     sys.exit(SKIPPED)
 
 
+def need(tool, package):
+    if not shutil.which(tool):
+        skip(f"not installed: {tool}, from {package}")
+
+
 def enter():
     """Run this script again in namespaces of its own; returns in that run only."""
     if os.environ.pop("WEFT_NET_ENTERED", None) == str(os.getppid()):
@@ -62,8 +67,7 @@ def enter():
         skip("making network namespaces needs root")
     os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
     for tool, package in TOOLS.items():
-        if not shutil.which(tool):
-            skip(f"not installed: {tool}, from {package}")
+        need(tool, package)
     spaces = ["unshare", "--net", "--mount", "--uts", "--propagation", "private"]
     if subprocess.run([*spaces, "--pid", "--fork", "true"], stderr=subprocess.DEVNULL,
                       timeout=DEADLINE, check=False).returncode:

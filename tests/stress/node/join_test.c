@@ -213,6 +213,22 @@ static void members_start(struct proc *p, void (*fn)(int sock, void *arg))
         }
 }
 
+/* Each has sent four bytes. */
+static void members_await(const struct proc *p)
+{
+    char said[8];
+    for (unsigned i = 0; i < ALL; i++)
+        CHECK(proc_hear(p[i].sock, said, sizeof said) == 4);
+}
+
+static void members_end(struct proc *p)
+{
+    for (unsigned i = 0; i < ALL; i++)
+        proc_say(p[i].sock, "!", 1);
+    for (unsigned i = 0; i < ALL; i++)
+        proc_join(&p[i]);
+}
+
 static void begin(void)
 {
     struct ifreq lo = {.ifr_name = "lo"};
@@ -246,15 +262,10 @@ static void end(void)
 static void talk_all(void (*look)(void))
 {
     struct proc p[ALL];
-    char done[8];
     members_start(p, talk);
-    for (unsigned i = 0; i < ALL; i++)
-        CHECK(proc_hear(p[i].sock, done, sizeof done) == 4);
+    members_await(p);
     look();
-    for (unsigned i = 0; i < ALL; i++)
-        proc_say(p[i].sock, "!", 1);
-    for (unsigned i = 0; i < ALL; i++)
-        proc_join(&p[i]);
+    members_end(p);
 }
 
 static void connections_look(void)
@@ -752,15 +763,10 @@ static void measure(int sock, void *arg)
 static void latency(void)
 {
     struct proc p[ALL];
-    char done[8];
     begin();
     members_start(p, measure);
-    for (unsigned i = 0; i < ALL; i++)
-        CHECK(proc_hear(p[i].sock, done, sizeof done) == 4);
-    for (unsigned i = 0; i < ALL; i++)
-        proc_say(p[i].sock, "!", 1);
-    for (unsigned i = 0; i < ALL; i++)
-        proc_join(&p[i]);
+    members_await(p);
+    members_end(p);
     end();
 }
 
@@ -804,11 +810,9 @@ static void stream(int sock, void *arg)
 static void streams(void)
 {
     struct proc p[ALL];
-    char said[8];
     begin();
     members_start(p, stream);
-    for (unsigned i = 0; i < ALL; i++)
-        CHECK(proc_hear(p[i].sock, said, sizeof said) == 4);
+    members_await(p);
     for (unsigned i = 0; i < ALL; i++)
         proc_say(p[i].sock, "!", 1);
     for (unsigned side = 0; side < 2; side++) {
@@ -818,16 +822,14 @@ static void streams(void)
             CHECK(proc_hear(p[i].sock, &ns, sizeof ns) == sizeof ns);
             least = ns < least ? ns : least;
             most = ns > most ? ns : most;
+            printf("%.3f ", (double)ns / 1e9);
         }
-        printf("%u streams to one node end after %.3f to %.3f s: %.1f%% apart\n", SIDE,
+        printf("s: %u streams to one node end after %.3f to %.3f s: %.1f%% apart\n", SIDE,
                (double)least / 1e9, (double)most / 1e9,
                100.0 * (double)(most - least) / (double)most);
     }
     fflush(stdout);
-    for (unsigned i = 0; i < ALL; i++)
-        proc_say(p[i].sock, "!", 1);
-    for (unsigned i = 0; i < ALL; i++)
-        proc_join(&p[i]);
+    members_end(p);
     end();
 }
 
