@@ -37,9 +37,6 @@ enum wf_card_flags {
     WF_CARD_SHARES = 1, /* this rank uses shared memory with the other ranks of its node */
     /* This rank maps memory of other ranks of its node, and lets them map its memory. */
     WF_CARD_MAPS = 2,
-    /* The card has a secret (that of rank 0) and nothing else: its address is one byte. Another
-     * card follows. */
-    WF_CARD_EARLY = 4,
 };
 
 struct wf_card {

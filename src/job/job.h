@@ -76,7 +76,7 @@ struct weft_job {
     void *arg;
     struct wf_nodes nodes;
     struct wf_launch launch;
-    bool early; /* launch.secret is rank 0's: the launcher gave none */
+    bool shares_secret; /* launch.secret is rank 0's: the launcher gave none */
 };
 
 /* Open all parts of [job], which is zeroed. After a failure some parts are open, and the caller

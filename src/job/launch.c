@@ -21,6 +21,7 @@
 
 #define CARD_KEY "weft.card"
 #define SECRET_KEY "weft.key"
+#define SHARED_KEY "weft.secret"
 #define ABORT_NS 2000000000u
 
 #define RETRY_NS 1000000
@@ -345,17 +346,17 @@ enum weft_status wf_launch_open(struct wf_launch *launch, uint64_t deadline_ns)
 
 /* ---- exchange ---- */
 
-static enum weft_status put_card(struct wf_launch_mine *m)
+static enum weft_status put(const char *key, void *bytes, size_t len)
 {
     pmix_value_t value;
     pmix_status_t s;
     value.type = PMIX_BYTE_OBJECT;
-    value.data.bo.bytes = (char *)m->card;
-    value.data.bo.size = m->card_len;
-    s = PMIx_Put(PMIX_GLOBAL, CARD_KEY, &value); /* copies */
+    value.data.bo.bytes = bytes;
+    value.data.bo.size = len;
+    s = PMIx_Put(PMIX_GLOBAL, key, &value); /* copies */
     if (!s)
         s = PMIx_Commit();
-    return s ? complain("publish this rank's address", s) : WEFT_OK;
+    return s ? complain("publish this rank's address or secret", s) : WEFT_OK;
 }
 
 static pmix_status_t fence(void)
@@ -409,7 +410,7 @@ static enum weft_status get_card(struct wf_launch_mine *m, uint32_t rank)
 
 static enum weft_status exchange_cards(struct wf_launch_mine *m)
 {
-    enum weft_status status = put_card(m);
+    enum weft_status status = put(CARD_KEY, m->card, m->card_len);
     if (!status)
         status = wait_for_all(m);
     for (uint32_t r = 0; !status && r < m->size; r++)
@@ -449,6 +450,47 @@ enum weft_status wf_launch_exchange(struct wf_launch *launch, const struct wf_ca
     for (unsigned r = 0; !is_stuck() && r < launch->size; r++)
         explicit_bzero(m->cards[r].secret, WF_SECRET);
     return status;
+}
+
+/* The secret has a key of its own: a rank that is ahead may publish its card before the others have
+ * read this. */
+static enum weft_status share_secret(struct wf_launch_mine *m)
+{
+    enum weft_status status = m->rank ? WEFT_OK : put(SHARED_KEY, m->secret, WF_SECRET);
+    pmix_value_t *value = NULL;
+    pmix_proc_t first;
+    pmix_status_t s;
+    if (!status)
+        status = wait_for_all(m);
+    if (status)
+        return status;
+    PMIX_LOAD_PROCID(&first, m->self.nspace, 0);
+    s = PMIx_Get(&first, SHARED_KEY, NULL, 0, &value);
+    if (s)
+        return complain("get rank 0's secret (give all ranks the same WEFT_NODE)", s);
+    m->has_secret =
+        value->type == PMIX_BYTE_OBJECT && value->data.bo.bytes && value->data.bo.size == WF_SECRET;
+    if (m->has_secret) {
+        memcpy(m->secret, value->data.bo.bytes, WF_SECRET);
+        explicit_bzero(value->data.bo.bytes, WF_SECRET);
+    }
+    PMIX_VALUE_RELEASE(value);
+    return m->has_secret ? WEFT_OK : WEFT_EPROTO;
+}
+
+enum weft_status wf_launch_share_secret(struct wf_launch *launch, uint64_t deadline_ns)
+{
+    struct wf_launch_mine *m = launch->mine;
+    enum weft_status status;
+    memcpy(m->secret, launch->secret, WF_SECRET);
+    status = call_bounded(m, share_secret, deadline_ns, true);
+    if (status) {
+        explain_exchange(launch, status);
+        return status;
+    }
+    memcpy(launch->secret, m->secret, WF_SECRET);
+    launch->has_secret = true;
+    return WEFT_OK;
 }
 
 bool wf_launch_failed(const struct wf_launch *launch, unsigned rank)

@@ -33,6 +33,10 @@ bool wf_launch_present(void);
  * | EBUSY (an earlier call is stuck) */
 enum weft_status wf_launch_open(struct wf_launch *launch, uint64_t deadline_ns);
 
+/* Give all ranks the secret in rank 0's [launch]. All ranks call it, before they exchange cards.
+ * Returns as wf_launch_exchange. On OK, [secret] and has_secret are set. */
+enum weft_status wf_launch_share_secret(struct wf_launch *launch, uint64_t deadline_ns);
+
 /* Publish the card [mine], wait for all ranks, and get the cards of all ranks. [cards] has room for
  * [size] cards.
  * Returns OK | EPEER (a rank died or left) | ETIMEDOUT | ESYSTEM | EPROTO | EVERSION | ENOMEM */

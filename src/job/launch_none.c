@@ -27,6 +27,12 @@ enum weft_status wf_launch_exchange(struct wf_launch *launch, const struct wf_ca
     return WEFT_ENOJOB;
 }
 
+enum weft_status wf_launch_share_secret(struct wf_launch *launch, uint64_t deadline_ns)
+{
+    (void)launch, (void)deadline_ns;
+    return WEFT_ENOJOB;
+}
+
 bool wf_launch_failed(const struct wf_launch *launch, unsigned rank)
 {
     (void)launch, (void)rank;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Opening a job. A rank opens its endpoint, exchanges cards (addresses and other facts) with all
  * ranks through the launcher, opens a peer for each rank, and opens the memory that its node
- * shares. With the node's service the ranks exchange cards with the job's key before that. */
+ * shares. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -151,16 +151,41 @@ static bool needs_network(const struct weft_job *job)
 
 /* ---- the secret ---- */
 
+static enum weft_status draw(unsigned char secret[WF_SECRET])
+{
+    if (getrandom(secret, WF_SECRET, 0) == WF_SECRET)
+        return WEFT_OK;
+    wf_error("getrandom: %m");
+    return WEFT_ESYSTEM;
+}
+
+/* By the node's service an endpoint's address depends on the job's key. If the launcher gives none,
+ * the ranks get rank 0's before they open their endpoints, and so before they exchange cards. */
+static enum weft_status share_secret(struct weft_job *job, uint64_t deadline_ns)
+{
+    const struct wf_config *c = wf_config();
+    enum weft_status s = WEFT_OK;
+    if (!needs_network(job) || job->launch.has_secret || !c->node || *c->key_file ||
+        !wf_config_wants("node"))
+        return WEFT_OK;
+    if (!job->rank)
+        s = draw(job->launch.secret);
+    if (!s)
+        s = wf_launch_share_secret(&job->launch, deadline_ns);
+    job->shares_secret = !s;
+    return s;
+}
+
+/* Draw the secret that rank 0's card has, if the ranks have none yet. */
 static enum weft_status draw_secret(struct weft_job *job, struct wf_card *card)
 {
+    enum weft_status s = WEFT_OK;
     if (!needs_network(job) || job->launch.has_secret || job->rank)
         return WEFT_OK;
-    if (getrandom(card->secret, WF_SECRET, 0) != WF_SECRET) {
-        wf_error("getrandom: %m");
-        return WEFT_ESYSTEM;
-    }
-    card->secret_len = WF_SECRET;
-    return WEFT_OK;
+    s = draw(card->secret);
+    if (!s)
+        card->secret_len = WF_SECRET;
+    return s;
 }
 
 /* Set the key of the context to the job's secret. A key from WEFT_KEY_FILE has precedence. */
@@ -213,7 +238,7 @@ static enum weft_status open_endpoint(struct weft_job *job, const struct weft_jo
     s = weft_ctx_open(&ctx_params, &job->ctx);
     /* before the endpoint, whose address names its node's service */
     if (!s && job->launch.has_secret)
-        s = set_secret(job, job->launch.secret, job->early ? "rank 0" : "the launcher");
+        s = set_secret(job, job->launch.secret, job->shares_secret ? "rank 0" : "the launcher");
     if (!s)
         s = weft_ep_open(job->ctx, &params, &job->ep);
     if (!s)
@@ -235,54 +260,10 @@ static enum weft_status exchange(struct weft_job *job, const struct wf_card *min
     return WEFT_OK;
 }
 
-/* Do all cards have the flag [early], or all not? */
-static bool are_alike(const struct weft_job *job, const struct wf_card *cards, unsigned early)
-{
-    for (unsigned r = 0; r < job->size; r++)
-        if ((cards[r].flags & WF_CARD_EARLY) != early) {
-            wf_error("rank %u and rank %u open the job in different ways: give all ranks the same "
-                     "WEFT_NODE, WEFT_TRANSPORTS and WEFT_KEY_FILE",
-                     job->rank, r);
-            return false;
-        }
-    return true;
-}
-
-/* By the node's service an endpoint's address depends on the job's key. If the launcher gives none,
- * the ranks exchange cards twice: first those that have rank 0's secret and nothing else. */
-static enum weft_status exchange_early(struct weft_job *job, struct wf_card *cards,
-                                       uint64_t deadline_ns)
-{
-    const struct wf_config *c = wf_config();
-    struct wf_card *early;
-    enum weft_status s;
-    if (!needs_network(job) || job->launch.has_secret || !c->node || *c->key_file ||
-        !wf_config_wants("node"))
-        return WEFT_OK;
-    early = calloc(1, sizeof *early);
-    if (!early)
-        return WEFT_ENOMEM;
-    early->addr_len = 1; /* a card has an address */
-    early->flags = WF_CARD_EARLY;
-    s = draw_secret(job, early);
-    if (!s)
-        s = exchange(job, early, cards, deadline_ns);
-    if (!s && (!are_alike(job, cards, WF_CARD_EARLY) || cards[0].secret_len != WF_SECRET))
-        s = WEFT_EPROTO;
-    if (!s) {
-        memcpy(job->launch.secret, cards[0].secret, WF_SECRET);
-        job->launch.has_secret = job->early = true;
-    }
-    forget_secrets(early, 1);
-    forget_secrets(cards, job->size);
-    free(early);
-    return s;
-}
-
 static enum weft_status use_cards(struct weft_job *job, const struct wf_card *cards,
                                   struct wf_member *members, uint64_t deadline_ns)
 {
-    enum weft_status s = are_alike(job, cards, 0) ? set_drawn_secret(job, cards) : WEFT_EPROTO;
+    enum weft_status s = set_drawn_secret(job, cards);
     if (!s)
         s = wf_members_read(members, cards, job->size);
     if (!s)
@@ -327,7 +308,7 @@ enum weft_status wf_job_open_parts(struct weft_job *job, const struct weft_job_p
     if (!s && !(cards = calloc(job->size, sizeof *cards)))
         s = WEFT_ENOMEM;
     if (!s)
-        s = exchange_early(job, cards, deadline_ns);
+        s = share_secret(job, deadline_ns);
     if (!s)
         s = open_endpoint(job, params, mine);
     /* Lock the endpoint, so that no progress thread polls it before its handlers are registered. */
