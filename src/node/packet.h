@@ -164,7 +164,7 @@ _Static_assert(sizeof(struct wf_node_other) == 56, "wire structure");
 
 struct wf_node_other_ok {
     uint32_t word;  /* its name (wf_node_word_name) */
-    int32_t status; /* below 0: there is no such word, and [word] is 0 */
+    int32_t status; /* a failure of weft/status.def: there is no such word, and [word] is 0 */
 };
 
 struct wf_node_line {
@@ -200,7 +200,7 @@ struct wf_node_packet {
         struct wf_node_refused refused;
         struct wf_node_ring ring;
         struct {
-            int32_t status;
+            int32_t status; /* a failure of weft/status.def */
         } ring_no;
         struct wf_node_unring unring; /* and UNRING_OK */
         struct wf_node_other node;

@@ -179,6 +179,7 @@ def test(slurm, hello, member):
     assert err.count("start them with srun --mpi=pmix") == 4, err
     if len(slurm.nodes) > 1:
         test_nodes(slurm, member)
+        test_services(slurm, member)
 
 
 def test_nodes(slurm, member):
@@ -198,6 +199,26 @@ def test_nodes(slurm, member):
         took = time.monotonic() - start
         assert line in err, f"{line!r} is not in\n{err}"
         assert took < 3 + 0.125 * 2 + 2, f"{words} took {took:.1f} s"  # 2 s are srun's own
+
+
+def test_services(slurm, member):
+    """By the nodes' services: srun does not wait until they end, a second after their last client,
+    and 2 s later none is left."""
+    words = ["open", "where", "barrier", "gather", "memory", "close"]
+    took = {}
+    for way, env in (("tcp", {}), ("node", {"WEFT_NODE": "1", "WEFT_TRANSPORTS": "loop,shm,node"})):
+        slurm.env |= env
+        for _ in range(2):
+            start = time.monotonic()
+            out, _ = srun(slurm, member, *words)
+            took[way] = min(time.monotonic() - start, took.get(way, DEADLINE))
+            assert "WRONG" not in out and out.count(f" {way} {way}") == 4, out
+            end = time.monotonic() + 2
+            while netlib.processes("weft-node"):
+                assert time.monotonic() < end, "a service is left after 2 s"
+                time.sleep(0.02)  # nothing reports the end of a process of another session
+    assert took["node"] < took["tcp"] + 0.9, took
+    print(f"srun takes {took['tcp']:.2f} s, and {took['node']:.2f} s by services")
 
 
 def one_node(hello, member):

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The examples on 4 ranks over 2 and 4 hosts print the same as on one, bit for bit. Started by
-Open MPI's mpirun, whose launch agent enters the hosts; tests/job/hosts_test.py tests the jobs.
+"""The examples on 4 ranks over 2 and 4 hosts, also by the nodes' services, print the same as on
+one, bit for bit. Started by Open MPI's mpirun, whose launch agent enters the hosts;
+tests/job/hosts_test.py tests the jobs.
 
 usage: examples_test.py HELLO STENCIL DGEMM      "" for what was not built"""
 
 import os
 import random
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -19,10 +19,13 @@ from netlib import SHARED
 
 HELLO, STENCIL, DGEMM = sys.argv[1:4]
 PLACES = ([4], [2, 2], [1, 1, 1, 1])  # ranks on each host
+# The same by the nodes' services: no rank has a connection to another host.
+NODE = {"WEFT_TRANSPORTS": "loop,shm,node", "WEFT_NODE": "1"}
+WAYS = [(ranks, {}) for ranks in PLACES] + [([2, 2], NODE)]
 
 
-def job(net, ranks, argv):
-    words, environ = net.mpirun(ranks, argv)
+def job(net, ranks, argv, env):
+    words, environ = net.mpirun(ranks, argv, env)
     done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=30,
                           check=False)
     assert not done.returncode, f"{ranks}: {done.returncode}\n{done.stdout}{done.stderr}"
@@ -36,13 +39,13 @@ def crossed(net):
 
 
 def results(argv, out=None, crossing=0):
-    """Returns the output of [argv] and its file [out], for each of PLACES; with more than one host
+    """Returns the output of [argv] and its file [out], for each of WAYS; with more than one host
     at least [crossing] bytes must have gone from one to another."""
     found = []
-    for ranks in PLACES:
+    for ranks, env in WAYS:
         with netlib.Net(hosts=len(ranks)) as net:
             before = crossed(net)
-            output = job(net, ranks, argv)
+            output = job(net, ranks, argv, env)
             if len(ranks) > 1:
                 went = crossed(net) - before
                 assert went >= crossing, f"{ranks}: {went} bytes went between hosts"
@@ -83,7 +86,7 @@ def test_stencil():
     found = results([STENCIL, source, out, "--steps", "100"], out, 100 * 3 * 300 * 4)
     assert found[0][1]
     sums = [re.findall("checksum ([0-9a-f]{16})", " ".join(output)) for output, _ in found]
-    assert len(sums[0]) == 1 and sums[1:] == sums[:1] * 2, sums
+    assert len(sums[0]) == 1 and sums[1:] == sums[:1] * (len(WAYS) - 1), sums
     for _, written in found[1:]:
         assert written == found[0][1], "the picture depends on the hosts"
 
@@ -111,8 +114,7 @@ def test_dgemm():
 
 def main():
     netlib.enter()
-    if not shutil.which("mpirun"):
-        netlib.skip("not installed: mpirun, from openmpi-bin")
+    netlib.need("mpirun", "openmpi-bin")
     netlib.main([value for name, value in globals().items() if name.startswith("test_")])
 
 

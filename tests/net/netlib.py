@@ -53,6 +53,11 @@ def skip(why):
     sys.exit(SKIPPED)
 
 
+def need(tool, package):
+    if not shutil.which(tool):
+        skip(f"not installed: {tool}, from {package}")
+
+
 def enter():
     """Run this script again in namespaces of its own; returns in that run only."""
     if os.environ.pop("WEFT_NET_ENTERED", None) == str(os.getppid()):
@@ -62,8 +67,7 @@ def enter():
         skip("making network namespaces needs root")
     os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
     for tool, package in TOOLS.items():
-        if not shutil.which(tool):
-            skip(f"not installed: {tool}, from {package}")
+        need(tool, package)
     spaces = ["unshare", "--net", "--mount", "--uts", "--propagation", "private"]
     if subprocess.run([*spaces, "--pid", "--fork", "true"], stderr=subprocess.DEVNULL,
                       timeout=DEADLINE, check=False).returncode:
@@ -72,6 +76,20 @@ def enter():
     os.environ["WEFT_NET_ENTERED"] = "0"
     os.execvp("unshare", [*spaces, "--pid", "--fork", "--kill-child", "--mount-proc",
                           sys.executable, *sys.argv])
+
+
+def processes(name):
+    """The processes of that name that have not ended, in this PID namespace: of all hosts."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+                head, _, rest = f.read().rpartition(") ")
+        except OSError:
+            continue  # it has ended
+        if head.partition(" (")[2] == name and rest[0] != "Z":  # nobody may wait for it
+            found.append(int(pid))
+    return found
 
 
 def _settle():

@@ -33,7 +33,7 @@
 #include "member.h"
 
 enum {
-    MEMBERS_MAX = 16,
+    MEMBERS_MAX = 32,
     SLOTS = 4,                     /* puts, adds, sends and receives in flight for each peer */
     ASKED_MAX = 64,                /* replies awaited of each peer */
     SIGNALS = MEMBERS_MAX * SLOTS, /* words: adds of each member's slots, then signals */

@@ -167,6 +167,9 @@ static void test_fields(void **state)
     BAD(WF_NODE_RING, u.ring.from.process.pid = 0);
     BAD(WF_NODE_RING_NO, u.ring_no.status = 0);
     BAD(WF_NODE_RING_NO, u.ring_no.status = WEFT_AGAIN);
+    GOOD(WF_NODE_RING_NO, u.ring_no.status = WEFT_ELOST);
+    BAD(WF_NODE_RING_NO, u.ring_no.status = WEFT_ELOST - 1); /* no status */
+    BAD(WF_NODE_RING_NO, u.ring_no.status = INT32_MIN);
     BAD(WF_NODE_UNRING, u.unring.zero = 1);
     BAD(WF_NODE_UNRING_OK, u.unring.zero = 1);
     BAD(WF_NODE_NODE, u.node.contact.port = 0);
@@ -176,6 +179,7 @@ static void test_fields(void **state)
     BAD(WF_NODE_NODE, u.node.zero = 1);
     BAD(WF_NODE_NODE_OK, u.node_ok.word = WF_NODE_NO_WORD);
     BAD(WF_NODE_NODE_OK, u.node_ok.status = 1);
+    BAD(WF_NODE_NODE_OK, u.node_ok.status = -1000);
     GOOD(WF_NODE_NODE_OK, u.node_ok.status = WEFT_ELIMIT);
     BAD(WF_NODE_NODE_OK, u.node_ok = ((struct wf_node_other_ok){1, WEFT_ELIMIT}));
     GOOD(WF_NODE_LOG, u.log.text[0] = 'x');

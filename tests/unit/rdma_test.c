@@ -1002,6 +1002,7 @@ static void test_worn_rail(void **state)
             come_round(r, lost ? quarter + 1 : 0);
         }
         assert_int_equal(r->worn, lost);
+        assert_true(lost || r->doubtful < quarter); /* the count has settled the others */
     }
     assert_true(wf_rdma_is_worn(l.ep.rdma) && w->state == QP_UP);
     assert_ptr_not_equal(lane_open(0, 1)->rail, r); /* the other rail has its buffers */
@@ -1010,6 +1011,51 @@ static void test_worn_rail(void **state)
     assert_false(r->worn || r->doubtful || r->nfree_receives);
     r->device->hca->ops = scripted.own;
     assert_ptr_equal(lane_open(0, 1)->rail, r);
+    lane_close(0);
+    lanes_end(ctx);
+}
+
+/* Fails when: a rail waits for arrivals to count its buffers although the NIC may have all of them.
+ */
+static void test_rail_without_buffers(void **state)
+{
+    struct rdma_ctx *ctx = lanes_begin();
+    struct qp_link *w = up(lane_open(1, 2));
+    struct rdma_rail *r = w->rail;
+    (void)state;
+    r->doubtful = r->receives - 1; /* as if so many queue pairs had broken */
+    (void)up(lane_open(0, 1));
+    lane_close(0);
+    assert_true(r->worn);
+    lane_close(1);
+    assert_false(r->worn || r->doubtful || r->nfree_receives);
+    lanes_end(ctx);
+}
+
+/* Fails when: a channel connects again at the same pace for as long as its rail is worn, or keeps
+ * the long pauses once it has a queue pair. */
+static void test_pauses_of_a_worn_rail(void **state)
+{
+    struct rdma_ctx *ctx = lanes_begin();
+    const uint64_t slack = 400000000;
+    (void)state;
+    for (unsigned i = 0; i < 2; i++)
+        l.ep.rdma->rails[i]->worn = true;
+    for (unsigned turn = 0; turn < 8; turn++) {
+        uint64_t want = WF_MIN(UINT64_C(500000000) << turn, UINT64_C(10000000000)), now, pause;
+        assert_null(lane_open(0, turn + 1)->qp);
+        assert_true(l.chans[0].path->next_rail);
+        now = wf_now_ns();
+        wf_rdma_retry_plain(l.chans[0].path);
+        pause = l.chans[0].path->retry_ns - now;
+        assert_true(pause >= want && pause < want + slack);
+        l.chans[0].path->next_rail = false; /* as when it connects again */
+        lane_close(0);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        l.ep.rdma->rails[i]->worn = false;
+    assert_non_null(lane_open(0, 9)->qp);
+    assert_int_equal(l.chans[0].path->waits, 0);
     lane_close(0);
     lanes_end(ctx);
 }
@@ -1769,6 +1815,8 @@ int main(void)
         cmocka_unit_test(test_most_turns),
         cmocka_unit_test(test_buffers_come_back),
         cmocka_unit_test(test_worn_rail),
+        cmocka_unit_test(test_rail_without_buffers),
+        cmocka_unit_test(test_pauses_of_a_worn_rail),
         cmocka_unit_test(test_failed_queues_are_replaced),
         cmocka_unit_test(test_missing_send),
         cmocka_unit_test(test_sends_are_numbered),

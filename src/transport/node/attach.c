@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/hook.h"
 #include "base/log.h"
 #include "base/process.h"
 
@@ -187,6 +188,7 @@ static enum outcome greet(struct node_attempt *a, int sock)
     wf_node_nonce(hello.u.hello.nonce);
     if (wf_node_packet_send(sock, &hello, NULL, 0) && errno != EPIPE && errno != ECONNRESET)
         return fail(a, WEFT_ESYSTEM, "cannot send to the service: %s", strerror(errno));
+    WF_HOOK("node.hello");
     o = answered(a, sock, WF_NODE_CHALLENGE, &challenge);
     if (o != ATTACHED)
         return o;
@@ -199,9 +201,11 @@ static enum outcome greet(struct node_attempt *a, int sock)
     wf_node_proof_sign(a->params->key, &hello, &challenge, &proof);
     if (wf_node_packet_send(sock, &proof, NULL, 0) && errno != EPIPE && errno != ECONNRESET)
         return fail(a, WEFT_ESYSTEM, "cannot send to the service: %s", strerror(errno));
+    WF_HOOK("node.proof");
     o = answered(a, sock, WF_NODE_WELCOME, &welcome);
     if (o != ATTACHED)
         return o;
+    WF_HOOK("node.welcome");
     if (a->page_fd < 0)
         return fail(a, WEFT_ELIMIT, "this process has no descriptor left (ulimit -n)");
     a->link->index = welcome.u.welcome.index;

@@ -41,16 +41,17 @@ static void mark(struct wf_node_blocks *b, uint32_t at, uint32_t n, bool used)
     }
 }
 
-/* Returns the first block from [at] on that is free, or that is in use. */
-static uint32_t next_of(const struct wf_node_blocks *b, uint32_t at, bool used)
+/* Returns the first block from [at] on that is free, or that is in use, or [end] if there is none
+ * before [end]. */
+static uint32_t next_of(const struct wf_node_blocks *b, uint32_t at, uint32_t end, bool used)
 {
-    while (at < b->count) {
+    while (at < end) {
         uint64_t word = (used ? b->used[at / 64] : ~b->used[at / 64]) >> at % 64;
         if (word)
-            return WF_MIN(at + (uint32_t)__builtin_ctzll(word), b->count);
+            return WF_MIN(at + (uint32_t)__builtin_ctzll(word), end);
         at = (at | 63) + 1;
     }
-    return b->count;
+    return end;
 }
 
 uint32_t wf_node_blocks_take(struct wf_node_blocks *b, uint32_t n)
@@ -58,15 +59,15 @@ uint32_t wf_node_blocks_take(struct wf_node_blocks *b, uint32_t n)
     uint32_t at = b->first;
     if (n > b->nfree)
         return WF_NODE_NO_BLOCK;
-    b->first = at = next_of(b, at, false);
+    b->first = at = next_of(b, at, b->count, false);
     while (at + n <= b->count) {
-        uint32_t end = next_of(b, at, true);
-        if (end - at >= n) {
+        uint32_t end = next_of(b, at, at + n, true); /* free blocks behind these do not matter */
+        if (end == at + n) {
             mark(b, at, n, true);
             b->nfree -= n;
             return at;
         }
-        at = next_of(b, end, false);
+        at = next_of(b, end, b->count, false);
     }
     return WF_NODE_NO_BLOCK;
 }

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "base/hook.h"
 #include "transport/ring/sleep.h"
 
 /* ---- senders ---- */
@@ -216,6 +217,7 @@ static enum arrival entry_take(struct node_client *c, const struct wf_node_entry
 static void taken_publish(struct node_client *c)
 {
     wf_store_release(&c->submit->taken, c->head); /* "taken" */
+    WF_HOOK("node.taken");
     if (wf_sleep_must_wake(&c->page->sleep_epoch, &c->service_seen, c->fence))
         c->ops->wake(c->owner);
 }
@@ -241,6 +243,7 @@ int wf_node_events_poll(struct node_client *c, int budget)
         }
         c->dropped += a == DROPPED;
         c->strange += a == STRANGE;
+        WF_HOOK("node.delivered");
         c->head++;
         events++;
     }
@@ -291,6 +294,7 @@ int wf_node_place_look(struct node_client *c, uint32_t place)
     }
     if (!(flags & WF_NODE_NO_REPLY))
         c->ops->replied(c->owner, &am);
+    WF_HOOK("node.replied");
     if (c->places[place].use == use.use)
         wf_node_place_free(c, place);
     return 1;

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/hook.h"
 #include "transport/ring/sleep.h"
 
 /* Load what the service has consumed. Returns false if there is no room. */
@@ -42,7 +43,8 @@ static void body_write(uint8_t *to, const struct wf_am_out *out)
         memcpy(to, out->data, out->len);
     if (!out->nargs)
         return;
-    memset(to + out->len, 0, -out->len & 3);
+    if (out->len & 3)
+        memset(to + out->len, 0, -out->len & 3);
     wf_shm_copy_args(to + wf_align_up(out->len, 4), out->args, out->nargs);
 }
 
@@ -66,7 +68,9 @@ static inline void entry_post(struct node_client *c, struct node_flow *flow,
     e->use = r->use;
     memcpy(e->data, r->data, sizeof e->data);
     flow->begins = false;
+    WF_HOOK("node.entry");
     wf_store_release(&e->ready, wf_shm_ready(c->tail++, r->len, r->reply_max)); /* "entry" */
+    WF_HOOK("node.posted");
     if (wf_sleep_must_wake(&c->page->sleep_epoch, &c->service_seen, c->fence))
         c->ops->wake(c->owner);
 }
@@ -191,6 +195,7 @@ static void place_claim(struct node_client *c, struct node_flow *flow, struct no
     p->where = blocks ? where : 0;
     p->room = blocks * WF_NODE_BLOCK;
     wf_store_relaxed(&p->ready, 0);
+    WF_HOOK("node.place");
     wf_store_relaxed(&p->waits, c->uses);
 }
 
@@ -299,6 +304,7 @@ static void reply_send(struct node_client *c, const struct node_am *am, const st
     c->replying = NULL;
     if (flow->ended || c->failed)
         return; /* nobody waits */
+    WF_HOOK("node.reply");
     r = record_add(c, flow, out, body);
     c->replies++;
     c->reply_bytes += body;

@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "base/hook.h"
+
 static uint32_t bucket_of(const struct node_client *c, uint64_t tag, bool is_reply)
 {
     return ((uint32_t)(tag ^ tag >> 32) * 2 + is_reply) & c->flow_mask;
@@ -141,6 +143,7 @@ static void record_write(struct node_client *c, const struct node_flow *flow)
     r->ep = flow->to.ep;
     r->flags = 0;
     r->tag = flow->to.tag;
+    WF_HOOK("node.record");
     wf_store_relaxed(&slot->near, 0);
     wf_store_relaxed(&slot->far, 0);
     wf_store_relaxed(&slot->acked, 0);

@@ -45,6 +45,7 @@ struct via_node {
 struct via_call {
     struct wf_list item;
     uint32_t cookie;
+    unsigned asks; /* type of the call's packet: RING or UNRING */
     unsigned type; /* of the answer; 0: none has come */
     enum weft_status status;
     int fd; /* that came with it, or -1 */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hook.h"
 #include "base/log.h"
 #include "config/config.h"
 #include "mem/shared.h"
@@ -104,6 +105,7 @@ static enum weft_status rings_give(struct via_ep *ep, int submit_fd, int event_f
         return status;
     }
     ep->bell = call.fd;
+    WF_HOOK("node.rings");
     wf_fork_join(&ep->fork, &fork_ops);
     return WEFT_OK;
 }

@@ -11,6 +11,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/hook.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "config/config.h"
@@ -79,7 +80,8 @@ static WF_REQUIRES(via_ctx_lock_class) void node_answer(struct via_ctx *ctx,
     eps_wake(ctx);
 }
 
-static WF_REQUIRES(via_ctx_lock_class) void call_answer(struct via_ctx *ctx,
+/* Returns whether the answer is one to the call of its cookie. A call may have given up. */
+static WF_REQUIRES(via_ctx_lock_class) bool call_answer(struct via_ctx *ctx,
                                                         const struct wf_node_packet *p,
                                                         const int *fds, int nfds)
 {
@@ -88,19 +90,24 @@ static WF_REQUIRES(via_ctx_lock_class) void call_answer(struct via_ctx *ctx,
         struct via_call *call = wf_container_of(it, struct via_call, item);
         if (call->cookie != p->cookie || call->type)
             continue;
+        if ((call->asks == WF_NODE_UNRING) != (p->type == WF_NODE_UNRING_OK))
+            return false;
         call->type = p->type;
         call->status = p->type == WF_NODE_RING_NO ? (enum weft_status)p->u.ring_no.status : WEFT_OK;
         call->fd = nfds == 1 ? fds[0] : -1;
         pthread_cond_broadcast(&ctx->answered);
-        return;
+        return true;
     }
-    wf_seqpacket_drop(fds, WF_NODE_FDS, nfds); /* its call has given up */
+    wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
+    return true;
 }
 
+/* Returns false if the service may not send that. */
 static bool answer(struct wf_node_link *link, const struct wf_node_packet *p, const int *fds,
                    int nfds)
 {
     struct via_ctx *ctx = wf_container_of(link, struct via_ctx, link);
+    bool fits = true;
     if (p->type != WF_NODE_RING_OK && p->type != WF_NODE_RING_NO && p->type != WF_NODE_UNRING_OK &&
         p->type != WF_NODE_NODE_OK)
         return false;
@@ -108,9 +115,9 @@ static bool answer(struct wf_node_link *link, const struct wf_node_packet *p, co
     if (p->type == WF_NODE_NODE_OK)
         node_answer(ctx, p);
     else
-        call_answer(ctx, p, fds, nfds);
+        fits = call_answer(ctx, p, fds, nfds);
     via_unlock(ctx);
-    return true;
+    return fits;
 }
 
 /* ---- the reader ---- */
@@ -169,6 +176,10 @@ static void ended(struct via_ctx *ctx, enum weft_status why)
     else if (why == WEFT_EPEER)
         wf_warn("the node's service, process %d, has ended: this process's messages by it are lost",
                 (int)ctx->link.pid);
+    else
+        wf_error("the node's service, process %d, does not keep to its packets, or closed this "
+                 "process's connection: this process's messages by it are lost",
+                 (int)ctx->link.pid);
     via_lock(ctx);
     atomic_store_explicit(&ctx->ended, (int)WEFT_EPEER, memory_order_release);
     pthread_cond_broadcast(&ctx->answered);
@@ -288,12 +299,13 @@ WF_UNCHECKED enum weft_status wf_via_call(struct via_ctx *ctx, struct wf_node_pa
     uint64_t until_ns = wf_now_ns() + ms * 1000000u;
     struct timespec until = time_of(until_ns);
     enum weft_status status;
-    *call = (struct via_call){.fd = -1};
+    *call = (struct via_call){.asks = packet->type, .fd = -1};
     via_lock(ctx);
     packet->cookie = call->cookie = ++ctx->cookie;
     wf_list_append(&ctx->calls, &call->item);
     via_unlock(ctx);
     status = packet_send(ctx, packet, fds, nfds, until_ns);
+    WF_HOOK("node.asked");
     via_lock(ctx);
     while (status == WEFT_OK && !call->type) {
         if (atomic_load_explicit(&ctx->ended, memory_order_relaxed))

@@ -198,7 +198,9 @@ static void link_init(struct qp_link *l, struct net_chan *chan)
 static const char *queue_pair_make(struct qp_link *l)
 {
     const char *why = is_plain(l);
-    l->path->next_rail |= wf_rdma_rail_gives_up(l->rail) || wf_rdma_rail_is_due(l->rail);
+    bool waits = wf_rdma_rail_gives_up(l->rail) || wf_rdma_rail_is_due(l->rail);
+    l->path->next_rail |= waits;
+    l->path->waits = waits ? (uint8_t)WF_MIN(l->path->waits + 1, UINT8_MAX) : 0;
     if (!why && !wf_rdma_cm_init(l))
         why = "there are no random numbers";
     if (!why && (!line_make(l) || qp_make(l) != WEFT_OK))

@@ -197,11 +197,12 @@ struct rdma_rail {
      * posted when wf_qp_wear_check began to count the missing buffers, and has not arrived since.
      */
     uint16_t *holders;
-    uint32_t later; /* since then: arrivals in buffers that had arrived before */
-    bool counts;    /* it counts them */
-    bool worn;      /* too many are missing (wf_rdma_rail_gives_up) */
-    uint32_t burst; /* most completions taken in one call; at most QP_BURST_MOST */
-    uint32_t batch; /* number of receive buffers posted at a time */
+    uint32_t later;   /* since then: arrivals in buffers that had arrived before */
+    uint32_t doubted; /* [doubtful] at that time */
+    bool counts;      /* it counts them */
+    bool worn;        /* too many are missing (wf_rdma_rail_gives_up) */
+    uint32_t burst;   /* most completions taken in one call; at most QP_BURST_MOST */
+    uint32_t batch;   /* number of receive buffers posted at a time */
     uint32_t *free_results, nfree_results; /* indices of free result slots */
     struct qp_link **by_credit;            /* the rail's links by the index of their credit word */
     struct wf_list links;                  /* the rail's links that have a queue pair */
@@ -212,7 +213,7 @@ struct rdma_rail {
     struct qp_link *putting;
     bool was_full; /* since the last completion: no more requests could be posted */
     /* with a shared receive queue: number of closed queue pairs with each of which the NIC may have
-     * kept a receive buffer */
+     * kept a receive buffer; a count settles those before it */
     uint32_t doubtful;
     struct wf_hca_cm *cm; /* NULL if queue pairs are connected without a connection manager */
     uint32_t deadlines;   /* number of links that have a deadline, set by cm.c */
@@ -244,6 +245,7 @@ struct net_path {
     uint8_t failures;  /* successive queue pairs that carried nothing */
     uint8_t retries;   /* how often the channel left its socket to try a queue pair */
     uint8_t returns;   /* how often the channel left a queue pair to try a better rail */
+    uint8_t waits;     /* successive connections whose rail was about to open its queues again */
     uint8_t rail_wish; /* enum qp_rail_wish */
     /* the channel uses its socket although some rails were not tried, or its rail is about to open
      * its queues again */
@@ -542,7 +544,9 @@ void wf_qp_receives_reset(struct rdma_rail *r);
  * pair was closed, since each one may leave one buffer with the NIC. The NIC uses the buffers in
  * the order in which they were posted: when as many messages have arrived as there are buffers
  * twice, in buffers that had arrived before, those that were posted all the time are missing. (A
- * buffer that a message fills for so long is taken for one of them.) */
+ * buffer that a message fills for so long is taken for one of them.) If as many queue pairs are in
+ * doubt as there are buffers, the NIC may have kept all of them, so that nothing arrives by which
+ * they could be counted: then [worn] is set at once. */
 void wf_qp_wear_check(struct rdma_rail *r);
 /* Posts the free receive buffers to the shared receive queue if a whole batch is free, or if [idle]
  * is true. */

@@ -42,6 +42,7 @@ static void count_begin(struct rdma_rail *r)
             r->holders[l->line[i & l->line_mask].buffer] = 0;
     }
     r->later = 0;
+    r->doubted = r->doubtful;
     r->counts = true;
 }
 
@@ -57,11 +58,15 @@ void wf_qp_wear_check(struct rdma_rail *r)
 {
     if (!r->srq || r->worn || r->doubtful < r->receives / WORN)
         return;
-    if (!r->counts) {
+    if (r->doubtful >= r->receives) {
+        r->worn = true;
+    } else if (!r->counts) {
         count_begin(r);
     } else if (r->later >= 2 * r->receives) {
+        uint32_t missing = missing_count(r);
         r->counts = false;
-        r->worn = missing_count(r) >= r->receives / WORN;
+        r->worn = missing >= r->receives / WORN;
+        r->doubtful = r->doubtful - r->doubted + missing;
     }
 }
 

@@ -9,7 +9,10 @@
 /* 10 s, the time until another link is tried; doubled after each attempt, at most RETRIES times */
 #define RETRY_NS ((uint64_t)10000000000)
 #define RETRIES 5
-#define NEXT_RAIL_NS 500000000u
+/* The time until another rail is tried, or until a channel asks again for the rail that is about to
+ * open its queues again: then it is doubled each time, up to RETRY_NS */
+#define NEXT_RAIL_NS UINT64_C(500000000)
+#define NEXT_DOUBLINGS 5
 
 /* Returns whether peers may perform atomics by the rail's device. After a break WRITEs and READs
  * are repeated, but atomics are not. So a link with atomics must not be broken on purpose. */
@@ -78,10 +81,17 @@ void wf_rdma_rail_failed(struct qp_link *l)
 
 /* ---- the time of the next attempt ---- */
 
+/* Returns how long a channel waits for another rail, or for its own rail's queues. */
+static uint64_t next_rail_ns(const struct net_path *path)
+{
+    unsigned doublings = WF_MIN(path->waits - (path->waits > 0), NEXT_DOUBLINGS);
+    return WF_MIN(NEXT_RAIL_NS << doublings, RETRY_NS);
+}
+
 void wf_rdma_retry_plain(struct net_path *path)
 {
-    path->retry_ns =
-        wf_now_ns() + (path->next_rail ? NEXT_RAIL_NS : RETRY_NS << WF_MIN(path->retries, RETRIES));
+    path->retry_ns = wf_now_ns() + (path->next_rail ? next_rail_ns(path)
+                                                    : RETRY_NS << WF_MIN(path->retries, RETRIES));
 }
 
 /* Sets the time for trying a better rail. The side that dials ([is_greater]) acts first, since that

@@ -5,6 +5,7 @@
  * The test is the service. Each case's comment says what makes it fail. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,10 +25,14 @@ static const uint8_t key[WF_NODE_KEY] = "ask_test";
 
 /* ---- the service ---- */
 
+/* What a service sends that it may not. */
+enum lie { NONE, STATUS, OTHER_ANSWER, SECOND_BELL, LIES };
+
 struct service {
     int sock, page_fd;
     enum weft_status refuses; /* every NODE, or the first, so; OK: as node_take */
     bool once;
+    enum lie lie;
     uint32_t held[WF_NODE_ASKS];
     unsigned nheld, times[NODES], answered, asked;
 };
@@ -70,12 +75,32 @@ static void held_answer(struct service *s)
         node_answer(s, s->held[--s->nheld], ++s->answered, WEFT_OK);
 }
 
-static void ring_take(struct service *s, const struct wf_node_packet *p)
+static void bell_give(struct service *s, uint32_t cookie)
 {
     int pair[2];
     CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair));
-    answer(s, WF_NODE_RING_OK, p->cookie, &pair[1], 1);
+    answer(s, WF_NODE_RING_OK, cookie, &pair[1], 1);
     close(pair[1]); /* this process keeps the other end until it ends */
+}
+
+static void ring_take(struct service *s, const struct wf_node_packet *p)
+{
+    struct wf_node_packet no;
+    wf_node_packet_init(&no, WF_NODE_RING_NO);
+    no.cookie = p->cookie;
+    no.u.ring_no.status = -1000;
+    if (s->lie == STATUS)
+        CHECK(!wf_node_packet_send(s->sock, &no, NULL, 0));
+    else if (s->lie == OTHER_ANSWER)
+        answer(s, WF_NODE_UNRING_OK, p->cookie, NULL, 0);
+    else
+        bell_give(s, p->cookie);
+}
+
+static void unring_take(struct service *s, const struct wf_node_packet *p)
+{
+    if (s->lie == SECOND_BELL)
+        bell_give(s, p->cookie);
 }
 
 static void client_accept(struct service *s, int fd)
@@ -102,10 +127,11 @@ static int hold_ms(const struct service *s)
     return s->nheld && s->nheld + s->answered == NODES ? 0 : -1;
 }
 
-/* What a service answers to NODE. */
+/* What a service answers to NODE; or how it lies. */
 struct refusal {
     enum weft_status with;
     bool once;
+    enum lie lie;
 };
 
 /* Serve one client until it ends. Reports when each node has its answer; at the end, how often the
@@ -114,7 +140,8 @@ static void service_main(int sock, void *arg)
 {
     const struct refusal *refusal = arg;
     struct service s = {.refuses = refusal ? refusal->with : WEFT_OK,
-                        .once = refusal && refusal->once};
+                        .once = refusal && refusal->once,
+                        .lie = refusal ? refusal->lie : NONE};
     struct pollfd p = {.events = POLLIN};
     struct wf_node_packet packet;
     void *page;
@@ -134,6 +161,7 @@ static void service_main(int sock, void *arg)
         }
         switch (near_receive(s.sock, &packet)) {
         case WF_NODE_RING: ring_take(&s, &packet); break;
+        case WF_NODE_UNRING: unring_take(&s, &packet); break;
         case WF_NODE_NODE: node_take(&s, &packet); break;
         default: /* the client has ended */ proc_say(sock, &s.asked, sizeof s.asked); return;
         }
@@ -225,6 +253,45 @@ static void late_main(int sock, void *arg)
     _exit(0);
 }
 
+static unsigned fds_here(void)
+{
+    unsigned count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* The service lies when the endpoint opens, or closes. */
+static void lied_main(int sock, void *arg)
+{
+    struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
+    struct result r = {0};
+    unsigned before;
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    enum lie lie = *(enum lie *)arg;
+    const char *text;
+    CHECK_STATUS(weft_ctx_open(&params, &ctx), WEFT_OK); /* what a process opens once */
+    CHECK_STATUS(weft_ctx_close(ctx), WEFT_OK);
+    before = fds_here();
+    near_stderr_begin();
+    params.flags = WEFT_CTX_NETWORK;
+    CHECK_STATUS(weft_ctx_open(&params, &ctx), WEFT_OK);
+    CHECK_STATUS(weft_ctx_set_key(ctx, key, sizeof key), WEFT_OK);
+    CHECK_STATUS(weft_ep_open(ctx, NULL, &ep), lie == SECOND_BELL ? WEFT_OK : WEFT_ESYSTEM);
+    if (lie == SECOND_BELL)
+        CHECK_STATUS(weft_ep_close(ep), WEFT_OK);
+    CHECK_STATUS(weft_ctx_close(ctx), WEFT_OK);
+    text = near_stderr_end();
+    if (!strstr(text, "does not keep to its packets"))
+        proc_fail(__FILE__, __LINE__, "lie %d: %s", (int)lie, text);
+    if (fds_here() != before)
+        proc_fail(__FILE__, __LINE__, "lie %d: %u descriptors, not %u", (int)lie, fds_here(),
+                  before);
+    proc_say(sock, &r, sizeof r);
+    _exit(0);
+}
+
 /* Run a service and a client. */
 static struct result both_run(void (*client_of)(int sock, void *arg), struct refusal *refusal,
                               bool answers)
@@ -237,7 +304,7 @@ static struct result both_run(void (*client_of)(int sock, void *arg), struct ref
           !setenv("WEFT_TRANSPORTS", "loop,node", 1));
     service = proc_start(service_main, refusal);
     CHECK(proc_hear(service.sock, &byte, 1) == 1);
-    client = proc_start(client_of, NULL);
+    client = proc_start(client_of, refusal ? &refusal->lie : NULL);
     if (answers) {
         CHECK(proc_hear(service.sock, &byte, 1) == 1);
         proc_say(client.sock, "", 1);
@@ -281,6 +348,16 @@ static void late(void)
     CHECK(both_run(late_main, &refusal, false).downs == 1);
 }
 
+/* Fails when: a client uses a status of its service that is none, takes the answer to another
+ * question for its own, or keeps a descriptor that came with it. */
+static void lied_to(void)
+{
+    for (enum lie lie = STATUS; lie < LIES; lie++) {
+        struct refusal refusal = {.lie = lie};
+        (void)both_run(lied_main, &refusal, false);
+    }
+}
+
 int main(int argc, char **argv)
 {
     int failed = 0;
@@ -289,5 +366,6 @@ int main(int argc, char **argv)
     failed += proc_case("many nodes", many_nodes);
     failed += proc_case("never", never);
     failed += proc_case("late", late);
+    failed += proc_case("lied to", lied_to);
     return failed ? 1 : 0;
 }

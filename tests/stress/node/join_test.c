@@ -4,7 +4,11 @@
  *
  *   join_test                      the cases
  *   join_test latency              half the time of a request and its reply, between two nodes
- *   join_test kills COUNT SEED     clients and services that are killed or stopped among traffic
+ *   join_test kills COUNT SEED [N]   clients and services that are killed or stopped among traffic,
+ *                                  N rounds at a time; in a build with hooks, clients also at
+ *                                  each point between their attaching and their closing
+ *   join_test streams COUNT        how far apart the ends of equal streams are, which all processes
+ *                                  send at a time, each COUNT messages of 4,096 bytes
  *   join_test queue-pairs ONE TWO  the services' lanes are queue pairs, of one device on each node
  */
 #define _GNU_SOURCE
@@ -23,6 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/hook.h"
 #include "stress/kill/proc.h"
 
 enum { SIDE = 4, ALL = 2 * SIDE, LANES = 4, FEW = 50, MOST = 1 << 20 };
@@ -112,7 +117,8 @@ static void member_open(struct member *m, int sock, unsigned me)
     for (unsigned i = 0; i < SIDE; i++) {
         unsigned to = me < SIDE ? SIDE + i : i;
         len = proc_hear(sock, addr, sizeof addr);
-        CHECK_STATUS(weft_peer_open(m->ep, addr, len, &m->peers[to]), WEFT_OK);
+        if (len) /* else it was killed before it had an address */
+            CHECK_STATUS(weft_peer_open(m->ep, addr, len, &m->peers[to]), WEFT_OK);
     }
 }
 
@@ -201,10 +207,26 @@ static void members_start(struct proc *p, void (*fn)(int sock, void *arg))
         len[i] = proc_hear(p[i].sock, addr[i], sizeof addr[i]);
     }
     for (unsigned i = 0; i < ALL; i++)
-        for (unsigned k = 0; k < SIDE; k++) {
+        for (unsigned k = 0; k < SIDE && len[i]; k++) {
             unsigned to = i < SIDE ? SIDE + k : k;
             proc_say(p[i].sock, addr[to], len[to]);
         }
+}
+
+/* Each has sent four bytes. */
+static void members_await(const struct proc *p)
+{
+    char said[8];
+    for (unsigned i = 0; i < ALL; i++)
+        CHECK(proc_hear(p[i].sock, said, sizeof said) == 4);
+}
+
+static void members_end(struct proc *p)
+{
+    for (unsigned i = 0; i < ALL; i++)
+        proc_say(p[i].sock, "!", 1);
+    for (unsigned i = 0; i < ALL; i++)
+        proc_join(&p[i]);
 }
 
 static void begin(void)
@@ -240,15 +262,10 @@ static void end(void)
 static void talk_all(void (*look)(void))
 {
     struct proc p[ALL];
-    char done[8];
     members_start(p, talk);
-    for (unsigned i = 0; i < ALL; i++)
-        CHECK(proc_hear(p[i].sock, done, sizeof done) == 4);
+    members_await(p);
     look();
-    for (unsigned i = 0; i < ALL; i++)
-        proc_say(p[i].sock, "!", 1);
-    for (unsigned i = 0; i < ALL; i++)
-        proc_join(&p[i]);
+    members_end(p);
 }
 
 static void connections_look(void)
@@ -417,13 +434,60 @@ static void service_killed(void)
 
 /* ---- kills among traffic ---- */
 
-enum { MORE = 100, STOP_MS = 100, BURST = 16, BEFORE_MS = 40 };
-enum victim { CLIENT, SERVICE, SERVICES, CLIENT_STOPS, SERVICE_STOPS, VICTIMS };
-static const char *const victim_names[] = {
-    "client killed", "service killed", "both services killed", "client stopped", "service stopped"};
+enum { MORE = 100, STOP_MS = 100, BURST = 16, BEFORE_MS = 40, MOST_HITS = 100 };
+enum victim { CLIENT, CLIENT_AT_POINT, SERVICE, SERVICES, CLIENT_STOPS, SERVICE_STOPS };
+static const char *const victim_names[] = {"client killed",  "client killed at",
+                                           "service killed", "both services killed",
+                                           "client stopped", "service stopped"};
+static const enum victim turns[] = {CLIENT, CLIENT_AT_POINT, SERVICE, SERVICES, CLIENT_STOPS,
+                                    CLIENT, CLIENT_AT_POINT, SERVICE, SERVICES, SERVICE_STOPS};
 static enum victim victim;
 static unsigned at_ms; /* of traffic before */
 static unsigned whose; /* client, or service */
+
+/* Points of a client, in the order in which it passes them for the first time. */
+enum when { OPENING, TRAFFIC, CLOSING };
+static const struct point {
+    const char *label;
+    enum when when;
+    unsigned hits; /* the client is killed at one of the first so many; CLOSING: at the last */
+} points[] = {
+    {"node.hello", OPENING, 1},           {"node.proof", OPENING, 1},
+    {"node.welcome", OPENING, 1},         {"node.asked", OPENING, 1}, /* for rings */
+    {"node.rings", OPENING, 1},           {"node.record", TRAFFIC, SIDE},
+    {"node.place", TRAFFIC, MOST_HITS},   {"node.entry", TRAFFIC, MOST_HITS},
+    {"node.posted", TRAFFIC, MOST_HITS},  {"node.delivered", TRAFFIC, MOST_HITS},
+    {"node.reply", TRAFFIC, MOST_HITS},   {"node.taken", TRAFFIC, MOST_HITS},
+    {"node.replied", TRAFFIC, MOST_HITS}, {"node.asked", CLOSING, 2}}; /* to let the rings go */
+enum { POINTS = sizeof points / sizeof *points };
+static const struct point *point;
+static unsigned at_hit;
+
+#ifdef WF_HOOKS
+static int on_point(const char *label)
+{
+    static _Atomic unsigned hits;
+    if (!strcmp(label, point->label) && ++hits == at_hit)
+        (void)kill(getpid(), SIGKILL);
+    return 0;
+}
+
+static void point_set(unsigned me)
+{
+    if (victim == CLIENT_AT_POINT && me == whose)
+        weft_test_hook = on_point;
+}
+#else
+static void point_set(unsigned me)
+{
+    (void)me;
+}
+#endif
+
+static bool dies_at(enum when when)
+{
+    return victim == CLIENT_AT_POINT && point->when == when;
+}
 
 static bool is_up(const struct member *m, unsigned to)
 {
@@ -456,11 +520,12 @@ static bool all_answered(const struct member *m)
     return true;
 }
 
-/* Has each peer answered? One that was never reached is lost only after WEFT_CONNECT_TIMEOUT. */
+/* Has each peer answered that lives? One that was never reached is lost only after
+ * WEFT_CONNECT_TIMEOUT. */
 static bool has_heard_all(const struct member *m)
 {
     for (unsigned to = 0; to < ALL; to++)
-        if (m->peers[to] && !m->got[to])
+        if (is_up(m, to) && !m->got[to])
             return false;
     return true;
 }
@@ -472,6 +537,7 @@ static void flood(int sock, void *arg)
     struct member m;
     unsigned lost;
     uint64_t end;
+    point_set(*(unsigned *)arg);
     member_open(&m, sock, *(unsigned *)arg);
     end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
     while (!has_heard_all(&m) && proc_now_ns() < end)
@@ -503,9 +569,26 @@ static void wait_ms(unsigned ms)
     CHECK(!nanosleep(&t, NULL));
 }
 
+/* Wait until the client has killed itself. */
+static void await_kill(struct proc *p)
+{
+    char said[8];
+    int status;
+    while (proc_hear(p->sock, said, sizeof said))
+        continue;
+    CHECK(waitpid(p->pid, &status, 0) == p->pid && WIFSIGNALED(status));
+    close(p->sock);
+    p->pid = -1;
+}
+
 static void strike(struct proc *p)
 {
     pid_t services[2];
+    if (victim == CLIENT_AT_POINT) {
+        if (point->when != CLOSING)
+            await_kill(&p[whose]);
+        return;
+    }
     CHECK(services_find(p, services) == 2);
     wait_ms(at_ms);
     if (victim == CLIENT)
@@ -525,14 +608,14 @@ static void strike(struct proc *p)
 /* How many peers member [i] loses. */
 static unsigned loses(unsigned i)
 {
-    if (victim == CLIENT)
+    if (victim == CLIENT || dies_at(TRAFFIC))
         return (i < SIDE) != (whose < SIDE);
     return victim == SERVICE || victim == SERVICES ? SIDE : 0;
 }
 
 static bool is_left(unsigned i)
 {
-    return victim != CLIENT || i != whose;
+    return i != whose || !(victim == CLIENT || dies_at(OPENING) || dies_at(TRAFFIC));
 }
 
 /* No socket has the name of a service. */
@@ -557,7 +640,7 @@ static void kill_round(void)
     begin();
     members_start(p, flood);
     for (unsigned i = 0; i < ALL; i++)
-        CHECK(proc_hear(p[i].sock, said, sizeof said) == 4);
+        CHECK(!is_left(i) || proc_hear(p[i].sock, said, sizeof said) == 4);
     strike(p);
     for (unsigned i = 0; i < ALL; i++) {
         unsigned lost = loses(i);
@@ -569,26 +652,84 @@ static void kill_round(void)
     for (unsigned i = 0; i < ALL; i++)
         if (is_left(i)) {
             proc_say(p[i].sock, "!", 1);
-            proc_join(&p[i]);
+            if (i == whose && dies_at(CLOSING))
+                await_kill(&p[i]);
+            else
+                proc_join(&p[i]);
         }
     end();
     CHECK(connections() == 0 && names_are_gone());
 }
 
-static int kills(unsigned count, uint64_t seed)
+/* Round [i]. Returns 0 if it held. */
+static int kill_once(unsigned i, uint64_t seed)
 {
-    int bad = 0;
-    for (unsigned i = 0; i < count && !bad; i++) {
-        char name[64];
-        uint64_t x = (seed + i) * UINT64_C(0x9e3779b97f4a7c15);
-        x ^= x >> 29;
-        victim = (enum victim)(i % VICTIMS);
-        at_ms = (unsigned)(x % BEFORE_MS);
-        whose = (unsigned)(x >> 32) % ALL;
+    char name[64];
+    uint64_t x = (seed + i) * UINT64_C(0x9e3779b97f4a7c15);
+    int bad;
+    x ^= x >> 29;
+    victim = turns[i % (sizeof turns / sizeof *turns)];
+#ifndef WF_HOOKS
+    if (victim == CLIENT_AT_POINT)
+        victim = CLIENT;
+#endif
+    at_ms = (unsigned)(x % BEFORE_MS);
+    whose = (unsigned)(x >> 32) % ALL;
+    point = &points[(seed + i / 2) % POINTS];
+    at_hit = point->when == CLOSING ? point->hits : 1 + (unsigned)(x >> 40) % point->hits;
+    if (victim == CLIENT_AT_POINT)
+        snprintf(name, sizeof name, "%s %s, hit %u", victim_names[victim], point->label, at_hit);
+    else
         snprintf(name, sizeof name, "%s after %u ms", victim_names[victim], at_ms);
-        bad += proc_case(name, kill_round);
+    bad = proc_case(name, kill_round);
+    printf("counted %s%s%s: %d\n", victim_names[victim], victim == CLIENT_AT_POINT ? " " : "",
+           victim == CLIENT_AT_POINT ? point->label : "", !bad);
+    fflush(stdout);
+    return bad;
+}
+
+/* Every [abreast]th round from [first] on. */
+struct lane {
+    unsigned first, abreast, count;
+    uint64_t seed;
+};
+
+static void lane_run(int sock, void *arg)
+{
+    const struct lane *lane = arg;
+    (void)sock;
+    alarm(0); /* each round has its own */
+    for (unsigned i = lane->first; i < lane->count; i += lane->abreast)
+        if (kill_once(i, lane->seed))
+            _exit(1);
+}
+
+/* Rounds at a time need networks of their own, since all have the same services' names. */
+static unsigned most_abreast(unsigned wanted)
+{
+    int status;
+    pid_t pid = fork();
+    if (!pid)
+        _exit(unshare(CLONE_NEWNET) != 0);
+    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+    return status ? 1 : wanted;
+}
+
+static int kills(unsigned count, uint64_t seed, unsigned wanted)
+{
+    enum { MOST_LANES = 8 };
+    struct lane lanes[MOST_LANES];
+    struct proc p[MOST_LANES];
+    unsigned n;
+    CHECK(wanted && wanted <= MOST_LANES);
+    n = most_abreast(wanted);
+    for (unsigned i = 0; i < n; i++) {
+        lanes[i] = (struct lane){i, n, count, seed};
+        p[i] = proc_start(lane_run, &lanes[i]);
     }
-    return bad != 0;
+    for (unsigned i = 0; i < n; i++)
+        proc_join(&p[i]);
+    return 0;
 }
 
 /* ---- latency ---- */
@@ -622,21 +763,86 @@ static void measure(int sock, void *arg)
 static void latency(void)
 {
     struct proc p[ALL];
-    char done[8];
     begin();
     members_start(p, measure);
-    for (unsigned i = 0; i < ALL; i++)
-        CHECK(proc_hear(p[i].sock, done, sizeof done) == 4);
+    members_await(p);
+    members_end(p);
+    end();
+}
+
+/* ---- equal streams ---- */
+
+enum { CHUNK = 4096 };
+
+/* Send to the member of the same number on the other side, and report when all of its messages have
+ * come. */
+static void stream(int sock, void *arg)
+{
+    static const unsigned char data[CHUNK];
+    struct member m;
+    unsigned me = *(unsigned *)arg, to = (me + SIDE) % ALL;
+    uint64_t begin_ns, ns = 0;
+    member_open(&m, sock, me);
+    ask(&m, to, 0);
+    while (!m.answered || !m.asked[to])
+        poll_once(&m);
+    m.answered = 0;
+    proc_say(sock, "open", 4);
+    CHECK(proc_hear(sock, &me, 1) == 1);
+    begin_ns = proc_now_ns();
+    while (!ns || m.sent[to] < each) {
+        enum weft_status status = WEFT_OK;
+        for (unsigned i = 0; i < BURST && m.sent[to] < each && status == WEFT_OK; i++) {
+            status = weft_am_request(m.peers[to], TELL, NULL, 0, data, CHUNK, 0);
+            m.sent[to] += status == WEFT_OK;
+        }
+        CHECK(status == WEFT_OK || status == WEFT_AGAIN);
+        if (status == WEFT_AGAIN || m.sent[to] == each) /* the processors are the services' then */
+            poll_once(&m);
+        else
+            CHECK(weft_ep_poll(m.ep) >= 0);
+        if (!ns && m.answered == each)
+            ns = proc_now_ns() - begin_ns;
+    }
+    proc_say(sock, &ns, sizeof ns);
+    while (recv(sock, &me, 1, MSG_DONTWAIT) < 0)
+        poll_once(&m);
+    member_close(&m);
+}
+
+static void streams(void)
+{
+    struct proc p[ALL];
+    begin();
+    members_start(p, stream);
+    members_await(p);
     for (unsigned i = 0; i < ALL; i++)
         proc_say(p[i].sock, "!", 1);
-    for (unsigned i = 0; i < ALL; i++)
-        proc_join(&p[i]);
+    for (unsigned side = 0; side < 2; side++) {
+        uint64_t least = UINT64_MAX, most = 0;
+        for (unsigned i = side * SIDE; i < (side + 1) * SIDE; i++) {
+            uint64_t ns;
+            CHECK(proc_hear(p[i].sock, &ns, sizeof ns) == sizeof ns);
+            least = ns < least ? ns : least;
+            most = ns > most ? ns : most;
+            printf("%.3f ", (double)ns / 1e9);
+        }
+        printf("s: %u streams to one node end after %.3f to %.3f s: %.1f%% apart\n", SIDE,
+               (double)least / 1e9, (double)most / 1e9,
+               100.0 * (double)(most - least) / (double)most);
+    }
+    fflush(stdout);
+    members_end(p);
     end();
 }
 
 int main(int argc, char **argv)
 {
     int bad = 0;
+    if (argc == 3 && !strcmp(argv[1], "streams")) {
+        each = (unsigned)atoi(argv[2]);
+        return proc_case("streams", streams);
+    }
     if (argc > 1 && !strcmp(argv[1], "latency"))
         return proc_case("latency", latency);
     if (argc == 4 && !strcmp(argv[1], "queue-pairs")) {
@@ -646,8 +852,9 @@ int main(int argc, char **argv)
         return proc_case("queue pairs", queue_pairs);
     }
     CHECK(!setenv("WEFT_PEER_TIMEOUT", "3s", 1));
-    if (argc == 4 && !strcmp(argv[1], "kills"))
-        return kills((unsigned)atoi(argv[2]), strtoull(argv[3], NULL, 10));
+    if (argc >= 4 && !strcmp(argv[1], "kills"))
+        return kills((unsigned)atoi(argv[2]), strtoull(argv[3], NULL, 10),
+                     argc > 4 ? (unsigned)atoi(argv[4]) : 1);
     bad += proc_case("all to all", all_to_all);
     bad += proc_case("a client is killed", client_killed);
     bad += proc_case("a service is killed", service_killed);

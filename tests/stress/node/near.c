@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "mem/shared.h"
 
 const char *near_program;
 
@@ -145,6 +146,49 @@ struct wf_node_packet near_hello(enum wf_node_role role)
     p.u.hello.role = role;
     p.u.hello.self = near_client(none).self;
     return p;
+}
+
+struct near_ring near_ring_give(const uint8_t key[WF_NODE_KEY], struct wf_node_link *link)
+{
+    struct wf_node_packet p;
+    struct near_ring r;
+    void *submit, *event, *page;
+    struct pollfd ready = {.fd = link->sock, .events = POLLIN};
+    int fds[WF_NODE_FDS] = {wf_shared_create("weft-node-ring", NEAR_RING, 1, &submit),
+                            wf_shared_create("weft-node-ring", NEAR_RING, 0, &event)};
+    int nfds = 0;
+    wf_node_packet_init(&p, WF_NODE_RING);
+    p.cookie = 1;
+    p.u.ring = (struct wf_node_ring){.from = {.version = WF_ADDRESS_VERSION,
+                                              .size = sizeof(struct wf_address),
+                                              .ep = 1,
+                                              .ep_gen = 1,
+                                              .process = near_client(key).self},
+                                     .contact = link->contact,
+                                     .bytes = NEAR_RING,
+                                     .am_max = WF_NODE_AM_MAX};
+    p.u.ring.contact.rdma = link->contact.port;
+    p.u.ring.contact.port = 0;
+    p.u.ring.contact.node = 1;
+    p.u.ring.contact.index = (uint16_t)link->index;
+    CHECK(fds[0] >= 0 && fds[1] >= 0);
+    CHECK(!wf_node_packet_send(link->sock, &p, fds, 2));
+    close(fds[0]);
+    close(fds[1]);
+    CHECK(poll(&ready, 1, PROC_WAIT_MS) == 1);
+    CHECK_STATUS(wf_node_packet_recv(link->sock, &p, fds, &nfds), WEFT_OK);
+    CHECK(p.type == WF_NODE_RING_OK && nfds == 1);
+    CHECK_STATUS(wf_shared_map(link->page_fd, sizeof(struct wf_node_page), 0, &page), WEFT_OK);
+    r = (struct near_ring){submit, event, page, fds[0], 0};
+    return r;
+}
+
+void near_ring_drop(struct near_ring *r)
+{
+    munmap(r->submit, NEAR_RING);
+    munmap(r->event, NEAR_RING);
+    munmap(r->page, sizeof *r->page);
+    close(r->bell);
 }
 
 unsigned near_clients(const uint8_t key[WF_NODE_KEY])

@@ -35,6 +35,18 @@ int near_connect(const uint8_t key[WF_NODE_KEY]);
 int near_bind(const uint8_t key[WF_NODE_KEY]);
 /* Receive a packet. Returns its type; 0 at the end of the connection. */
 unsigned near_receive(int sock, struct wf_node_packet *p);
+/* An endpoint's rings, by hand. */
+enum { NEAR_RING = 256 << 10 };
+struct near_ring {
+    struct wf_node_submit *submit;
+    struct wf_node_event *event;
+    struct wf_node_page *page;
+    int bell;
+    uint32_t tail; /* the test's count of the entries that it has posted */
+};
+/* Give the service of [key] the rings of an endpoint of its client [link]. */
+struct near_ring near_ring_give(const uint8_t key[WF_NODE_KEY], struct wf_node_link *link);
+void near_ring_drop(struct near_ring *r);
 /* A HELLO that is right in all its fields. */
 struct wf_node_packet near_hello(enum wf_node_role role);
 /* How many clients the service has, from its list. */

@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "mem/shared.h"
 #include "near.h"
 #include "node/node.h"
 
@@ -137,51 +136,7 @@ static void attached_and_rude(void)
 
 /* ---- rings ---- */
 
-enum { RING_BYTES = 256 << 10, WAKES = 3000 };
-
-/* An endpoint's rings, by hand. */
-struct ring {
-    struct wf_node_submit *submit;
-    struct wf_node_event *event;
-    struct wf_node_page *page;
-    int bell;
-    uint32_t tail;
-};
-
-static struct ring ring_give(struct wf_node_link *link)
-{
-    struct wf_node_packet p;
-    struct ring r;
-    void *submit, *event, *page;
-    struct pollfd ready = {.fd = link->sock, .events = POLLIN};
-    int fds[WF_NODE_FDS] = {wf_shared_create("weft-node-ring", RING_BYTES, 1, &submit),
-                            wf_shared_create("weft-node-ring", RING_BYTES, 0, &event)};
-    int nfds = 0;
-    wf_node_packet_init(&p, WF_NODE_RING);
-    p.cookie = 1;
-    p.u.ring = (struct wf_node_ring){.from = {.version = WF_ADDRESS_VERSION,
-                                              .size = sizeof(struct wf_address),
-                                              .ep = 1,
-                                              .ep_gen = 1,
-                                              .process = near_client(key).self},
-                                     .contact = link->contact,
-                                     .bytes = RING_BYTES,
-                                     .am_max = WF_NODE_AM_MAX};
-    p.u.ring.contact.rdma = link->contact.port;
-    p.u.ring.contact.port = 0;
-    p.u.ring.contact.node = 1;
-    p.u.ring.contact.index = (uint16_t)link->index;
-    CHECK(fds[0] >= 0 && fds[1] >= 0);
-    CHECK(!wf_node_packet_send(link->sock, &p, fds, 2));
-    close(fds[0]);
-    close(fds[1]);
-    CHECK(poll(&ready, 1, PROC_WAIT_MS) == 1);
-    CHECK_STATUS(wf_node_packet_recv(link->sock, &p, fds, &nfds), WEFT_OK);
-    CHECK(p.type == WF_NODE_RING_OK && nfds == 1);
-    CHECK_STATUS(wf_shared_map(link->page_fd, sizeof(struct wf_node_page), 0, &page), WEFT_OK);
-    r = (struct ring){submit, event, page, fds[0], 0};
-    return r;
-}
+enum { WAKES = 3000 };
 
 /* Write to the bell until it takes nothing more, as a byte or as the counter of an eventfd. */
 static void bell_fill(int bell)
@@ -195,9 +150,9 @@ static void bell_fill(int bell)
 }
 
 /* Post an entry that the service consumes and drops, as one that sleeps and reads no bell. */
-static void entry_post(struct ring *r)
+static void entry_post(struct near_ring *r)
 {
-    struct wf_node_entry *e = &r->submit->entries[r->tail & (wf_node_lines(RING_BYTES) - 1)];
+    struct wf_node_entry *e = &r->submit->entries[r->tail & (wf_node_lines(NEAR_RING) - 1)];
     uint64_t until = wf_now_ns() + PROC_WAIT_MS * 1000000ull;
     e->place = WF_NODE_NO_PLACE;
     wf_store_relaxed(&r->submit->sleep_epoch, 2 * r->tail + 1);
@@ -216,14 +171,14 @@ static void entry_post(struct ring *r)
 static void deaf(void)
 {
     struct wf_node_link link, other;
-    struct ring rude, good;
+    struct near_ring rude, good;
     near_begin();
     near_attach(key, &link);
-    rude = ring_give(&link);
+    rude = near_ring_give(key, &link);
     for (int i = 0; i < 3; i++) {
         bell_fill(rude.bell);
         near_attach(key, &other);
-        good = ring_give(&other);
+        good = near_ring_give(key, &other);
         entry_post(&good);
         wf_node_detach(&other);
         close(good.bell);
@@ -231,7 +186,7 @@ static void deaf(void)
     for (int i = 0; i < WAKES; i++)
         entry_post(&rude);
     near_attach(key, &other);
-    good = ring_give(&other);
+    good = near_ring_give(key, &other);
     for (int i = 0; i < 10; i++)
         entry_post(&good);
     CHECK(near_clients(key) == 2);
