@@ -264,9 +264,10 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_cancel(struct weft_ep *ep, stru
 WEFT_API WEFT_MUST_USE enum weft_status weft_sender_address(const struct weft_sender *sender,
                                                             void *buf, size_t *len);
 
-/* Returns a peer that the program has opened for [sender], one that is not lost if there is one.
- * Returns NULL if the program has no peer open for [sender]; and at an endpoint of WEFT_EP_NOWAIT
- * also if another thread is inside. In handlers and done none is. */
+/* Returns a peer that the program has opened for [sender], one that is not lost if there is one. If
+ * there are several, it returns the same one until that peer is lost or closed, or the program opens
+ * or closes another one. Returns NULL if the program has no peer open for [sender]; and at an
+ * endpoint of WEFT_EP_NOWAIT also if another thread is inside. In handlers and done none is. */
 WEFT_API struct weft_peer *weft_sender_peer(const struct weft_sender *sender);
 
 /* Returns the pointer that weft_peer_set_arg has stored in the peer which weft_sender_peer returns,

@@ -6,9 +6,12 @@
 #define FEWEST 16u
 #define MOST (UINT32_C(1) << 31)
 
+/* Peers lie at even distances (peer_slab.h). After one multiplication their homes would, too, and
+ * for some distances many would share a few homes. */
 static uint32_t home_of(const struct wf_peer_set *set, const struct weft_peer *peer)
 {
     uint64_t h = (uint64_t)(uintptr_t)peer * UINT64_C(0x9e3779b97f4a7c15);
+    h = (h ^ h >> 32) * UINT64_C(0xd6e8feb86659fd93);
     return (uint32_t)(h >> 32) & set->mask;
 }
 

@@ -341,7 +341,7 @@ void wf_senders_sweep(struct weft_ep *ep)
     {
         struct wf_sender *s = wf_container_of(it, struct wf_sender, reply_item);
         bool busy = s->reply_peer->flow && s->reply_peer->flow->nreqs;
-        if (s->reply_peer->status == WEFT_OK && is_referred(t, s) && t->nreply_peers <= REPLY_PEERS)
+        if (s->reply_peer->status == WEFT_OK && t->nreply_peers <= REPLY_PEERS && is_referred(t, s))
             continue;
         if (busy) /* close it in a later sweep, when its messages are sent */
             wf_ep_set_due(ep, WF_EP_DUE_SWEEP);

@@ -101,12 +101,35 @@ static void starved(void **state)
     no_memory = false;
 }
 
+/* Fails when: peers at even distances, as a sender's handles lie among those of other senders in
+ * their chunks, fill long runs of slots, so that adding and removing walk along them. */
+static void spread(void **state)
+{
+    enum { HANDLES = 768, SIZE = 72, CHUNK = 64, HEAD = 48, LONGEST = 250 };
+    (void)state;
+    for (unsigned every = 2; every < 600; every++) {
+        struct wf_peer_set set = {0};
+        unsigned run = 0;
+        for (uintptr_t i = 0; i < HANDLES; i++) {
+            uintptr_t j = i * every, chunk = j / CHUNK * (HEAD + CHUNK * SIZE);
+            void *peer = (void *)(UINT64_C(0x555555560000) + chunk + HEAD + j % CHUNK * SIZE);
+            assert_true(wf_peer_set_add(&set, peer)); /* which only compares pointers */
+        }
+        for (uint32_t slot = 0; slot <= set.mask; slot++) {
+            run = set.slots[slot] ? run + 1 : 0;
+            assert_true(run < LONGEST);
+        }
+        wf_peer_set_free(&set);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(model),
         cmocka_unit_test(popped),
         cmocka_unit_test(starved),
+        cmocka_unit_test(spread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
