@@ -246,7 +246,7 @@ static enum weft_status take_secret(struct wf_launch_mine *m, pmix_value_t *valu
 {
     if (value->type != PMIX_BYTE_OBJECT || !value->data.bo.bytes ||
         value->data.bo.size != WF_SECRET) {
-        wf_error("the job's secret, as the launcher gives it, has not %d bytes", WF_SECRET);
+        wf_error("the job's secret has not %d bytes", WF_SECRET);
         return WEFT_EPROTO;
     }
     memcpy(m->secret, value->data.bo.bytes, WF_SECRET);
@@ -347,18 +347,20 @@ enum weft_status wf_launch_open(struct wf_launch *launch, uint64_t deadline_ns)
     launch->one_node = launch->mine->one_node;
     launch->has_secret = launch->mine->has_secret;
     memcpy(launch->secret, launch->mine->secret, sizeof launch->secret);
+    explicit_bzero(launch->mine->secret, WF_SECRET);
     return WEFT_OK;
 }
 
 /* ---- exchange ---- */
 
 /* Whether ranks share a secret first, and so what each has published, follows from their
- * configuration. */
+ * configuration. For a rank of this node the launcher's server waits, and then reports a timeout.
+ */
 static enum weft_status complain_of_get(uint32_t rank, const char *what, pmix_status_t s)
 {
-    if (s != PMIX_ERR_NOT_FOUND)
+    if (s != PMIX_ERR_NOT_FOUND && s != PMIX_ERR_TIMEOUT)
         return complain(what, s);
-    wf_error("rank %u has published something else than this rank expects: give all ranks the same "
+    wf_error("rank %u has not published what this rank expects: give all ranks the same "
              "WEFT_NODE and WEFT_TRANSPORTS",
              rank);
     return WEFT_EPROTO;
@@ -492,10 +494,12 @@ static void explain_exchange(const struct wf_launch *launch, enum weft_status st
 enum weft_status wf_launch_share_secret(struct wf_launch *launch, uint64_t deadline_ns)
 {
     enum weft_status status = call_bounded(launch->mine, share_secret, deadline_ns, true);
-    if (status == WEFT_OK)
+    if (status == WEFT_OK) {
         memcpy(launch->secret, launch->mine->secret, WF_SECRET);
-    else
+        explicit_bzero(launch->mine->secret, WF_SECRET);
+    } else {
         explain_exchange(launch, status);
+    }
     launch->has_secret = status == WEFT_OK;
     return status;
 }
@@ -511,7 +515,10 @@ enum weft_status wf_launch_exchange(struct wf_launch *launch, const struct wf_ca
         explain_exchange(launch, status);
     else
         memcpy(cards, m->cards, launch->size * sizeof *cards);
-    for (unsigned r = 0; !is_stuck() && r < launch->size; r++)
+    if (is_stuck()) /* a thread that has not returned still uses them */
+        return status;
+    explicit_bzero(m->card, sizeof m->card);
+    for (unsigned r = 0; r < launch->size; r++)
         explicit_bzero(m->cards[r].secret, WF_SECRET);
     return status;
 }

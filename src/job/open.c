@@ -168,8 +168,10 @@ static enum weft_status set_early_secret(struct weft_job *job, uint64_t deadline
 {
     const bool is_given = job->launch.has_secret;
     enum weft_status s = WEFT_OK;
-    if (!needs_network(job))
+    if (!needs_network(job)) {
+        explicit_bzero(job->launch.secret, WF_SECRET);
         return WEFT_OK;
+    }
     if (!is_given && wf_ctx_wants_service())
         s = wf_launch_share_secret(&job->launch, deadline_ns);
     if (s || !job->launch.has_secret)
@@ -197,8 +199,9 @@ static enum weft_status set_secret(struct weft_job *job, const struct wf_card *c
     if (!needs_network(job) || job->launch.has_secret)
         return WEFT_OK;
     if (cards[0].secret_len != WF_SECRET) {
-        wf_error("rank 0 drew no secret for ranks on several nodes, and the launcher gives none: "
-                 "give all ranks the same WEFT_TRANSPORTS");
+        wf_error(
+            "the card of rank 0 has no secret for ranks on several nodes, and the launcher gives "
+            "none: give all ranks the same WEFT_NODE and WEFT_TRANSPORTS");
         return WEFT_EPROTO;
     }
     return set_key(job, cards[0].secret, "rank 0");

@@ -107,6 +107,18 @@ def mismatch(n, *words):
     return out, Job.last[2]
 
 
+def test_uneven_service():
+    """Of two ranks of a node, one uses the node's service: both end with an error that names the
+    variable, whichever of them is rank 0."""
+    for first in (0, 1):
+        words = [MEMBER, "open"]
+        job = Job(["mpirun", "--oversubscribe", "-n", "1", "-x", f"WEFT_NODE={first}", *words, ":",
+                   "-n", "1", "-x", f"WEFT_NODE={1 - first}", *words],
+                  env={**MPI, "WEFT_TRANSPORTS": "loop,node,tcp"})
+        got, out, err = job.finish()
+        assert got == 1 and "WEFT_NODE" in err, f"code {got}\n{out}{err}"
+
+
 def test_mismatch_and_leave():
     """A rank that leaves between the two steps has still made another call."""
     out, err = mismatch(2, "open", "0:notify=5", "0:close", "1:barrier", "1:close")
@@ -246,7 +258,8 @@ def test_leaving_is_no_loss():
         out = expect(start(n, "down", "open", "close-in-flight", "1:close", "1:exit=0",
                            "until-broken", "close", options=["--keep-going"]), 0)
         assert "down" not in out and out.count("barrier WEFT_ECLOSED") == n - 1, out
-    out = expect(start(2, "down", "open", "close-in-flight", "1:kill=9", "until-broken",
+    # After a barrier: the word that rank 1 has the message of rank 0 must not end with rank 1.
+    out = expect(start(2, "down", "open", "close-in-flight", "barrier", "1:kill=9", "until-broken",
                        "until-down", "close", options=["--keep-going"]), 137)
     assert out.count("down 1 WEFT_EPEER") == 1, out
 
@@ -378,8 +391,9 @@ if __name__ == "__main__":
         print("no mpirun: install openmpi-bin")
         sys.exit(77)
     tests = {"alone": [test_everything, test_storm, test_names, test_again, test_broken_environment],
-             "mpirun": [test_everything, test_storm, test_names, test_progress, test_mismatch]}
-    every = [f for name, f in list(globals().items()) if name.startswith("test_")]
+             "mpirun": [test_everything, test_storm, test_names, test_progress, test_mismatch, test_uneven_service]}
+    every = [f for name, f in list(globals().items())
+             if name.startswith("test_") and f is not test_uneven_service]
     if LAUNCHER in NETWORKS:
         os.environ["WEFT_TRANSPORTS"] = NETWORKS[LAUNCHER]
         os.environ["WEFT_NODE"] = str(int(LAUNCHER == "node"))
