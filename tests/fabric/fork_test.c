@@ -49,6 +49,8 @@ static void *busy(void *unused)
 
 /* ---- the child ---- */
 
+static struct fid_ep *raw; /* an endpoint of the parent's that is not enabled */
+
 #define REFUSED(call)                                                                              \
     do {                                                                                           \
         long rc_ = (long)(call);                                                                   \
@@ -93,6 +95,7 @@ static int objects_refuse(void)
     struct fid_cntr *cntr;
     struct fid_av *av;
     struct fid_ep *ep;
+    struct fid_stx *stx;
     fi_addr_t at;
     uint8_t bytes[64];
     size_t len = sizeof bytes;
@@ -103,6 +106,9 @@ static int objects_refuse(void)
     REFUSED(fi_cntr_open(a.domain, &cntr_attr, &cntr, NULL));
     REFUSED(fi_av_open(a.domain, &av_attr, &av, NULL));
     REFUSED(fi_endpoint(a.domain, a.info, &ep, NULL));
+    REFUSED(fi_stx_context(a.domain, NULL, &stx, NULL));
+    REFUSED(fi_ep_bind(raw, &a.av->fid, 0));
+    REFUSED(fi_enable(raw));
     REFUSED(fi_close(&a.ep->fid));
     return 0;
 }
@@ -131,6 +137,7 @@ static void beside_test(void **state)
         RETRY(fi_trecv(b.ep, in, sizeof in, NULL, FI_ADDR_UNSPEC, 2, 0, in));
         RETRY(fi_tinject(a.ep, "before", 6, a.other, 2));
         (void)take(&b);
+        assert_int_equal(fi_endpoint(a.domain, a.info, &raw, NULL), 0);
         atomic_store(&stop, false);
         assert_int_equal(pthread_create(&thread, NULL, busy, NULL), 0);
         for (int n = 0; n < FORKS; n++) {
@@ -148,6 +155,7 @@ static void beside_test(void **state)
         atomic_store(&stop, true);
         pthread_join(thread, &failed);
         assert_null(failed);
+        assert_int_equal(fi_close(&raw->fid), 0);
         drain();
         RETRY(fi_trecv(b.ep, in, sizeof in, NULL, FI_ADDR_UNSPEC, 3, 0, in));
         RETRY(fi_tinject(a.ep, "after", 5, a.other, 3));

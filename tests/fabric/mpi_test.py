@@ -6,7 +6,9 @@ Across TCP the processes trust each other by the key that mpirun made for the jo
 usage: mpi_test.py PROVIDER MPIRUN PROGRAM"""
 
 import os
+import pathlib
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "job"))
 import harness  # pylint: disable=wrong-import-position
@@ -24,12 +26,15 @@ BTL = ["--mca", "pml", "ob1", "--mca", "btl", "self,tcp,ofi", "--mca", "btl_tcp_
 def run(ranks, mca, env, *args):
     env = {**OURS, **env}
     exported = [word for name in env for word in ("-x", name)]
-    job = harness.Job([MPIRUN, "-n", str(ranks), "--oversubscribe", *exported, *mca, PROGRAM, *args],
-                      env={**ENV, **env})
-    code, out, err = job.finish(DEADLINE)
-    tail = "\n".join(err.splitlines()[-20:])
-    assert code == 0 and out == "ok\n", f"{ranks} ranks, {mca[1]}, {env}: code {code}\n{out}{tail}"
-    opened = err.count("Opened fabric: weft")
+    # Each rank's log in a file of its own: mpirun does not keep the lines of ranks apart.
+    with tempfile.TemporaryDirectory() as logs:
+        job = harness.Job([MPIRUN, "-n", str(ranks), "--oversubscribe", "--output-filename", logs, *exported,
+                           *mca, PROGRAM, *args], env={**ENV, **env})
+        code, out, err = job.finish(DEADLINE)
+        tail = "\n".join(err.splitlines()[-20:])
+        assert code == 0 and out == "ok\n", f"{ranks} ranks, {mca[1]}, {env}: code {code}\n{out}{tail}"
+        opened = sum("Opened fabric: weft" in path.read_text(encoding="utf-8", errors="replace")
+                     for path in pathlib.Path(logs).glob("**/stderr"))
     assert opened == ranks, f"{opened} of {ranks} ranks use the provider"
 
 

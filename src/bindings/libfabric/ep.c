@@ -163,8 +163,11 @@ static struct fi_ops stx_fid_ops = {
 int wfi_stx_open(struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_stx **out,
                  void *context)
 {
-    struct wfi_stx *stx = calloc(1, sizeof *stx);
+    struct wfi_stx *stx;
     (void)attr;
+    if (wfi_domain_refuses(wfi_domain_of(domain)))
+        return -FI_EOPBADSTATE;
+    stx = calloc(1, sizeof *stx);
     if (!stx)
         return -FI_ENOMEM;
     stx->domain = wfi_domain_of(domain);

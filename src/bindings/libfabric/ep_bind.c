@@ -119,7 +119,9 @@ static int bind_cntr(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
 int wfi_ep_bind(struct fid *fid, struct fid *bound, uint64_t flags)
 {
     struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
-    return ep->enabled ? -FI_EOPBADSTATE : wfi_ep_bind_object(ep, bound, flags);
+    if (ep->enabled || wfi_domain_refuses(ep->domain))
+        return -FI_EOPBADSTATE;
+    return wfi_ep_bind_object(ep, bound, flags);
 }
 
 int wfi_ep_bind_object(struct wfi_ep *ep, struct fid *bound, uint64_t flags)
@@ -220,6 +222,8 @@ static bool receives(const struct wfi_ep *ep)
 /* What transmit and receive contexts need, too. */
 static int enable_begin(struct wfi_ep *ep)
 {
+    if (wfi_domain_refuses(ep->domain))
+        return -FI_EOPBADSTATE;
     if (!ep->av) {
         WFI_WARN(EP_CTRL, "fi_enable: bind an address vector first\n");
         return -FI_ENOAV;
