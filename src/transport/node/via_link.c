@@ -41,11 +41,13 @@ static WF_REQUIRES(via_ctx_lock_class) void eps_wake(struct via_ctx *ctx)
 
 /* ---- answers ---- */
 
+/* Returns the node that the service is asked for by [cookie]; 0 is no cookie. */
 static WF_REQUIRES(via_ctx_lock_class) struct via_node *node_asked(struct via_ctx *ctx,
                                                                    uint32_t cookie)
 {
     for (uint32_t i = 0; i < ctx->nnodes; i++)
-        if (ctx->nodes[i].cookie == cookie && ctx->nodes[i].word == WF_NODE_NO_WORD)
+        if (cookie && ctx->nodes[i].cookie == cookie && ctx->nodes[i].status == WEFT_OK &&
+            ctx->nodes[i].word == WF_NODE_NO_WORD)
             return &ctx->nodes[i];
     return NULL;
 }
@@ -176,6 +178,8 @@ static void ended(struct via_ctx *ctx, enum weft_status why)
     else if (why == WEFT_EPEER)
         wf_warn("the node's service, process %d, has ended: this process's messages by it are lost",
                 (int)ctx->link.pid);
+    else if (why == WEFT_ESYSTEM)
+        wf_error("cannot wait for the node's service: this process's messages by it are lost");
     else
         wf_error("the node's service, process %d, does not keep to its packets, or closed this "
                  "process's connection: this process's messages by it are lost",

@@ -58,15 +58,15 @@ void wf_qp_wear_check(struct rdma_rail *r)
 {
     if (!r->srq || r->worn || r->doubtful < r->receives / WORN)
         return;
-    if (r->doubtful >= r->receives) {
+    if (r->counts && r->later >= 2 * r->receives) {
+        uint32_t missing = missing_count(r);
+        r->counts = false;
+        r->doubtful = r->doubtful - r->doubted + missing;
+        r->worn = missing >= r->receives / WORN || r->doubtful >= r->receives;
+    } else if (r->doubtful >= r->receives) {
         r->worn = true;
     } else if (!r->counts) {
         count_begin(r);
-    } else if (r->later >= 2 * r->receives) {
-        uint32_t missing = missing_count(r);
-        r->counts = false;
-        r->worn = missing >= r->receives / WORN;
-        r->doubtful = r->doubtful - r->doubted + missing;
     }
 }
 

@@ -26,7 +26,8 @@ static const uint8_t key[WF_NODE_KEY] = "ask_test";
 /* ---- the service ---- */
 
 /* What a service sends that it may not. */
-enum lie { NONE, STATUS, OTHER_ANSWER, SECOND_BELL, LIES };
+/* TWICE: each NODE_OK comes twice, and then for no question at all */
+enum lie { NONE, TWICE, STATUS, OTHER_ANSWER, SECOND_BELL, LIES };
 
 struct service {
     int sock, page_fd;
@@ -45,6 +46,15 @@ static void answer(struct service *s, unsigned type, uint32_t cookie, const int 
     CHECK(!wf_node_packet_send(s->sock, &p, fds, nfds));
 }
 
+static void packet_send(int sock, const struct wf_node_packet *packet)
+{
+    struct pollfd p = {.fd = sock, .events = POLLOUT};
+    while (wf_node_packet_send(sock, packet, NULL, 0)) {
+        CHECK(errno == EAGAIN);
+        CHECK(poll(&p, 1, PROC_WAIT_MS) == 1);
+    }
+}
+
 static void node_answer(struct service *s, uint32_t cookie, uint32_t word, enum weft_status status)
 {
     struct wf_node_packet p;
@@ -52,7 +62,12 @@ static void node_answer(struct service *s, uint32_t cookie, uint32_t word, enum 
     p.cookie = cookie;
     p.u.node_ok.word = word;
     p.u.node_ok.status = (int32_t)status;
-    CHECK(!wf_node_packet_send(s->sock, &p, NULL, 0));
+    packet_send(s->sock, &p);
+    if (s->lie != TWICE)
+        return;
+    packet_send(s->sock, &p);
+    p.cookie = 0;
+    packet_send(s->sock, &p);
 }
 
 /* The first question about every third node is refused. */
@@ -318,10 +333,12 @@ static struct result both_run(void (*client_of)(int sock, void *arg), struct ref
 }
 
 /* Fails when: a client asks for more than WF_NODE_ASKS nodes at a time, or the refusal of a service
- * that has no room for a moment costs peers. */
+ * that has no room for a moment costs peers; or the client counts an answer that is none. */
 static void many_nodes(void)
 {
+    struct refusal refusal = {.lie = TWICE};
     CHECK(both_run(client_main, NULL, true).downs == 0);
+    CHECK(both_run(client_main, &refusal, true).downs == 0);
 }
 
 /* Fails when: a service that never has room, or memory, makes its client give up before

@@ -197,6 +197,7 @@ static void garbage_main(int sock, void *arg)
     uint64_t rand = *(unsigned *)arg;
     unsigned times = 0;
     bool said = false;
+    limit_set();
     while (word_of(sock) != 'q') {
         struct wf_node_link link;
         struct near_ring ring;
