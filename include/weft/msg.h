@@ -265,8 +265,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_sender_address(const struct weft_se
                                                             void *buf, size_t *len);
 
 /* Returns a peer that the program has opened for [sender], one that is not lost if there is one. If
- * there are several, it returns the same one until that peer is lost or closed, or the program opens
- * or closes another one. Returns NULL if the program has no peer open for [sender]; and at an
+ * there are several, it returns the same one until that peer is lost or closed, or the program
+ * opens or closes another one. Returns NULL if the program has no peer open for [sender]; and at an
  * endpoint of WEFT_EP_NOWAIT also if another thread is inside. In handlers and done none is. */
 WEFT_API struct weft_peer *weft_sender_peer(const struct weft_sender *sender);
 
