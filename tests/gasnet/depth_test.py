@@ -68,12 +68,13 @@ def replies_of(args, env):
 
 
 def none_test(args):
-    """Without limits nothing is counted, and no credit is sent: 3 of the 7 kinds of requests get no reply."""
+    """Without limits nothing is counted, and no credit is sent: 3 of the 7 kinds of requests get no reply. A node
+    that leaves later than the other also counts its replies to the leaving one, one for each of few rounds."""
     def test():
         assert run(args, args.depth, 2, {}) == ([0, 0], "")
         with_, without = replies_of(args, {TOTAL: "64"}), replies_of(args, {})
         for a, b in zip(with_, without):
-            assert a - b >= 3 * COUNT[args.on], f"{with_} with limits, {without} without"
+            assert a - b > 2 * COUNT[args.on], f"{with_} with limits, {without} without"
 
     test.__name__ = "none"
     return test
