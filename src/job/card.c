@@ -5,6 +5,9 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/random.h>
+
+#include "base/log.h"
 
 _Static_assert(WF_CARD_MAX == 1272, "the card's size is the protocol's");
 
@@ -20,6 +23,14 @@ static uint64_t get_le(const unsigned char *at, unsigned bytes)
     for (unsigned i = 0; i < bytes; i++)
         value |= (uint64_t)at[i] << (8 * i);
     return value;
+}
+
+enum weft_status wf_card_draw_secret(unsigned char secret[WF_SECRET])
+{
+    if (getrandom(secret, WF_SECRET, 0) == WF_SECRET)
+        return WEFT_OK;
+    wf_error("getrandom: %m");
+    return WEFT_ESYSTEM;
 }
 
 void wf_card_set_mask(struct wf_card *card)

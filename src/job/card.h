@@ -53,6 +53,9 @@ struct wf_card {
     unsigned char secret[WF_SECRET];
 };
 
+/* Draw a job's secret. Returns OK | ESYSTEM, logged */
+enum weft_status wf_card_draw_secret(unsigned char secret[WF_SECRET]);
+
 /* Fill in the mask of [card] from the calling thread's CPU affinity. */
 void wf_card_set_mask(struct wf_card *card);
 

@@ -9,7 +9,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include <pmix.h>
@@ -354,8 +353,7 @@ enum weft_status wf_launch_open(struct wf_launch *launch, uint64_t deadline_ns)
 /* ---- exchange ---- */
 
 /* Whether ranks share a secret first, and so what each has published, follows from their
- * configuration. For a rank of this node the launcher's server waits, and then reports a timeout.
- */
+ * configuration. For a rank of this node the launcher's server waits, then reports a timeout. */
 static enum weft_status complain_of_get(uint32_t rank, const char *what, pmix_status_t s)
 {
     if (s != PMIX_ERR_NOT_FOUND && s != PMIX_ERR_TIMEOUT)
@@ -430,11 +428,9 @@ static enum weft_status get_card(struct wf_launch_mine *m, uint32_t rank)
 
 static enum weft_status draw_secret(struct wf_launch_mine *m)
 {
-    if (getrandom(m->secret, WF_SECRET, 0) != WF_SECRET) {
-        wf_error("getrandom: %m");
-        return WEFT_ESYSTEM;
-    }
-    return publish(SHARED_SECRET_KEY, m->secret, WF_SECRET, "publish the job's secret");
+    enum weft_status status = wf_card_draw_secret(m->secret);
+    return status ? status
+                  : publish(SHARED_SECRET_KEY, m->secret, WF_SECRET, "publish the job's secret");
 }
 
 static enum weft_status get_shared_secret(struct wf_launch_mine *m)

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -185,12 +184,8 @@ static enum weft_status draw_secret(struct weft_job *job, struct wf_card *card)
 {
     if (!needs_network(job) || job->launch.has_secret || job->rank)
         return WEFT_OK;
-    if (getrandom(card->secret, WF_SECRET, 0) != WF_SECRET) {
-        wf_error("getrandom: %m");
-        return WEFT_ESYSTEM;
-    }
     card->secret_len = WF_SECRET;
-    return WEFT_OK;
+    return wf_card_draw_secret(card->secret);
 }
 
 /* Set the context's key to the secret of rank 0's card, if the context has none yet. */

@@ -74,11 +74,6 @@ def test_ways():
                 assert line in out.splitlines(), f"{line} is not in\n{out}"
 
 
-def services(net, host):
-    """How many node services run on [host]."""
-    return sum("@weft-node-" in line for line in net.check(host, "ss -H -x -l").splitlines())
-
-
 def test_node():
     """The service of each host carries what its ranks exchange with other hosts. The launcher gives
     no secret, so the ranks share one before they open endpoints. The services end with the job."""
@@ -93,7 +88,7 @@ def test_node():
                 ways = ["loop" if o == r else "shm" if host[o] == here else "node" for o in range(n)]
                 assert re.search(rf"^{r}: at {r} of {n}, .*{' '.join(ways)}$", out, re.M), out
         end = time.monotonic() + 10
-        while any(services(net, h) for h in range(HOSTS)):
+        while any(net.services(h) for h in range(HOSTS)):
             assert time.monotonic() < end, "a service is left"
 
 

@@ -273,6 +273,10 @@ class Net:
         """Run a short command on a host; its output, or RuntimeError."""
         return _must(self._words(number, argv), stdin)
 
+    def services(self, number):
+        """The sockets of the names of the node services on a host, a line each."""
+        return [line for line in self.check(number, "ss -H -x -l").splitlines() if "@weft-node-" in line]
+
     @staticmethod
     def agent():
         """A program that runs a command on a host, as ssh does; and the environment in which Open

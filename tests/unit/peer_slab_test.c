@@ -45,7 +45,7 @@ static void peer_close(struct wf_peer_slab *slab, unsigned i)
     peers[i] = NULL;
 }
 
-/* The walk visits each peer once, and each holds what was written to it. */
+/* The walk visits each peer once, and each peer holds the bytes that the test wrote to it. */
 static void agrees(const struct wf_peer_slab *slab)
 {
     struct weft_peer *peer = NULL;

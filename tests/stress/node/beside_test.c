@@ -293,7 +293,7 @@ static double rate_beside(struct scene *s, enum kind kind, unsigned *did)
     CHECK(proc_hear(p.sock, &byte, 1) == 1 && byte == 'b');
     before = number_of(&s->sender, "n");
     begin = wf_now_ns();
-    CHECK(!usleep((useconds_t)window_ms * 1000)); /* time itself is what is measured */
+    CHECK(!usleep((useconds_t)window_ms * 1000)); /* the window in which the sender is measured */
     after = number_of(&s->sender, "n");
     ns = wf_now_ns() - begin;
     *did += number_of(&p, "q");
