@@ -190,7 +190,8 @@ struct wf_req {
             uint8_t operation, type;
             uint8_t count; /* enum wf_count */
             /* true for a put or get with an order (weft/frag.h): the receiver writes or reads the
-             * bytes after it has delivered the message that [order] names */
+             * bytes after it has delivered the message that [order] names. Otherwise [order] is
+             * not set; nor are those of [args] of which a LONG or SIGNAL has none. */
             bool ordered;
             struct wf_order order;
             /* of an atomic on an array: the number of elements, else 0. Then [operand] and
@@ -201,6 +202,12 @@ struct wf_req {
         } rma;
     } u;
 };
+
+/* Is [kind] one whose member of the union is u.rma? wf_rma_req_new makes such requests. */
+static inline bool wf_req_is_rma(enum wf_req_kind kind)
+{
+    return kind >= WF_REQ_PUT && kind <= WF_REQ_SIGNAL;
+}
 
 #define WF_REQ_INDEX_BITS 24
 

@@ -54,14 +54,20 @@ struct wf_req *wf_rma_req_new(struct wf_remote *r, enum wf_req_kind kind, uint64
     struct wf_req *req = wf_req_new(peer->ep, peer, kind, op, true, why);
     if (!req)
         return NULL;
-    /* wf_req_new clears only the first member of the union for certain. */
-    memset(&req->u.rma, 0, sizeof req->u.rma);
     req->len = len;
-    req->u.rma.slot = r->key.slot;
-    req->u.rma.gen = r->sent;
     req->remote = r;
     r->refs++;
     req->u.rma.offset = offset;
+    req->u.rma.gen = r->sent;
+    req->u.rma.slot = r->key.slot;
+    req->u.rma.handler = req->u.rma.nargs = 0;
+    req->u.rma.reply_max = 0;
+    req->u.rma.operation = req->u.rma.type = 0;
+    req->u.rma.count = WF_COUNT_NONE;
+    req->u.rma.ordered = false;
+    req->u.rma.elements = 0;
+    req->u.rma.operand = req->u.rma.compare = 0;
+    req->u.rma.fetched = NULL;
     return req;
 }
 

@@ -197,9 +197,10 @@ static enum weft_status push_get_piece(struct wf_req *req, const uint32_t *args,
                                        size_t reply_max)
 {
     const struct wf_transport *t = req->peer->transport;
-    struct wf_order order = req->u.rma.order;
+    struct wf_order order;
     if (!req->u.rma.ordered || !t->request_after)
         return wf_ctl_request_any(req->peer, WF_CTL_GET, args, nargs, reply_max);
+    order = req->u.rma.order;
     return t->request_after(wf_peer_tpeer(req->peer), &order, WF_AM_WHAT(WF_CTL_GET, nargs), args,
                             NULL, 0, reply_max);
 }
