@@ -320,7 +320,7 @@ void wf_rma_on_atomic(const struct weft_am *am)
         status =
             use(am, size, WEFT_REMOTE_WRITE | (a[1] >> 16 ? (unsigned)WEFT_REMOTE_READ : 0u), &t);
     if (status == WEFT_OK) {
-        word = wf_region_word(t.region, t.at, size, &status);
+        word = wf_region_word(t.region, t.at, size, true, &status);
         if (word) {
             old = weft_atomic_do_(word, operation, type, wf_word64(a + 2), wf_word64(a + 4));
             bool fetches = a[1] >> 16;

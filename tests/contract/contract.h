@@ -371,6 +371,8 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(array_values)                                                                                \
     X(array_edges)                                                                                 \
     X(array_refused)                                                                               \
+    X(array_buffers)                                                                               \
+    X(array_pages)                                                                                 \
     X(array_rights)                                                                                \
     X(array_sum)                                                                                   \
     X(atomic_values)                                                                               \
