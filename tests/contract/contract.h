@@ -268,6 +268,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(matched_ends)                                                                                \
     X(counted_accesses)                                                                            \
     X(counted_flags)                                                                               \
+    X(counted_read)                                                                                \
     X(counted_binding)                                                                             \
     X(kept_reported)                                                                               \
     X(kept_unmapped)                                                                               \
@@ -370,6 +371,8 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(array_values)                                                                                \
     X(array_edges)                                                                                 \
     X(array_refused)                                                                               \
+    X(array_buffers)                                                                               \
+    X(array_pages)                                                                                 \
     X(array_rights)                                                                                \
     X(array_sum)                                                                                   \
     X(atomic_values)                                                                               \
