@@ -275,7 +275,8 @@ WEFT_API struct weft_peer *weft_sender_peer(const struct weft_sender *sender);
  * has a lock (WEFT_EP_LOCKED); the peer itself could not be used then. */
 WEFT_API void *weft_sender_peer_arg(const struct weft_sender *sender);
 
-/* A pointer for the program's own use; NULL at first. */
+/* A pointer for the program's own use; NULL at first. At an endpoint with a lock any thread may
+ * call these two functions, at any time. */
 WEFT_API void weft_sender_set_arg(struct weft_sender *sender, void *arg);
 WEFT_API void *weft_sender_arg(const struct weft_sender *sender);
 

@@ -86,7 +86,7 @@ void wf_sender_unref(struct wf_sender *s)
 static void name_end(struct wf_sender *s)
 {
     s->named = false;
-    s->arg = NULL;
+    atomic_store_explicit(&s->arg, NULL, memory_order_relaxed);
 }
 
 /* Returns false if there is no memory. */
@@ -458,12 +458,12 @@ void *weft_sender_peer_arg(const struct weft_sender *sender)
 void weft_sender_set_arg(struct weft_sender *sender, void *arg)
 {
     if (sender)
-        sender_of(sender)->arg = arg;
+        atomic_store_explicit(&sender_of(sender)->arg, arg, memory_order_relaxed);
 }
 
 void *weft_sender_arg(const struct weft_sender *sender)
 {
-    return sender ? sender_of(sender)->arg : NULL;
+    return sender ? atomic_load_explicit(&sender_of(sender)->arg, memory_order_relaxed) : NULL;
 }
 
 enum weft_status weft_sender_forget(struct weft_sender *sender)

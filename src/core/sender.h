@@ -38,7 +38,7 @@ struct wf_sender {
     /* true if the program knows the sender as a struct weft_sender; then it is not freed without
      * references */
     bool named;
-    void *arg;            /* the program's */
+    _Atomic(void *) arg;  /* the program's; any thread */
     struct wf_list parts; /* requests of the kind PARTS: messages whose parts are arriving */
     /* receives whose payload is on its way, and kept offers (msg_push.c) */
     struct wf_list pushed_to, kept_offers;
