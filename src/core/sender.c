@@ -68,7 +68,8 @@ static void drop(struct wf_sender *s)
     wf_addr_table_remove(&s->ep->senders.by_address, &s->known);
     free(s->costs);
     wf_peer_set_free(&s->others);
-    free(s);
+    if (wf_handle_free(s))
+        s->ep = &wf_closed_ep;
 }
 
 void wf_sender_unref(struct wf_sender *s)
