@@ -608,8 +608,9 @@ struct weft_deferred {
  *          rounds of this one. So a poll ends although a function defers itself again each time.
  *          weft_ep_arm returns AGAIN while something is queued.
  * Close    weft_ep_close calls the functions of the items that are still queued, with the status
- *          ECANCELED, in their order, when nothing can arrive any more. They may free memory; calls
- *          on [ep] return ECONTEXT. These functions run with the endpoint's mutex.
+ *          ECANCELED, in their order, when nothing can arrive any more. They may free memory, and
+ *          ask for senders, as a handler may (weft/msg.h); calls on [ep] return ECONTEXT. These
+ *          functions run with the endpoint's mutex.
  * Fork     a child never runs what its parent has deferred. It may reuse such an item after it has
  *          zeroed it.
  * Blocks   never. Allocates nothing. */

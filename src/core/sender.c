@@ -369,22 +369,29 @@ void wf_senders_sweep(struct weft_ep *ep)
     }
 }
 
-static void sender_close(struct wf_addr_entry *entry, void *arg)
+static void answering_end(struct wf_addr_entry *entry, void *arg)
 {
     struct wf_sender *s = sender_at(entry);
     (void)arg;
-    name_end(s);
     if (s->reply_peer)
         reply_peer_close(s);
-    else if (!s->refs)
-        drop(s);
 }
 
-/* Called twice when the endpoint closes, before and after the transports close their connections.
- * At the first call only connections refer to senders. */
+void wf_senders_end(struct weft_ep *ep)
+{
+    wf_addr_table_each(&ep->senders.by_address, answering_end, NULL);
+}
+
+static void sender_free(struct wf_addr_entry *entry, void *arg)
+{
+    (void)arg;
+    drop(sender_at(entry));
+}
+
 void wf_senders_close(struct weft_ep *ep)
 {
-    wf_addr_table_each(&ep->senders.by_address, sender_close, NULL);
+    wf_addr_table_each(&ep->senders.by_address, sender_free, NULL);
+    wf_addr_table_free(&ep->senders.by_address);
 }
 
 /* ---- the program's calls ---- */

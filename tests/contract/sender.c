@@ -165,3 +165,52 @@ void test_msg_sender_threads(void **state)
     a.stop = true;
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
+
+struct closing {
+    struct weft_deferred call;
+    struct pair *p;
+    struct weft_sender *sender;
+    int ran;
+};
+
+static void call_closing(struct weft_deferred *call)
+{
+    struct closing *c = call->arg;
+    unsigned char address[WEFT_ADDR_MAX];
+    size_t len = sizeof address;
+    EXPECT(call->status == WEFT_ECANCELED);
+    EXPECT(weft_sender_arg(c->sender) == c->p);
+    EXPECT(weft_sender_address(c->sender, address, &len) == WEFT_OK);
+    EXPECT(!weft_sender_peer(c->sender) && !weft_sender_peer_arg(c->sender));
+    EXPECT(weft_sender_forget(c->sender) == WEFT_ECONTEXT);
+    c->ran++;
+}
+
+/* Fails when: a sender is gone although a deferred call that the end of its endpoint cancels can
+ * still ask for it. */
+void test_msg_sender_closing(void **state)
+{
+    static const unsigned flags[] = {0, WEFT_EP_LOCKED, WEFT_EP_NOWAIT};
+    struct pair *p = *state;
+    for (int i = 0; i < 3; i++) {
+        struct closing c = {.call = {.fn = call_closing, .arg = &c}, .p = p};
+        struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+        struct weft_op r = {0};
+        uint64_t out = 3, in;
+        struct weft_peer *peer;
+        struct weft_ep *ep;
+        params.flags = flags[i];
+        OK(weft_ep_open(p->ctx[0], &params, &ep));
+        peer = peer_to(p->ep[1], ep);
+        GIVES(WEFT_PENDING, weft_msg_recv(ep, NULL, 1, FULL, &in, sizeof in, &r));
+        UNTIL(p, weft_ep_poll(ep) >= 0 &&
+                     weft_msg_send(peer, 1, &out, sizeof out, NULL) != WEFT_AGAIN);
+        UNTIL(p, weft_ep_poll(ep) >= 0 && r.status != WEFT_PENDING);
+        c.sender = r.sender;
+        weft_sender_set_arg(c.sender, p);
+        OK(weft_ep_defer(ep, &c.call));
+        pair_close_ep(p, 1, ep);
+        assert_int_equal(c.ran, 1);
+        UNTIL(p, weft_peer_close(peer) == WEFT_OK);
+    }
+}
