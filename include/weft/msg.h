@@ -255,7 +255,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_cancel(struct weft_ep *ep, stru
  * A weft_sender is a remote endpoint from which this endpoint has received a message. Each received
  * or probed message names its sender, whether the program has opened a peer for it or not. All
  * messages of a remote endpoint name the same object. The object stays valid until this endpoint
- * closes, or the program forgets the sender. It takes some hundred bytes. */
+ * has closed and called its deferred functions (weft_ep_defer), or the program forgets the sender.
+ * It takes some hundred bytes. */
 
 /* Copy the address of [sender]; buf and len as in weft_ep_address. A peer that is opened with this
  * address reaches the sender. If the messages came through shared memory, the address lacks what
@@ -275,7 +276,8 @@ WEFT_API struct weft_peer *weft_sender_peer(const struct weft_sender *sender);
  * has a lock (WEFT_EP_LOCKED); the peer itself could not be used then. */
 WEFT_API void *weft_sender_peer_arg(const struct weft_sender *sender);
 
-/* A pointer for the program's own use; NULL at first. */
+/* A pointer for the program's own use; NULL at first. At an endpoint with a lock any thread may
+ * call these two functions, at any time. */
 WEFT_API void weft_sender_set_arg(struct weft_sender *sender, void *arg);
 WEFT_API void *weft_sender_arg(const struct weft_sender *sender);
 

@@ -251,8 +251,8 @@ enum weft_ep_flags {
  *                                       weft_peer_sent and weft_ep_arm AGAIN may mean this, too
  *   weft_sender_peer,                   NULL, as without such a peer
  *   weft_sender_peer_arg
- *   weft_ep_defer, weft_ep_address, weft_ep_fd, weft_peer_status, weft_am_max, and calls of a
- *   handler: they need no mutex, or their thread has it
+ *   weft_ep_defer, weft_ep_address, weft_ep_name, weft_ep_fd, weft_peer_status, weft_am_max,
+ *   weft_sender_arg, and calls of a handler: they need no mutex, or their thread has it
  * No event follows such an AGAIN. A thread that holds a lock of the program's releases the lock
  * before it calls again: the other thread may wait for it. With WEFT_PROGRESS=thread the thread of
  * the context pauses for 50 us after a poll during which a call was refused.
@@ -308,8 +308,8 @@ struct weft_ep_params {
     uint32_t level;
     uint32_t reserved0;
     /* The endpoint's name: an IP address of this host, 0.0.0.0 (all IPv4 addresses) or :: (all IPv6
-     * addresses), and a TCP port, 0: any
-     * ("names" below). [name_size] bytes, copied. NULL: the endpoint has no name. */
+     * addresses), and a TCP port, 0: any ("names" below). [name_size] bytes, copied. NULL: the
+     * endpoint has no name. */
     const struct sockaddr *name;
     size_t name_size;
     /* [handlers_count] handlers, each with an id of its own, copied. They are registered before a
@@ -352,9 +352,11 @@ weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct w
  * promised between messages of different members.) They share what a receiver lets one sender send
  * before receives match it. In everything else the members are endpoints like others: each has its
  * owner, and is closed by weft_ep_close, in any order. A member that is closed leaves the others as
- * they are. params  as for weft_ep_open; a name is the group's, and is given up with the first
- * member count   1..WEFT_GROUP_MAX out     [count] pointers, in the order of the members; set on
- * success Returns  as weft_ep_open | EINVAL (also [count]). On failure none is open. */
+ * they are.
+ *   params  as for weft_ep_open; a name is the group's, and is given up with the first member
+ *   count   1..WEFT_GROUP_MAX
+ *   out     [count] pointers, in the order of the members; set on success
+ * Returns  as weft_ep_open | EINVAL (also [count]). On failure none is open. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_group_open(struct weft_ctx *ctx,
                                                         const struct weft_ep_params *params,
                                                         unsigned count, struct weft_ep **out);
@@ -606,8 +608,9 @@ struct weft_deferred {
  *          rounds of this one. So a poll ends although a function defers itself again each time.
  *          weft_ep_arm returns AGAIN while something is queued.
  * Close    weft_ep_close calls the functions of the items that are still queued, with the status
- *          ECANCELED, in their order, when nothing can arrive any more. They may free memory; calls
- *          on [ep] return ECONTEXT. These functions run with the endpoint's mutex.
+ *          ECANCELED, in their order, when nothing can arrive any more. They may free memory, and
+ *          ask for senders, as a handler may (weft/msg.h); calls on [ep] return ECONTEXT. These
+ *          functions run with the endpoint's mutex.
  * Fork     a child never runs what its parent has deferred. It may reuse such an item after it has
  *          zeroed it.
  * Blocks   never. Allocates nothing. */

@@ -387,12 +387,11 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     wf_ep_end(ep);
     wf_msg_close(ep);
     wf_ep_end_rest(ep);
-    wf_senders_close(ep);
+    wf_senders_end(ep);
     teps_close(ep);
     wf_ep_end_free(ep);
-    wf_senders_close(ep); /* frees the senders to which only connections referred */
-    wf_deferred_close(ep);
-    wf_addr_table_free(&ep->senders.by_address);
+    wf_deferred_close(ep); /* its functions may ask for senders */
+    wf_senders_close(ep);
     wf_reqs_fini(ep);
     ep_unlist(ep);
     wf_ep_counters_drop(ep);

@@ -291,6 +291,8 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(msg_more_refused)                                                                            \
     X(msg_sender)                                                                                  \
     X(msg_sender_forget)                                                                           \
+    X(msg_sender_threads)                                                                          \
+    X(msg_sender_closing)                                                                          \
     X(parts_late)                                                                                  \
     X(parts_cut)                                                                                   \
     X(parts_closed)                                                                                \
