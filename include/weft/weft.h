@@ -555,7 +555,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_words_wait(struct weft_ep *ep, stru
 WEFT_API int weft_ep_fd(struct weft_ep *ep);
 
 /* Prepare to sleep on the descriptor of weft_ep_fd: any later event makes the descriptor readable,
- * until the next weft_ep_poll.
+ * until the next weft_ep_poll. So does a later call that leaves an operation to polls, such as the
+ * receive of a long message that was kept.
  * Returns  OK | AGAIN (events are there: poll instead of sleeping) | EINVAL | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_arm(struct weft_ep *ep);
 

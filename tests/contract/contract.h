@@ -235,6 +235,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(msg_two_handles)                                                                             \
     X(msg_other_handle)                                                                            \
     X(msg_own_handlers)                                                                            \
+    X(msg_asleep)                                                                                  \
     X(cancel_send)                                                                                 \
     X(cancel_first)                                                                                \
     X(cancel_known)                                                                                \
