@@ -168,6 +168,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(defer_context)                                                                               \
     X(defer_closed)                                                                                \
     X(defer_forks)                                                                                 \
+    X(defer_handler_forks)                                                                         \
     X(defer_forked)                                                                                \
     X(defer_wakes)                                                                                 \
     X(defer_beside_handler)                                                                        \

@@ -371,6 +371,44 @@ void test_defer_forks(void **state)
     }
 }
 
+static void on_fork(const struct weft_am *am)
+{
+    struct defer *t = ((struct pair *)am->arg)->test;
+    EXPECT(defer(t, 0) == WEFT_OK);
+    t->asked++;
+    forked = fork();
+}
+
+/* Fails when: a child that a handler forks runs what the handler has deferred before. (Within a
+ * node: the child's poll goes on, with what it has of a network.) */
+void test_defer_handler_forks(void **state)
+{
+    static struct defer t;
+    struct pair *p = *state;
+    pair_polls_alone(p);
+    if (TEST_FORKS_ARE_BARE || p->setup->network)
+        return;
+    for (unsigned round = 0; round < 2; round++) {
+        int status = -1;
+        if (round)
+            pair_reopen(p, NULL, WEFT_EP_LOCKED);
+        begin(&t, p);
+        forked = 1;
+        pair_register(p, ASK, on_fork);
+        OK(request_wait(p, other(p, 0), ASK, NULL, 0, NULL, 0, 0));
+        for (uint64_t end = test_now_ns() + TEST_LIMIT_NS; !t.asked && test_now_ns() < end;) {
+            (void)weft_ep_poll(p->ep[0]);
+            if (!forked)
+                _exit(t.asked == 1 && !t.n ? 0 : 1);
+            (void)weft_ep_poll(p->ep[1]);
+        }
+        assert_int_equal(t.asked, 1);
+        assert_true(forked > 0 && waitpid(forked, &status, 0) == forked);
+        assert_int_equal(status, 0);
+        expect_order(&t, 1);
+    }
+}
+
 /* ---- threads ---- */
 
 static void *defer_two(void *arg)
