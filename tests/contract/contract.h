@@ -163,6 +163,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(later_limit)                                                                                 \
     X(defer_in_handler)                                                                            \
     X(defer_from_done)                                                                             \
+    X(defer_peer_down)                                                                             \
     X(defer_refused)                                                                               \
     X(defer_again)                                                                                 \
     X(defer_context)                                                                               \
