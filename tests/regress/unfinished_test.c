@@ -5,7 +5,7 @@
  * Fails when: the receive that gets the message never ends, or ends as if all had come, or without
  * the message's tag, length and sender; when a kept message of which parts are missing stays, or
  * can be received, or an offered one stays after its receive; or when the endpoint cannot be
- * closed. */
+ * closed. Or when one of more than a thousand messages is lost of which parts are arriving. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdlib.h>
@@ -221,6 +221,60 @@ static void offered(void)
             offer_get(way, at_once);
 }
 
+enum { MEMBERS = 256, HANDLES = 5, EACH = 8000 };
+
+/* Each handle of a group of senders has sent a part of a message when the receiver polls. */
+static void many_parts(void)
+{
+    static struct weft_peer *peers[MEMBERS][HANDLES];
+    static struct weft_op sent[MEMBERS][HANDLES], got[MEMBERS][HANDLES];
+    static unsigned char in[MEMBERS][HANDLES][EACH], out[EACH];
+    struct weft_ep *senders[MEMBERS];
+    unsigned char address[WEFT_ADDR_MAX];
+    size_t size = sizeof address;
+    unsigned ended = 0;
+    uint64_t end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    setenv("WEFT_MSG_EAGER", "8K", 1);
+    setenv("WEFT_MSG_MEASURE", "0", 1);
+    setenv("WEFT_AM_MAX", "512", 1);
+    setenv("WEFT_SHM_PAYLOAD", "4K", 1);
+    setenv("WEFT_SHM_SLOTS", "16", 1);
+    memset(out, 7, sizeof out);
+    ctx_open(&ctx);
+    OK(weft_ep_open(ctx, NULL, &ep));
+    OK(weft_ep_address(ep, address, &size));
+    OK(weft_group_open(ctx, NULL, MEMBERS, senders));
+    for (unsigned i = 0; i < MEMBERS; i++)
+        for (unsigned k = 0; k < HANDLES; k++) {
+            CHECK_STATUS(
+                weft_msg_recv(ep, NULL, i * HANDLES + k, WEFT_TAG_FULL, in[i][k], EACH, &got[i][k]),
+                WEFT_PENDING);
+            OK(weft_peer_open(senders[i], address, size, &peers[i][k]));
+            CHECK_STATUS(weft_msg_send(peers[i][k], i * HANDLES + k, out, EACH, &sent[i][k]),
+                         WEFT_PENDING);
+        }
+    for (unsigned n = 0; n < 2000; n++) /* what has been sent so far */
+        CHECK(weft_ep_poll(ep) >= 0);
+    while (ended < MEMBERS * HANDLES) {
+        CHECK(weft_ep_poll(ep) >= 0 && proc_now_ns() < end);
+        ended = 0;
+        for (unsigned i = 0; i < MEMBERS; i++) {
+            CHECK(weft_ep_poll(senders[i]) >= 0);
+            for (unsigned k = 0; k < HANDLES; k++)
+                ended += got[i][k].status != WEFT_PENDING;
+        }
+    }
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        for (unsigned k = 0; k < HANDLES; k++) {
+            OK((enum weft_status)got[i][k].status);
+            CHECK(!memcmp(in[i][k], out, EACH));
+            OK(weft_peer_close(peers[i][k]));
+        }
+        OK(weft_ep_close(senders[i]));
+    }
+    close_end();
+}
+
 int main(int argc, char **argv)
 {
     tcp = argc > 1 && !strcmp(argv[1], "tcp");
@@ -232,5 +286,5 @@ int main(int argc, char **argv)
     setenv("WEFT_SHM_PAYLOAD", "64K", 1);
     return proc_case("received", received) | proc_case("kept", kept) |
            proc_case("claimed", claimed) | proc_case("claimed_lost", claimed_lost) |
-           (tcp ? 0 : proc_case("offered", offered));
+           (tcp ? 0 : proc_case("offered", offered) | proc_case("many_parts", many_parts));
 }
