@@ -7,10 +7,10 @@
  *
  * Memory: a message that arrives before its receive is kept. The kept messages that came through
  * one peer handle of a sender take at most 1 MiB. If all kept messages of an endpoint take
- * WEFT_MSG_KEEP bytes, a sender that asks gets no more room. Each message counts with its length
- * and 128 bytes. Without room, messages stay in the memory of their sender until a receive matches
- * them, and their operations are PENDING; a send without op returns AGAIN. So a program must be
- * able to receive while its sends are PENDING or return AGAIN.
+ * WEFT_MSG_KEEP bytes, a sender of which some are kept gets no more room. Each message counts with
+ * its length and 128 bytes. Without room, messages stay in the memory of their sender until a
+ * receive matches them, and their operations are PENDING; a send without op returns AGAIN. So a
+ * program must be able to receive while its sends are PENDING or return AGAIN.
  *
  * A message in parts can be probed, claimed and received when its first part has arrived. If its
  * sender is lost before the last part, the receive completes with WEFT_EPEER, and a message that no
@@ -102,7 +102,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_post_send(struct weft_peer *pee
  *           op->data and op->has_data its data, and op->sender its sender. A message longer than
  *           [len] fills the buffer and completes with WEFT_ETRUNC.
  * Returns  PENDING | OK or ETRUNC (complete already: op is filled in, its done is not called) |
- *          ECANCELED (complete, too: the message that matched was cancelled) | EINVAL | ENOMEM |
+ *          ECANCELED (complete, too: the message that matched was cancelled) | EPEER or another
+ *          loss, also in op->status (complete, too: the message that matched was still at its
+ *          sender, which is lost) | EINVAL | ENOMEM |
  *          ELIMIT (2^24 operations and receives are under way)
  *          | ESYSTEM (a message matches, but its sender cannot be answered now; the log has why)
  *          | AGAIN ([source] was opened by a name that is not known yet: "names" in weft.h)
@@ -171,7 +173,7 @@ struct weft_msg_many {
  *   filter  read during the call
  *   many    must stay valid until many->op has completed
  * Returns  PENDING | OK (complete already; many->op.done is not called) | EINVAL | ENOMEM
- *          | ELIMIT | ESYSTEM | ECONTEXT | EFORKED
+ *          | ELIMIT | ESYSTEM | AGAIN (as weft_msg_recv) | ECONTEXT | EFORKED
  *          | what weft_peer_status returns for filter->source, after all its messages were received
  *          After ENOMEM, ELIMIT, ESYSTEM or the source's status some messages may have been
  *          received.

@@ -557,7 +557,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_words_wait(struct weft_ep *ep, stru
 WEFT_API int weft_ep_fd(struct weft_ep *ep);
 
 /* Prepare to sleep on the descriptor of weft_ep_fd: any later event makes the descriptor readable,
- * until the next weft_ep_poll.
+ * until the next weft_ep_poll. So does a later call that leaves an operation to polls, such as the
+ * receive of a long message that was kept.
  * Returns  OK | AGAIN (events are there: poll instead of sleeping) | EINVAL | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_arm(struct weft_ep *ep);
 
@@ -811,8 +812,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_detach(const struct weft_am *am,
  *          | EPEER, ECLOSED or another status of the sender (no reply can reach it any more) |
  *          EINVAL (replied to or dropped already, and as weft_am_reply) | EMSGSIZE | ENOMEM |
  *          ELIMIT | ESYSTEM | EFORKED. Never AGAIN.
- *          After a failure the reply is still due, except after EINVAL for a request that was
- *          replied to or dropped already.
+ *          After the status of a lost sender the request is over. After another failure the reply
+ *          is still due, except after EINVAL for a request that was replied to or dropped already.
  * Waits    the reply may wait for room after this call. Meanwhile weft_ep_close returns EBUSY. If
  *          the sender does not poll for
  *          WEFT_PEER_TIMEOUT (10 s), weft_ep_close gives the reply up.

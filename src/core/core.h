@@ -319,13 +319,6 @@ static inline void wf_ep_clear_due(struct weft_ep *ep, enum wf_ep_due bit)
         atomic_fetch_and_explicit(&ep->due, ~(uint32_t)bit, memory_order_relaxed);
 }
 
-/* [item] is the item of a request that copies a long message. */
-static inline void wf_ep_copying_add(struct weft_ep *ep, struct wf_list *item)
-{
-    wf_list_append(&ep->copying, item);
-    wf_ep_set_due(ep, WF_EP_DUE_FLOWS);
-}
-
 /* Handlers and completion functions may run from here on, if [busy] is true. */
 static inline void wf_ep_set_busy(struct weft_ep *ep, bool busy)
 {

@@ -163,11 +163,13 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(later_limit)                                                                                 \
     X(defer_in_handler)                                                                            \
     X(defer_from_done)                                                                             \
+    X(defer_peer_down)                                                                             \
     X(defer_refused)                                                                               \
     X(defer_again)                                                                                 \
     X(defer_context)                                                                               \
     X(defer_closed)                                                                                \
     X(defer_forks)                                                                                 \
+    X(defer_handler_forks)                                                                         \
     X(defer_forked)                                                                                \
     X(defer_wakes)                                                                                 \
     X(defer_beside_handler)                                                                        \
@@ -235,6 +237,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(msg_two_handles)                                                                             \
     X(msg_other_handle)                                                                            \
     X(msg_own_handlers)                                                                            \
+    X(msg_asleep)                                                                                  \
     X(cancel_send)                                                                                 \
     X(cancel_first)                                                                                \
     X(cancel_known)                                                                                \
