@@ -6,13 +6,17 @@
 #include <weft/atomic.h>
 #include <weft/event.h>
 #include <weft/frag.h>
+#include <weft/job.h>
 #include <weft/mr.h>
 #include <weft/msg.h>
 
 #include "base/fork.h"
+#include "base/handle.h"
 
+#include <malloc.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -423,6 +427,104 @@ static void test_fork_under_load(void **state)
     works(*state);
 }
 
+/* ---- a thread is in the middle of a call at the fork ---- */
+
+static sem_t inside, forked;
+static _Thread_local int calls_until_inside; /* 0: the thread does not stay */
+
+/* Called by a thread that is to stay in the middle of a call: it goes on after the fork. */
+static void stay(void)
+{
+    struct timespec until;
+    if (!calls_until_inside || --calls_until_inside)
+        return;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    (void)sem_post(&inside);
+    (void)sem_timedwait(&forked, &until);
+}
+
+pid_t __real_getpid(void);
+pid_t __wrap_getpid(void);
+pid_t __wrap_getpid(void)
+{
+    stay();
+    return __real_getpid();
+}
+
+size_t __real_malloc_usable_size(void *p);
+size_t __wrap_malloc_usable_size(void *p);
+size_t __wrap_malloc_usable_size(void *p)
+{
+    stay();
+    return __real_malloc_usable_size(p);
+}
+
+static void *handle_free(void *arg)
+{
+    calls_until_inside = 2; /* the second call is under the lock */
+    return wf_handle_free(malloc(64)) ? NULL : arg;
+}
+
+static void *job_open_close(void *arg)
+{
+    struct weft_job *job;
+    calls_until_inside = 1;
+    return weft_job_open(NULL, &job) || weft_job_close(job) ? arg : NULL;
+}
+
+/* Returns 0 if [call] succeeds in a child that was forked while [call] was under way in another
+ * thread, and in that thread. The child ends by a signal if it waits for the thread. */
+static int call_in_child_of(void *(*call)(void *))
+{
+    struct timespec until;
+    pthread_t thread;
+    int status = 0;
+    void *bad = NULL;
+    pid_t pid;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    if (sem_init(&inside, 0, 0) || sem_init(&forked, 0, 0) ||
+        pthread_create(&thread, NULL, call, &status) || sem_timedwait(&inside, &until))
+        return 1;
+    pid = fork();
+    if (!pid) {
+        alarm(10);
+        (void)sem_post(&forked); /* the child's: [call] does not stay there */
+        _exit(call(&status) ? 1 : 0);
+    }
+    (void)sem_post(&forked);
+    if (pthread_join(thread, &bad) || bad || pid < 0 || waitpid(pid, &status, 0) != pid)
+        return 2;
+    return status;
+}
+
+static int handles_child(struct family *f)
+{
+    (void)f;
+    wf_handles_keep();
+    return call_in_child_of(handle_free);
+}
+
+static int jobs_child(struct family *f)
+{
+    (void)f;
+    return call_in_child_of(job_open_close);
+}
+
+/* Fails when: a forked child waits for the lock of closed objects that are kept
+ * (WEFT_DEBUG=handles), which another thread of its parent held. */
+static void test_fork_in_handle_free(void **state)
+{
+    in_child(handles_child, *state);
+}
+
+/* Fails when: a forked child waits for a thread of its parent that is opening a job. */
+static void test_fork_in_job_open(void **state)
+{
+    in_child(jobs_child, *state);
+}
+
 /* Fails when: peers do not notice that a context closes, because a forked child has copies of its
  * sockets. */
 static void test_child_holds_sockets(void **state)
@@ -535,9 +637,9 @@ static void test_handlers(void **state)
 #define T(f) cmocka_unit_test_setup_teardown(f, family_open, family_close)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(test_all_calls),       T(test_calls_of_bindings),
-                                       T(test_own_context),     T(test_grandchild),
-                                       T(test_fork_under_load), T(test_child_holds_sockets),
-                                       T(test_handlers)};
+    const struct CMUnitTest tests[] = {
+        T(test_all_calls),        T(test_calls_of_bindings),   T(test_own_context),
+        T(test_grandchild),       T(test_fork_under_load),     T(test_fork_in_handle_free),
+        T(test_fork_in_job_open), T(test_child_holds_sockets), T(test_handlers)};
     return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
 }

@@ -5,7 +5,8 @@
  *   start.c      the module: opens and closes the context and the endpoints, publishes the address
  *   port.c       endpoints: which thread uses which, and polling them
  *   add.c        ranks that Open MPI adds and removes
- *   peer.c       connects to a rank, finds the key for other nodes, reports a lost rank
+ *   peer.c       connects to a rank, reports a lost rank
+ *   key.c        the key for other nodes
  *   frag.c       descriptors: alloc, free, prepare_src
  *   send.c       send and sendi
  *   recv.c       the handler of all messages
@@ -233,7 +234,8 @@ struct wbtl_module {
     bool threads;          /* several threads are here at a time */
     bool own_thread;       /* WEFT_PROGRESS=thread: handlers run on a thread of Weft */
     bool key_file;         /* WEFT_KEY_FILE has the key for other nodes */
-    bool key_set;          /* by rank 0, or by a thread that drains */
+    bool key_early;        /* WEFT_NODE=1: the key comes before the endpoint (key.c) */
+    bool key_set;          /* before the endpoint opened, or by a thread that drains */
     atomic_bool key_due;   /* a turn of progress is to ask for rank 0's key */
     atomic_bool key_asked; /* key_due was set */
     bool leaving;          /* ranks are being removed: a lost peer is no error */
@@ -394,8 +396,6 @@ int wbtl_register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb
 /* Connect to [peer]; does not block except for the launcher. Returns OK | AGAIN, ECONTEXT (later) |
  * a failure: the peer is lost */
 enum weft_status wbtl_peer_connect(wbtl_peer *peer);
-/* Ask the launcher for rank 0's key, and set it. Only a thread that drains calls this. */
-void wbtl_key_get(void);
 /* [peer] cannot be reached any more. [needed]: that is an error. */
 void wbtl_peer_lost(wbtl_peer *peer, enum weft_status why, bool needed);
 void wbtl_peer_down(struct weft_ep *ep, struct weft_peer *weft, enum weft_status why, void *arg);

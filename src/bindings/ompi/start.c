@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The module: it opens a context and an endpoint of Weft, and publishes how other ranks reach it.
- *
- * Ranks on different nodes authenticate each other by a key that rank 0 of the job draws and
- * publishes with its address. The key is as private as the launcher's channel. A WEFT_KEY_FILE
- * takes precedence. */
-#include <errno.h>
+/* The module opens a context and an endpoint of Weft, and publishes how other ranks reach it. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include <opal/mca/pmix/pmix.h>
 
 #include "binding.h"
+#include "key.h"
 
 static void config_row(void *arg, const char *name, const char *value, const char *dflt,
                        const char *doc)
@@ -19,6 +14,8 @@ static void config_row(void *arg, const char *name, const char *value, const cha
     (void)arg, (void)dflt, (void)doc;
     if (!strcmp(name, "WEFT_KEY_FILE") && *value)
         wbtl.key_file = true;
+    if (!strcmp(name, "WEFT_NODE") && strcmp(value, "0"))
+        wbtl.key_early = true;
     if (!strcmp(name, "WEFT_PROGRESS") && !strcmp(value, "thread")) {
         atomic_store(&wbtl.holds, 1);
         atomic_store(&wbtl.copies, 1);
@@ -27,15 +24,6 @@ static void config_row(void *arg, const char *name, const char *value, const cha
 }
 
 /* ---- what ranks publish ---- */
-
-static bool draw(void *key, size_t len)
-{
-    ssize_t n;
-    do
-        n = getrandom(key, len, 0);
-    while (n < 0 && errno == EINTR);
-    return n == (ssize_t)len;
-}
 
 static unsigned char page; /* other ranks read it, but not its value: order.c */
 
@@ -50,24 +38,16 @@ static enum weft_status page_register(struct wbtl_card *card)
     return s;
 }
 
-static bool publish(void)
+static bool publish(struct wbtl_card *card)
 {
-    struct wbtl_card card = {.format = WBTL_CARD};
-    size_t len = sizeof card.address;
+    size_t len = sizeof card->address;
     int rc = OPAL_ERROR;
-    enum weft_status s = weft_ep_address(wbtl.ep, card.address, &len);
+    enum weft_status s = weft_ep_address(wbtl.ep, card->address, &len);
     if (s == WEFT_OK)
-        s = page_register(&card);
-    if (s == WEFT_OK && OPAL_PROC_MY_NAME.vpid == 0 && !wbtl.key_file) {
-        card.has_key = draw(card.key, sizeof card.key);
-        if (card.has_key)
-            s = weft_ctx_set_key(wbtl.ctx, card.key, sizeof card.key);
-        wbtl.key_set = card.has_key && s == WEFT_OK;
-    }
+        s = page_register(card);
     if (s == WEFT_OK)
-        OPAL_MODEX_SEND(rc, OPAL_PMIX_GLOBAL, &mca_btl_weft_component.btl_version, &card,
-                        sizeof card);
-    explicit_bzero(card.key, sizeof card.key);
+        OPAL_MODEX_SEND(rc, OPAL_PMIX_GLOBAL, &mca_btl_weft_component.btl_version, card,
+                        sizeof *card);
     return rc == OPAL_SUCCESS;
 }
 
@@ -105,7 +85,7 @@ static enum weft_status ports_open(void)
     return s;
 }
 
-static enum weft_status open_all(void)
+static enum weft_status open_all(struct wbtl_card *card)
 {
     struct weft_ctx_params ctx = WEFT_CTX_PARAMS_INIT;
     enum weft_status s;
@@ -118,7 +98,9 @@ static enum weft_status open_all(void)
         return s;
     }
     weft_ctx_set_local_ranks(wbtl.ctx, (unsigned)opal_process_info.num_local_peers + 1);
-    s = ports_open();
+    s = wbtl_key_open(card);
+    if (s == WEFT_OK)
+        s = ports_open();
     while (s == WEFT_OK &&
            (s = weft_am_register(wbtl.ep, WBTL_HANDLER, wbtl_on_message, NULL)) == WEFT_AGAIN)
         s = WEFT_OK; /* Weft's thread is inside, for a short time */
@@ -213,7 +195,9 @@ static void not_used(const char *why)
 mca_btl_base_module_t **wbtl_init(int *count, bool progress_threads, bool mpi_threads)
 {
     mca_btl_base_module_t **modules;
+    struct wbtl_card card = {.format = WBTL_CARD};
     enum weft_status s = WEFT_ENOMEM;
+    bool done;
     (void)progress_threads;
     *count = 0;
     if (wbtl.abandoned) {
@@ -231,8 +215,10 @@ mca_btl_base_module_t **wbtl_init(int *count, bool progress_threads, bool mpi_th
     pthread_mutex_init(&wbtl.mem_lock, NULL);
     pthread_cond_init(&wbtl.taken, NULL);
     if (wbtl_lists_init())
-        s = open_all();
-    if (s == WEFT_OK && publish()) {
+        s = open_all(&card);
+    done = s == WEFT_OK && publish(&card);
+    explicit_bzero(card.key, sizeof card.key);
+    if (done) {
         modules[0] = &wbtl.super;
         *count = 1;
         return modules;
