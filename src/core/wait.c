@@ -12,9 +12,9 @@
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/late.h"
 #include "config/config.h"
 #include "core/core.h"
-#include "core/late.h"
 
 #define NAP_NS 50000
 #define NAP_MAX_NS 5000000

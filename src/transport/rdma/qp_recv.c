@@ -7,6 +7,8 @@
 #include "transport/rdma/rail.h"
 
 #define WORN 4u /* a rail is worn if one of so many receive buffers is missing */
+/* or if for so long nothing arrived while all of them may be missing */
+#define WORN_NS UINT64_C(1000000000)
 
 void wf_qp_receive_post(struct qp_link *l, uint32_t b)
 {
@@ -25,6 +27,7 @@ void wf_qp_receives_reset(struct rdma_rail *r)
     r->nfree_receives = r->receives;
     memset(r->holders, 0, r->receives * sizeof *r->holders);
     r->doubtful = 0;
+    r->quiet_ns = 0;
     r->counts = r->worn = false;
 }
 
@@ -54,20 +57,42 @@ static uint32_t missing_count(const struct rdma_rail *r)
     return missing;
 }
 
-void wf_qp_wear_check(struct rdma_rail *r)
+/* Ends a count: the queue pairs that were closed before it began left as many buffers as are
+ * missing. */
+static void count_end(struct rdma_rail *r)
 {
-    if (!r->srq || r->worn || r->doubtful < r->receives / WORN)
-        return;
-    if (r->counts && r->later >= 2 * r->receives) {
-        uint32_t missing = missing_count(r);
-        r->counts = false;
-        r->doubtful = r->doubtful - r->doubted + missing;
-        r->worn = missing >= r->receives / WORN || r->doubtful >= r->receives;
-    } else if (r->doubtful >= r->receives) {
+    uint32_t missing = missing_count(r);
+    r->counts = false;
+    r->quiet_ns = 0;
+    r->doubtful = r->doubtful - r->doubted + missing;
+    r->worn = missing >= r->receives / WORN;
+}
+
+/* Nothing may ever arrive: [worn] is set after WORN_NS in which nothing did. */
+static void quiet_check(struct rdma_rail *r, uint64_t now_ns)
+{
+    /* It grows by 1 with each arrival since the count began. */
+    uint32_t arrivals = r->later - missing_count(r);
+    if (!r->quiet_ns || arrivals != r->arrivals) {
+        r->arrivals = arrivals;
+        r->quiet_ns = now_ns;
+    } else if (now_ns - r->quiet_ns >= WORN_NS) {
         r->worn = true;
-    } else if (!r->counts) {
-        count_begin(r);
     }
+}
+
+void wf_qp_wear_check(struct rdma_rail *r, uint64_t now_ns)
+{
+    if (!r->srq || r->worn)
+        return;
+    if (r->counts && r->later >= 2 * r->receives)
+        count_end(r);
+    if (!r->counts && r->doubtful >= r->receives / WORN)
+        count_begin(r);
+    if (r->counts && r->doubtful >= r->receives)
+        quiet_check(r, now_ns);
+    else
+        r->quiet_ns = 0;
 }
 
 void wf_qp_receives_end(struct rdma_rail *r, uint32_t credit)

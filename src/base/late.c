@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "core/late.h"
+#include "base/late.h"
 
 #include "base/util.h"
 
