@@ -291,8 +291,9 @@ static uint64_t layout_hash(const uint32_t *values, size_t n)
 #define AT(type, field) offsetof(struct type, field), sizeof(((struct type *)0)->field)
 
 /* Fails when: a packet, or the memory that service and client share, has another layout and the
- * same version (packet.h compares the statuses). Count the version up, then write the new number and hash here, and the bytes into
- * docs/protocol.md or layout.h. The corpus of fuzz/node_packet has the version, too. */
+ * same version (packet.h compares the statuses). Count the version up, then write the new number
+ * and hash here, and the bytes into docs/protocol.md or layout.h. The corpus of fuzz/node_packet
+ * has the version, too. */
 static void test_versions(void **state)
 {
     const uint32_t packets[] = {WF_ADDRESS_VERSION,

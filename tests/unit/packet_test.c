@@ -491,7 +491,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_frame),
-        cmocka_unit_test(test_fields), cmocka_unit_test(test_statuses),
+        cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_statuses),
         cmocka_unit_test(test_geometry),
         cmocka_unit_test(test_copy_small),
         cmocka_unit_test(test_round_trip),

@@ -546,21 +546,6 @@ void wf_qp_receives_end(struct rdma_rail *r, uint32_t credit);
 void wf_qp_receives_reset(struct rdma_rail *r);
 /* Sets [worn] if the NIC has kept too many of the shared receive queue's buffers. Called when a
  * queue pair was closed, since each one may leave one buffer with the NIC, and about once a second.
- * The NIC uses the buffers in the order in which they were posted: when as many messages have
- * arrived as there are buffers twice, in buffers that had arrived before, those that were posted
- * all the time are missing. (A buffer that a message fills for so long is taken for one of them.)
- *
- * | state   | event                                                  | action        | next  |
- * | ------- | ------------------------------------------------------ | ------------- | ----- |
- * | sound   | a quarter as many queue pairs are in doubt as there    | begin a count | doubt |
- * |         | are buffers                                            |               |       |
- * | doubt   | the count ends, less than a quarter is missing         | -             | sound |
- * | doubt   | the count ends, a quarter or more is missing           | -             | worn  |
- * | doubt   | as many queue pairs are in doubt as there are buffers, | -             | worn  |
- * |         | so that the NIC may have kept all, and for a second    |               |       |
- * |         | nothing arrived                                        |               |       |
- * | any     | the rail's last queue pair is closed                   | make the      | sound |
- * |         |                                                        | queue anew    |       |
  */
 void wf_qp_wear_check(struct rdma_rail *r, uint64_t now_ns);
 /* Posts the free receive buffers to the shared receive queue if a whole batch is free, or if [idle]

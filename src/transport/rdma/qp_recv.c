@@ -81,6 +81,23 @@ static void quiet_check(struct rdma_rail *r, uint64_t now_ns)
     }
 }
 
+/* The NIC uses the buffers in the order in which they were posted: when as many messages have
+ * arrived as there are buffers twice, in buffers that had arrived before, those that were posted
+ * all the time are missing, and the count ends. (A buffer that a message fills for so long is taken
+ * for one of them.)
+ *
+ * | state | event                                                    | action         | next  |
+ * | ----- | -------------------------------------------------------- | -------------- | ----- |
+ * | sound | a quarter as many queue pairs are in doubt as there are  | begin a count  | doubt |
+ * |       | buffers                                                  |                |       |
+ * | doubt | the count ends, less than a quarter is missing           | -              | sound |
+ * | doubt | the count ends, a quarter or more is missing             | -              | worn  |
+ * | doubt | as many queue pairs are in doubt as there are buffers,   | -              | worn  |
+ * |       | so that the NIC may have kept all, and for WORN_NS       |                |       |
+ * |       | nothing arrived                                          |                |       |
+ * | any   | the rail's last queue pair is closed                     | make the queue | sound |
+ * |       |                                                          | anew           |       |
+ */
 void wf_qp_wear_check(struct rdma_rail *r, uint64_t now_ns)
 {
     if (!r->srq || r->worn)
