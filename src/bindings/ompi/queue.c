@@ -3,6 +3,7 @@
  * peer is not connected. It waits at its peer, in order. */
 #include "binding.h"
 #include "key.h"
+#include "rma.h"
 
 /* ---- the queue of a peer ---- */
 

@@ -7,6 +7,7 @@
 
 #include "binding.h"
 #include "key.h"
+#include "rma.h"
 
 static void config_row(void *arg, const char *name, const char *value, const char *dflt,
                        const char *doc)
@@ -27,24 +28,28 @@ static void config_row(void *arg, const char *name, const char *value, const cha
 
 static unsigned char page; /* other ranks read it, but not its value: order.c */
 
-static enum weft_status page_register(struct wbtl_card *card)
+static enum weft_status page_register(void)
 {
-    size_t len = sizeof card->page;
-    enum weft_status s =
-        weft_mr_register(wbtl.ctx, &page, sizeof page, WEFT_MEM_HOST, WEFT_REMOTE_READ, &wbtl.page);
+    return weft_mr_register(wbtl.ctx, &page, sizeof page, WEFT_MEM_HOST, WEFT_REMOTE_READ,
+                            &wbtl.page);
+}
+
+enum weft_status wbtl_card_fill(struct wbtl_card *card)
+{
+    size_t len = sizeof card->address, page_len = sizeof card->page;
+    enum weft_status s = weft_ep_address(wbtl.ep, card->address, &len);
     if (s == WEFT_OK)
-        s = weft_mr_key(wbtl.page, card->page, &len);
-    card->page_len = (uint32_t)len;
+        s = weft_mr_key(wbtl.page, card->page, &page_len);
+    card->page_len = (uint32_t)page_len;
     return s;
 }
 
 static bool publish(struct wbtl_card *card)
 {
-    size_t len = sizeof card->address;
     int rc = OPAL_ERROR;
-    enum weft_status s = weft_ep_address(wbtl.ep, card->address, &len);
+    enum weft_status s = page_register();
     if (s == WEFT_OK)
-        s = page_register(card);
+        s = wbtl_card_fill(card);
     if (s == WEFT_OK)
         OPAL_MODEX_SEND(rc, OPAL_PMIX_GLOBAL, &mca_btl_weft_component.btl_version, card,
                         sizeof *card);
@@ -160,7 +165,7 @@ static void leave(void)
     pthread_mutex_destroy(&wbtl.mem_lock);
     pthread_cond_destroy(&wbtl.taken);
     /* A later MPI_Init of this process begins anew, as MPI_T may keep the component open. */
-    wbtl = (struct wbtl_module){.super = wbtl.super, .vars = vars};
+    wbtl = (struct wbtl_module){.super = wbtl.super, .rma = wbtl.rma, .vars = vars};
 }
 
 void wbtl_module_fill(void)
@@ -187,6 +192,56 @@ void wbtl_module_fill(void)
     m->btl_register_error = wbtl_register_error;
 }
 
+/* ---- the module for accesses ---- */
+
+/* With pml_ob1_use_all_rdma, ob1 accesses by this module, too, and reports the end by it. */
+static mca_btl_base_descriptor_t *rma_alloc(mca_btl_base_module_t *btl, wbtl_peer *endpoint,
+                                            uint8_t order, size_t size, uint32_t flags)
+{
+    return wbtl_alloc(&wbtl.super, wbtl_peer_of(btl, endpoint), order, size, flags);
+}
+
+static mca_btl_base_descriptor_t *rma_prepare_src(mca_btl_base_module_t *btl, wbtl_peer *endpoint,
+                                                  opal_convertor_t *convertor, uint8_t order,
+                                                  size_t reserve, size_t *size, uint32_t flags)
+{
+    return wbtl_prepare_src(&wbtl.super, wbtl_peer_of(btl, endpoint), convertor, order, reserve,
+                            size, flags);
+}
+
+static int rma_send(mca_btl_base_module_t *btl, wbtl_peer *endpoint, mca_btl_base_descriptor_t *des,
+                    mca_btl_base_tag_t tag)
+{
+    return wbtl_send(&wbtl.super, wbtl_peer_of(btl, endpoint), des, tag);
+}
+
+static int rma_finalize(mca_btl_base_module_t *btl)
+{
+    (void)btl; /* wbtl_finalize closes what the modules share */
+    return OPAL_SUCCESS;
+}
+
+bool wbtl_rma_fill(void)
+{
+    const uint32_t needed = MCA_BTL_FLAGS_RDMA | MCA_BTL_FLAGS_ATOMIC_FOPS;
+    mca_btl_base_module_t *m = &wbtl.rma;
+    *m = wbtl.super;
+    m->btl_flags &= ~(uint32_t)(MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_SEND_INPLACE);
+    m->btl_alloc = rma_alloc;
+    m->btl_prepare_src = rma_prepare_src;
+    m->btl_send = rma_send;
+    m->btl_sendi = NULL;
+    m->btl_register = NULL;
+    m->btl_register_error = NULL;
+    m->btl_finalize = rma_finalize;
+    m->btl_latency = 0;     /* wbtl.super's is at least 1 */
+    m->btl_exclusivity = 0; /* after wbtl.super, which adds the ranks */
+    /* ob1 takes the largest of a rank's modules, and lets them share long messages by bandwidth. */
+    m->btl_rdma_pipeline_send_length = m->btl_min_rdma_pipeline_size = 0;
+    m->btl_bandwidth = 1;
+    return (m->btl_flags & needed) == needed;
+}
+
 static void not_used(const char *why)
 {
     opal_output_verbose(1, opal_btl_base_framework.framework_output, "btl weft: not used: %s", why);
@@ -204,7 +259,7 @@ mca_btl_base_module_t **wbtl_init(int *count, bool progress_threads, bool mpi_th
         not_used("an earlier MPI_Finalize left an endpoint open");
         return NULL;
     }
-    modules = malloc(sizeof *modules);
+    modules = malloc(2 * sizeof *modules);
     if (!modules)
         return NULL;
     wbtl.threads = mpi_threads;
@@ -220,7 +275,8 @@ mca_btl_base_module_t **wbtl_init(int *count, bool progress_threads, bool mpi_th
     explicit_bzero(card.key, sizeof card.key);
     if (done) {
         modules[0] = &wbtl.super;
-        *count = 1;
+        modules[1] = &wbtl.rma;
+        *count = wbtl_rma_fill() ? 2 : 1;
         return modules;
     }
     not_used(s == WEFT_OK ? "the launcher does not take the address" : weft_status_text(s));
