@@ -547,7 +547,7 @@ void wf_qp_receives_reset(struct rdma_rail *r);
 /* Sets [worn] if the NIC has kept too many of the shared receive queue's buffers. Called when a
  * queue pair was closed, since each one may leave one buffer with the NIC, and about once a second.
  */
-void wf_qp_wear_check(struct rdma_rail *r, uint64_t now_ns);
+void wf_qp_wear_check(struct rdma_rail *r);
 /* Posts the free receive buffers to the shared receive queue if a whole batch is free, or if [idle]
  * is true. */
 void wf_qp_receives_soon(struct rdma_rail *r, bool idle);

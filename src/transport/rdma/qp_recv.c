@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "base/clock.h"
 #include "transport/rdma/rail.h"
 
 #define WORN 4u /* a rail is worn if one of so many receive buffers is missing */
@@ -69,8 +70,9 @@ static void count_end(struct rdma_rail *r)
 }
 
 /* Nothing may ever arrive: [worn] is set after WORN_NS in which nothing did. */
-static void quiet_check(struct rdma_rail *r, uint64_t now_ns)
+static void quiet_check(struct rdma_rail *r)
 {
+    const uint64_t now_ns = wf_now_ns();
     /* It grows by 1 with each arrival since the count began. */
     uint32_t arrivals = r->later - missing_count(r);
     if (!r->quiet_ns || arrivals != r->arrivals) {
@@ -98,7 +100,7 @@ static void quiet_check(struct rdma_rail *r, uint64_t now_ns)
  * | any   | the rail's last queue pair is closed                     | make the queue | sound |
  * |       |                                                          | anew           |       |
  */
-void wf_qp_wear_check(struct rdma_rail *r, uint64_t now_ns)
+void wf_qp_wear_check(struct rdma_rail *r)
 {
     if (!r->srq || r->worn)
         return;
@@ -107,7 +109,7 @@ void wf_qp_wear_check(struct rdma_rail *r, uint64_t now_ns)
     if (!r->counts && r->doubtful >= r->receives / WORN)
         count_begin(r);
     if (r->counts && r->doubtful >= r->receives)
-        quiet_check(r, now_ns);
+        quiet_check(r);
     else
         r->quiet_ns = 0;
 }

@@ -2,7 +2,6 @@
 /* Closing a queue pair: freeing its buffers, and reporting its unfinished NIC operations. */
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "transport/net/channel.h"
 #include "transport/rdma/qp_run.h"
 #include "transport/rdma/rail.h"
@@ -106,7 +105,7 @@ void wf_qp_teardown(struct qp_link *l)
      * left in the queue. */
     if (has_qp && !r->srq)
         wf_qp_receives_end(r, credit);
-    wf_qp_wear_check(r, wf_now_ns());
+    wf_qp_wear_check(r);
     if (r->doubtful && !r->nlinks)
         receives_renew(r);
     if (!closes)
