@@ -176,7 +176,7 @@ static bool is_under_way(const struct wf_flow *flow, const struct wf_req *but)
     {
         const struct wf_req *req = wf_container_of(it, struct wf_req, on_loss);
         bool is_send = req->kind == WF_REQ_SEND || req->kind == WF_REQ_OFFER;
-        bool is_rma = req->kind >= WF_REQ_PUT && req->kind <= WF_REQ_SIGNAL;
+        bool is_rma = wf_req_is_rma((enum wf_req_kind)req->kind);
         if (req->held)
             return false;
         if ((is_send || is_rma) && req != but)
