@@ -33,7 +33,7 @@
 /* A process can have one job open at a time, since PMIx gives a process one identity. So this is
  * the id of the process in which a job is open; 0 if none is. It is atomic, and no lock protects
  * it: in a forked child, a lock that another thread of the parent held would stay locked. */
-static pid_t open_pid;
+static _Atomic pid_t open_pid;
 
 /* ---- objects that only the job may close ---- */
 
@@ -173,15 +173,15 @@ static enum weft_status claim(void)
 {
     const pid_t self = getpid();
     pid_t open = 0;
-    if (__atomic_compare_exchange_n(&open_pid, &open, self, false, __ATOMIC_ACQUIRE,
-                                    __ATOMIC_RELAXED)) /* "job open" */
+    if (atomic_compare_exchange_strong_explicit(&open_pid, &open, self, memory_order_acquire,
+                                                memory_order_relaxed)) /* "job open" */
         return WEFT_OK;
     return open == self ? WEFT_EBUSY : WEFT_EFORKED;
 }
 
 static void unclaim(void)
 {
-    __atomic_store_n(&open_pid, 0, __ATOMIC_RELEASE); /* "job open" */
+    atomic_store_explicit(&open_pid, 0, memory_order_release); /* "job open" */
 }
 
 enum weft_status weft_job_open(const struct weft_job_params *params, struct weft_job **out)
@@ -244,7 +244,7 @@ void weft_job_abort(struct weft_job *job, int code, const char *why)
 {
     why = why ? why : "";
     /* A forked child is not a rank of the job. It ends only itself. */
-    if (job && __atomic_load_n(&open_pid, __ATOMIC_RELAXED) == getpid() && job->launch.mine)
+    if (job && wf_load_relaxed(&open_pid) == getpid() && job->launch.mine)
         wf_launch_abort(&job->launch, code, why);
     else
         wf_error("aborted with code %d: %s", code, why);
