@@ -20,7 +20,8 @@
  *   trial   HOLDS times the length of the hold after   yield, sleep
  *
  * In a trial the next hold is twice as long as the one before. Behind the trial the state is none.
- * Any thread calls these functions. Two threads may each count one yield as one. */
+ * Any thread calls these functions. Of two yields that threads count at the same time, the score
+ * may miss one. */
 #ifndef WF_BASE_LATE_H
 #define WF_BASE_LATE_H
 

@@ -202,12 +202,12 @@ enum pace { SPINS, YIELDS, RESTS };
 
 static enum pace pace_of(struct node_work *work, uint64_t now_ns)
 {
-    if (work->mover->nports < work->processors)
+    if (work->mover->nports < work->processors) /* the most endpoints at a time until now */
         return SPINS;
     return wf_late_state(&work->late, now_ns) == WF_LATE_HELD ? RESTS : YIELDS;
 }
 
-/* Returns true if a hold begins. */
+/* Returns true if a hold begins or goes on. */
 static bool yield(struct node_work *work)
 {
     uint64_t before = wf_now_ns(), after;

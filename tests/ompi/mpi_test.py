@@ -138,7 +138,7 @@ def node_test():
 
 
 def node_differs_test():
-    """A rank that finds no key for the node's service says so, and uses TCP."""
+    """A rank that finds no key for the node's service reports that, and uses TCP."""
     err = on_nodes({"WEFT_NODE": "0"}, {}, WEFT_TRANSPORTS="loop,node,tcp", WEFT_TCP_INTERFACES="lo")
     assert "give all ranks the same WEFT_NODE" in err, err
 

@@ -84,7 +84,7 @@ static struct event *event_new(uint32_t event, const void *bytes, size_t len)
 {
     struct event *e = malloc(sizeof *e + len);
     if (!e) {
-        WFI_WARN(EQ, "no memory for an event, which is lost, or whose call fails\n");
+        WFI_WARN(EQ, "no memory for an event: it is lost, or its call fails\n");
         return NULL;
     }
     e->next = NULL;

@@ -31,9 +31,9 @@ static struct wfi_remotes *table_new(void)
 }
 
 /* Make slots for twice as many regions, if there are too few for one region more. Returns NULL if
- * there are enough, or no memory for it: the chains grow longer then. Under ep->opening, which all
- * callers hold that change the number of regions, but not under free_lock: other threads would spin
- * there while this one allocates. */
+ * there are enough, or no memory for it: the chains grow longer then. Under ep->opening: the number
+ * of regions changes only under it. Not under free_lock, where other threads would spin while this
+ * one allocates. */
 static struct wfi_remote **more_slots(const struct wfi_remotes *t)
 {
     return t->count + 1 > t->nslots ? calloc(2 * t->nslots, sizeof(void *)) : NULL;

@@ -166,8 +166,8 @@ static void peer_remove(wbtl_peer *peer)
         free(peer);
 }
 
-/* The module [btl] does without [peer]. Returns true if no module has it any more, and it is still
- * there: Open MPI removes a rank once for each of its lists of modules. */
+/* The module [btl] does not use [peer] any more. Returns true if no module uses it now, and one did
+ * before: Open MPI removes a rank once for each of its lists of modules, so [peer] may be gone. */
 static bool leave(const mca_btl_base_module_t *btl, wbtl_peer *peer)
 {
     const unsigned user = btl == &wbtl.rma ? WBTL_RMA : WBTL_SENDER;

@@ -4,10 +4,10 @@
  * channel. A WEFT_KEY_FILE takes precedence.
  *
  * The node's service (WEFT_NODE=1) serves only endpoints that open with the key. For it rank 0
- * publishes the key by itself, before it opens an endpoint. The other ranks do not meet rank 0 in a
- * fence: Open MPI has one fence for all its components, so a rank without this component, or with
- * another WEFT_NODE, would take the one for the other. They ask the launcher for the key, which
- * answers when rank 0 has published something. */
+ * publishes the key separately, before it opens an endpoint. The other ranks do not meet rank 0 in
+ * a fence: a rank without this component, or with another WEFT_NODE, would not enter that fence,
+ * but Open MPI's own one, and the launcher would take the two for one. They ask the launcher for
+ * the key. It answers when rank 0 has published something. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

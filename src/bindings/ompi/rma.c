@@ -329,9 +329,10 @@ static wbtl_access *access_take(mca_btl_base_module_t *btl, wbtl_peer *endpoint,
     return a;
 }
 
-/* Returns Open MPI's status for an access that was not taken. If there was one left, osc rdma
- * accesses a rank that the module does not reach, or memory that this process maps, and for which
- * it has no handle: it does a compare and swap itself when that has been refused. */
+/* Returns Open MPI's status for an access that was not taken: no access was free, or osc rdma gave
+ * no endpoint or no handle. It has no endpoint of a rank that the module does not reach, and no
+ * handle of memory that this process maps: in such memory it does a compare and swap itself, once
+ * the module has refused it. */
 static int not_taken(const wbtl_peer *endpoint, const mca_btl_base_registration_handle_t *handle)
 {
     if (!endpoint)

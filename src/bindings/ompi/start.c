@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The module opens a context and an endpoint of Weft, and publishes how other ranks reach it. */
+/* The modules open a context of Weft and its endpoints, and publish how other ranks reach this one.
+ */
 #include <stdlib.h>
 #include <string.h>
 
