@@ -252,7 +252,8 @@ enum weft_ep_flags {
  *   weft_sender_peer,                   NULL, as without such a peer
  *   weft_sender_peer_arg
  *   weft_ep_defer, weft_ep_address, weft_ep_name, weft_ep_fd, weft_peer_status, weft_am_max,
- *   weft_sender_arg, and calls of a handler: they need no mutex, or their thread has it
+ *   weft_sender_arg, weft_sender_set_arg, and calls of a handler: they need no mutex, or their
+ *   thread has it
  * No event follows such an AGAIN. A thread that holds a lock of the program's releases the lock
  * before it calls again: the other thread may wait for it. With WEFT_PROGRESS=thread the thread of
  * the context pauses for 50 us after a poll during which a call was refused.
