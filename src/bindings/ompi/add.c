@@ -166,15 +166,16 @@ static void peer_remove(wbtl_peer *peer)
         free(peer);
 }
 
-/* The module [btl] does not use [peer] any more. Returns true if no module uses it now, and one did
- * before: Open MPI removes a rank once for each of its lists of modules, so [peer] may be gone. */
-static bool leave(const mca_btl_base_module_t *btl, wbtl_peer *peer)
+/* The module [btl] does not use [peer], the rank [proc], any more. Returns true if no module uses
+ * it now, and one did before: Open MPI removes a rank once for each of its lists of modules, so
+ * [peer] may be gone, and another thread may have added another rank at its address. */
+static bool leave(const mca_btl_base_module_t *btl, const opal_proc_t *proc, wbtl_peer *peer)
 {
     const unsigned user = btl == &wbtl.rma ? WBTL_RMA : WBTL_SENDER;
     wbtl_peer *it;
     bool is_last = false;
     wbtl_lock();
-    for (it = wbtl.peers; it && it != peer; it = it->next)
+    for (it = wbtl.peers; it && (it != peer || it->proc != proc); it = it->next)
         ;
     if (it) {
         is_last = it->users == user;
@@ -187,10 +188,9 @@ static bool leave(const mca_btl_base_module_t *btl, wbtl_peer *peer)
 int wbtl_del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs, wbtl_peer **peers)
 {
     const int64_t until = wbtl_now_ns() + WBTL_LEAVE_NS;
-    (void)procs;
     for (size_t i = 0; i < count; i++) {
         peers[i] = wbtl_peer_of(btl, peers[i]);
-        if (!peers[i] || !leave(btl, peers[i]))
+        if (!peers[i] || !leave(btl, procs[i], peers[i]))
             peers[i] = NULL;
         else
             queue_empty(peers[i], until);
