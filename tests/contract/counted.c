@@ -171,6 +171,7 @@ void test_counted_read(void **state)
     setup(p, &c, WEFT_MR_READ_EVENT, true);
     memset(c.buf, 1, LEN);
     OK(get_end(p, c.r, 0, c.local, 8)); /* connects */
+    UNTIL(p, weft_counter_read(c.reads) == 1);
     pair_quiet(p);
     before = weft_counter_read(c.reads);
     for (unsigned i = 0; i < READS; i++)
