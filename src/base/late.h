@@ -49,6 +49,9 @@ enum wf_late_state {
  * [now_ns]. Returns true if a hold began or goes on. */
 bool wf_late_count(struct wf_late *late, uint64_t took_ns, uint64_t now_ns);
 
+/* Yield the processor, and count the yield. Returns as wf_late_count. */
+bool wf_late_yield(struct wf_late *late);
+
 enum wf_late_state wf_late_state(struct wf_late *late, uint64_t now_ns);
 
 #endif

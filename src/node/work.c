@@ -4,7 +4,6 @@
 #include "node/work.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -207,20 +206,11 @@ static enum pace pace_of(struct node_work *work, uint64_t now_ns)
     return wf_late_state(&work->late, now_ns) == WF_LATE_HELD ? RESTS : YIELDS;
 }
 
-/* Returns true if a hold begins or goes on. */
-static bool yield(struct node_work *work)
-{
-    uint64_t before = wf_now_ns(), after;
-    sched_yield();
-    after = wf_now_ns();
-    return wf_late_count(&work->late, after - before, after);
-}
-
 /* The last [looks] looks, the first of them at [idle_ns], found nothing. Returns whether the thread
  * is to sleep now. */
 static bool has_waited(struct node_work *work, enum pace pace, unsigned looks, uint64_t idle_ns)
 {
-    if (pace == RESTS || (pace == YIELDS && yield(work)))
+    if (pace == RESTS || (pace == YIELDS && wf_late_yield(&work->late)))
         return true;
     if (pace == SPINS)
         wf_relax();

@@ -253,7 +253,7 @@ static void many_parts(void)
             CHECK_STATUS(weft_msg_send(peers[i][k], i * HANDLES + k, out, EACH, &sent[i][k]),
                          WEFT_PENDING);
         }
-    for (unsigned n = 0; n < 2000; n++) /* what has been sent so far */
+    for (unsigned n = 0; n < 2000; n++) /* until all that was sent so far is here */
         CHECK(weft_ep_poll(ep) >= 0);
     while (ended < MEMBERS * HANDLES) {
         CHECK(weft_ep_poll(ep) >= 0 && proc_now_ns() < end);
