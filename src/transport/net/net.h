@@ -82,7 +82,7 @@
  * more, only the first. A later message that follows the last send within QUIET_NS waits for more
  * messages. It waits at most until the next poll, until the owner is about to sleep (arm), or until
  * BATCH bytes are unsent. So a stream of small messages shares system calls, and a single message
- * does not wait.
+ * does not wait. Requests for payload that follow many others gather, too (gather.c).
  *
  * Threads. Only the endpoint's owner uses the endpoint's sessions, channels and links. The
  * connection manager's thread puts connections into the endpoint's inbox, under the endpoint's
@@ -366,8 +366,13 @@ struct net_chan {
     uint32_t replied, urgent, watched;
     uint16_t followed, needed;
     bool watching, holds;
-    uint32_t rides;      /* replies that rode since some were last late */
-    uint64_t held_ns;    /* when [holds] became true */
+    uint32_t rides;   /* replies that rode since some were last late */
+    uint64_t held_ns; /* when [holds] became true */
+    /* Requests for payload that gather: gather.c. How many of them were appended whose replies are
+     * due, and how many of these wait for more; since when nothing has arrived meanwhile, and
+     * [taken_bytes] then. */
+    uint32_t asked, gathered, gather_bytes;
+    uint64_t gather_ns;
     uint8_t empty;       /* tcp.c: polls in a row that read nothing, up to a limit */
     uint8_t control[48]; /* an ACK or SYNC frame */
     uint32_t control_len, control_sent;
@@ -463,6 +468,8 @@ enum weft_status wf_net_arm(struct wf_tep *tep);
 void wf_net_disarm(struct wf_tep *tep);
 
 void wf_net_flush_all(struct net_ep *ep);
+/* The same, but requests for payload may go on gathering. */
+void wf_net_flush_due(struct net_ep *ep);
 /* The same for channels that have more to send than an acknowledgement. An acknowledgement alone
  * waits for the next poll, because the program may send a message before. */
 void wf_net_flush_data(struct net_ep *ep);
@@ -475,7 +482,7 @@ static inline void wf_net_poll_begin(struct net_ep *ep)
     if (__builtin_expect(atomic_load_explicit(&ep->inbox, memory_order_acquire) | ep->undialled, 0))
         wf_net_poll_due(ep);
     if (!wf_list_empty(&ep->dirty))
-        wf_net_flush_all(ep);
+        wf_net_flush_due(ep);
     ep->polls++;
 }
 
