@@ -344,6 +344,29 @@ static void queue_test(void **state)
 
 /* ---- endpoints ---- */
 
+/* An event queue that is bound to an endpoint is in use, though it gets no events. */
+static void bound_queue_test(void **state)
+{
+    struct fi_eq_attr attr = {.wait_obj = FI_WAIT_FD};
+    struct fid_ep *sep;
+    struct fid_eq *eq;
+    (void)state;
+    domain_open(&a);
+    assert_int_equal(fi_eq_open(a.fabric, &attr, &eq, NULL), 0);
+    assert_int_equal(fi_endpoint(a.domain, a.info, &a.ep, NULL), 0);
+    assert_int_equal(fi_ep_bind(a.ep, &eq->fid, 0), 0);
+    assert_int_equal(fi_ep_bind(a.ep, &eq->fid, 0), -FI_EINVAL);
+    assert_int_equal(fi_close(&eq->fid), -FI_EBUSY);
+    assert_int_equal(fi_scalable_ep(a.domain, a.info, &sep, NULL), 0);
+    assert_int_equal(fi_scalable_ep_bind(sep, &eq->fid, 0), 0);
+    assert_int_equal(fi_close(&a.ep->fid), 0);
+    a.ep = NULL;
+    assert_int_equal(fi_close(&eq->fid), -FI_EBUSY);
+    assert_int_equal(fi_close(&sep->fid), 0);
+    assert_int_equal(fi_close(&eq->fid), 0);
+    side_close(&a);
+}
+
 static void enable_test(void **state)
 {
     struct fi_av_attr av = {.type = FI_AV_TABLE};
@@ -421,6 +444,7 @@ static void options_test(void **state)
     len = 2;
     assert_int_equal(fi_getopt(&a.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, &len),
                      -FI_ETOOSMALL);
+    assert_int_equal(len, sizeof value);
     close_both();
 }
 
@@ -605,6 +629,7 @@ static void sizes_test(void **state)
 
 static void stx_test(void **state)
 {
+    size_t value = 5, len = sizeof value;
     struct fid_stx *stx;
     (void)state;
     domain_open(&a);
@@ -612,6 +637,12 @@ static void stx_test(void **state)
     assert_int_equal(fi_endpoint(a.domain, a.info, &a.ep, NULL), 0);
     assert_int_equal(fi_ep_bind(a.ep, &stx->fid, 0), 0);
     assert_int_equal(fi_close(&stx->fid), -FI_EBUSY);
+    /* It has no operations and options: these calls look for none in the endpoint. */
+    assert_int_equal(fi_cancel(&stx->fid, &stx), -FI_ENOENT);
+    assert_int_equal(fi_setopt(&stx->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, len),
+                     -FI_ENOPROTOOPT);
+    assert_int_equal(fi_getopt(&stx->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, &len),
+                     -FI_ENOPROTOOPT);
     assert_int_equal(fi_close(&a.ep->fid), 0);
     a.ep = NULL;
     assert_int_equal(fi_close(&stx->fid), 0);
@@ -652,6 +683,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(close_quiet_test),  cmocka_unit_test(counters_test),
         cmocka_unit_test(bound_region_test), cmocka_unit_test(stx_test),
         cmocka_unit_test(sizes_test),        cmocka_unit_test(absent_test),
+        cmocka_unit_test(bound_queue_test),
 #ifndef SANITIZED
         cmocka_unit_test(no_memory_test),
 #endif

@@ -496,6 +496,7 @@ struct wfi_ep {
     uint64_t serial;      /* openings of peers so far */
     void **retired;       /* earlier arrays of peers, freed when the endpoint closes */
     size_t nretired;
+    struct wfi_eq *eq; /* bound, though nothing is reported to it; NULL: none */
     struct wfi_stx *stx;
     struct wfi_sep *sep; /* the scalable endpoint of which this is a member; NULL: of none */
     unsigned member;
