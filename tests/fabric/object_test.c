@@ -191,8 +191,9 @@ static void later_test(void **state)
     close_both();
 }
 
-#ifndef SANITIZED           /* a sanitizer has allocations of its own */
-static unsigned until_none; /* allocations until there is no memory; 0: there is always some */
+#ifndef SANITIZED /* a sanitizer has allocations of its own */
+/* Allocations of this thread until there is no memory; 0: there is always some. */
+static _Thread_local unsigned until_none;
 
 static bool none_left(void)
 {
@@ -298,6 +299,49 @@ static void no_memory_test(void **state)
         assert_true(needed >= (later ? 5 : 3)); /* the entries; an error and an event */
     }
     close_both();
+}
+
+/* Fails when: a registration that cannot be reported registers the region, keeps its key, or gives
+ * the program a region. */
+static void no_memory_region_test(void **state)
+{
+    static char buf[64];
+    struct fi_eq_attr attr = {.wait_obj = FI_WAIT_FD};
+    struct fid_mr *const none = (struct fid_mr *)(void *)buf, *mr;
+    struct fi_eq_entry entry;
+    unsigned refused = 0;
+    struct fid_eq *eq;
+    uint32_t event;
+    int rc;
+    (void)state;
+    domain_open(&a);
+    assert_int_equal(fi_eq_open(a.fabric, &attr, &eq, NULL), 0);
+    assert_int_equal(fi_domain_bind(a.domain, &eq->fid, FI_REG_MR), 0);
+    /* What Weft allocates once, it has after the first region. */
+    assert_int_equal(fi_mr_reg(a.domain, buf, 8, FI_REMOTE_READ, 0, 4, 0, &mr, NULL), 0);
+    assert_int_equal(fi_eq_read(eq, &event, &entry, sizeof entry, 0), sizeof entry);
+    assert_int_equal(fi_close(&mr->fid), 0);
+    do {
+        mr = none;
+        until_none = refused + 1;
+        rc = fi_mr_reg(a.domain, buf, sizeof buf, FI_REMOTE_READ, 0, 5, 0, &mr, &a);
+        until_none = 0;
+        if (rc) {
+            assert_int_equal(rc, -FI_ENOMEM);
+            assert_ptr_equal(mr, none);
+            assert_int_equal(fi_eq_read(eq, &event, &entry, sizeof entry, 0), -FI_EAGAIN);
+            assert_in_range(++refused, 1, 100);
+        }
+    } while (rc);
+    assert_true(refused >= 2); /* the region, and its event */
+    assert_int_equal(fi_eq_read(eq, &event, &entry, sizeof entry, 0), sizeof entry);
+    assert_true(event == FI_MR_COMPLETE && entry.fid == &mr->fid && entry.context == &a);
+    assert_int_equal(fi_close(&mr->fid), 0);
+    assert_int_equal(fi_close(&eq->fid), -FI_EBUSY);
+    assert_int_equal(fi_close(&a.domain->fid), 0);
+    a.domain = NULL;
+    assert_int_equal(fi_close(&eq->fid), 0);
+    side_close(&a);
 }
 #endif
 
@@ -685,7 +729,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(sizes_test),        cmocka_unit_test(absent_test),
         cmocka_unit_test(bound_queue_test),
 #ifndef SANITIZED
-        cmocka_unit_test(no_memory_test),
+        cmocka_unit_test(no_memory_test),    cmocka_unit_test(no_memory_region_test),
 #endif
     };
     setenv("FI_WEFT_MR_MODE", "endpoint", 1);

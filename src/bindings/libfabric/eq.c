@@ -121,12 +121,6 @@ static int eq_append(struct wfi_eq *eq, uint32_t event, const void *bytes, size_
     return 0;
 }
 
-int wfi_eq_event(struct wfi_eq *eq, uint32_t event, struct fid *fid, void *context, uint64_t data)
-{
-    struct fi_eq_entry entry = {fid, context, data};
-    return eq_append(eq, event, &entry, sizeof entry);
-}
-
 /* ---- reports ---- */
 
 int wfi_report_init(struct wfi_report *r, struct wfi_eq *eq, struct fid *fid, void *context)
