@@ -164,7 +164,8 @@ static void later_test(void **state)
     struct fi_av_attr attr = {.type = FI_AV_MAP, .flags = FI_EVENT};
     struct fi_eq_attr eq_attr = {.wait_obj = FI_WAIT_FD};
     struct fi_eq_entry entry;
-    struct fi_eq_err_entry err = {0};
+    char data[8] = "";
+    struct fi_eq_err_entry err = {.err_data = data, .err_data_size = sizeof data};
     uint8_t names[128] = {0};
     size_t len = 64;
     struct fid_eq *eq;
@@ -183,6 +184,7 @@ static void later_test(void **state)
     assert_int_equal(fi_eq_read(eq, &event, &entry, sizeof entry, 0), -FI_EAVAIL);
     assert_int_equal(fi_eq_readerr(eq, &err, 0), sizeof err);
     assert_true(err.data == 1 && err.err > 0 && err.context == &addr && err.fid == &av->fid);
+    assert_true(err.err_data == data && err.err_data_size == 0); /* there are none */
     assert_int_equal(fi_eq_sread(eq, &event, &entry, sizeof entry, 1000, 0), sizeof entry);
     assert_int_equal(event, FI_AV_COMPLETE);
     assert_true(entry.data == 1 && entry.context == &addr && entry.fid == &av->fid);
