@@ -315,22 +315,36 @@ bool wf_across_on_vote(struct weft_job *job, const struct weft_am *am)
 
 /* ---- connections ---- */
 
-void wf_across_greet(struct weft_job *job, uint64_t deadline_ns)
+/* Returns how many greetings were not taken yet. *rank is the receiver of the first of these. */
+static unsigned greetings_left(const struct weft_job *job, unsigned *rank)
+{
+    const struct wf_nodes *n = &job->nodes;
+    unsigned left = 0;
+    for (unsigned k = 0; k < job->across->rounds; k++)
+        for (unsigned copy = 0; copy < copies_in(job, k); copy++) {
+            struct wf_order last = {0, 0};
+            if (!wf_ctl_is_away(receiver(job, k, copy), &last) && !left++)
+                *rank = n->order[n->first[wf_across_send_node(job, k)] + copy];
+        }
+    return left;
+}
+
+bool wf_across_greet(struct weft_job *job, uint64_t deadline_ns)
 {
     const uint32_t kind = WF_ACROSS_GREETING;
-    bool all = job->across->leaders_only || job->local_rank > 1;
-    for (unsigned k = 0; !all && k < job->across->rounds; k++)
+    unsigned left = !(job->across->leaders_only || job->local_rank > 1), rank = job->rank;
+    for (unsigned k = 0; left && k < job->across->rounds; k++)
         for (unsigned copy = 0; copy < copies_in(job, k); copy++)
             (void)wf_ctl_request(receiver(job, k, copy), WF_CTL_JOB, &kind, 1, NULL, 0, 0);
-    while (!all && wf_now_ns() < deadline_ns && !wf_job_check(job)) {
-        all = true;
-        for (unsigned k = 0; k < job->across->rounds; k++)
-            for (unsigned copy = 0; copy < copies_in(job, k); copy++) {
-                struct wf_order last = {0, 0};
-                all &= wf_ctl_is_away(receiver(job, k, copy), &last);
-            }
+    while (left && !wf_job_check(job)) {
+        left = greetings_left(job, &rank);
+        if (left && wf_now_ns() >= deadline_ns) {
+            wf_job_greeting_overdue(job, rank, left - 1);
+            return false;
+        }
         (void)wf_job_held(job, WEFT_OK);
         (void)weft_ep_wait(job->ep, PAUSE_MIN_NS);
         wf_job_hold(job);
     }
+    return true;
 }
