@@ -8,6 +8,7 @@
  *   ep.c        contexts and endpoints; the parts of polling and arming that drivers share
  *   peer.c      handles of remote endpoints
  *   ops.c       functions of a transport's table: requests, replies, bulk, ordered requests, keys
+ *   explain.c   what messages to a peer wait for, for the log
  *   session.c   the association of two endpoints: its handles, its channels, its end
  *   events.c    events of the connection manager: connections and results of dials
  *   close.c     closing an endpoint: last messages, BYE
@@ -560,6 +561,7 @@ enum weft_status wf_net_reply(struct wf_token *token, const struct wf_am_out *ou
 enum weft_status wf_net_reply_bulk(struct wf_token *token, const struct wf_bulk *bulk);
 bool wf_net_is_away(struct wf_tpeer *tpeer, struct wf_order *order);
 bool wf_net_is_sent(struct wf_tpeer *tpeer);
+void wf_net_explain(struct wf_tpeer *tpeer, char *out, size_t room); /* explain.c */
 enum weft_status wf_net_heed(struct wf_tpeer *tpeer);
 void wf_net_source(const struct wf_token *token, struct wf_address *out,
                    struct wf_contact *contact);
@@ -579,10 +581,10 @@ enum weft_status wf_net_failed(const struct wf_tpeer *tpeer);
     .request_ordered = wf_net_request_ordered, .tagged = wf_net_tagged,                            \
     .request_after = wf_net_request_after, .request_bulk = wf_net_request_bulk,                    \
     .reply = wf_net_reply, .reply_bulk = wf_net_reply_bulk, .source = wf_net_source,               \
-    .is_away = wf_net_is_away, .is_sent = wf_net_is_sent, .arm = wf_net_arm,                       \
-    .disarm = wf_net_disarm, .heed = wf_net_heed, .find = wf_net_find, .address = wf_net_address,  \
-    .is_same = wf_net_is_same, .pull = wf_net_pull, .remote_map = wf_net_remote_map,               \
-    .remote_unmap = wf_net_remote_unmap, .flush = wf_net_status, .status = wf_net_status,          \
-    .failed = wf_net_failed
+    .is_away = wf_net_is_away, .is_sent = wf_net_is_sent, .explain = wf_net_explain,               \
+    .arm = wf_net_arm, .disarm = wf_net_disarm, .heed = wf_net_heed, .find = wf_net_find,          \
+    .address = wf_net_address, .is_same = wf_net_is_same, .pull = wf_net_pull,                     \
+    .remote_map = wf_net_remote_map, .remote_unmap = wf_net_remote_unmap, .flush = wf_net_status,  \
+    .status = wf_net_status, .failed = wf_net_failed
 
 #endif

@@ -7,6 +7,7 @@
  *   via_link.c  the thread that reads the service's packets, and calls that wait for an answer
  *   via_ep.c    endpoints: rings, polling, sleeping, closing
  *   via_ops.c   peers, requests and replies
+ *   via_state.c what messages to a peer wait for, for the log
  *
  * Threads. An endpoint's owner uses its engine, flows and peers. The reader's thread receives the
  * service's packets; it and the owners share what via_ctx.lock guards. While it holds the lock, a
@@ -188,6 +189,7 @@ void wf_via_source(const struct wf_token *token, struct wf_address *out,
                    struct wf_contact *contact);
 bool wf_via_is_away(struct wf_tpeer *tpeer, struct wf_order *order);
 bool wf_via_is_sent(struct wf_tpeer *tpeer);
+void wf_via_explain(struct wf_tpeer *tpeer, char *out, size_t room); /* via_state.c */
 enum weft_status wf_via_heed(struct wf_tpeer *tpeer);
 struct wf_tpeer *wf_via_find(struct wf_tep *tep, const struct wf_address *address,
                              struct wf_tpeer *after);
