@@ -11,6 +11,15 @@ static bool is_up(const struct node_mover *m, uint16_t word)
     return m->sessions[word] && m->sessions[word]->state == WF_NODE_UP;
 }
 
+/* May an endpoint of [index] still attach that an earlier service had? */
+static bool may_come(const struct node_mover *m, uint32_t index)
+{
+    uint8_t heir = NODE_HEIR_UNKNOWN;
+    if (m->heirs)
+        heir = atomic_load_explicit(&m->heirs[index], memory_order_acquire);
+    return heir == NODE_HEIR_AWAITED || (heir == NODE_HEIR_UNKNOWN && m->young);
+}
+
 /* ---- sending ---- */
 
 static enum weft_status answers_send(struct node_mover *m, uint16_t word, unsigned lane,
@@ -204,7 +213,7 @@ void wf_node_refuse(struct node_mover *m, struct node_port *port, const struct n
     w->attempt = d->attempt;
     w->lane = (uint8_t)lane;
     w->blocks = blocks;
-    if (!port && !m->young) {
+    if (!port && !may_come(m, d->to_index)) {
         m->refusals_due += !w->refusal_due;
         w->refusal_due = true; /* strays_turn answers that it is gone */
         return;
@@ -294,7 +303,7 @@ static int refusals_send(struct node_mover *m)
     for (uint32_t i = 0; i < m->nwaiters && m->refusals_due; i++) {
         struct node_waiter *w = &m->waiters[i];
         if (w->word == FREE_WORD || !w->refusal_due ||
-            (!m->young && !wf_node_port_find(m, w->to_index, w->to_tag)) ||
+            (!may_come(m, w->to_index) && !wf_node_port_find(m, w->to_index, w->to_tag)) ||
             !waiter_answer(m, w, WF_NODE_REFUSED))
             continue;
         w->refusal_due = false;
@@ -326,7 +335,8 @@ static int strays_filter(struct node_mover *m,
 static bool stray_keep(struct node_mover *m, struct node_waiter *w)
 {
     bool closed = m->by_index[w->to_index] || m->left[w->to_index];
-    bool sent = waiter_answer(m, w, closed ? WF_NODE_CLOSED : WF_NODE_DEAD);
+    bool sent =
+        !may_come(m, w->to_index) && waiter_answer(m, w, closed ? WF_NODE_CLOSED : WF_NODE_DEAD);
     m->dropped += sent;
     return !sent;
 }
@@ -334,7 +344,7 @@ static bool stray_keep(struct node_mover *m, struct node_waiter *w)
 int wf_node_waiters_turn(struct node_mover *m)
 {
     int n = m->refusals_due ? refusals_send(m) : 0;
-    if (!m->young && m->strays != WF_NODE_NIL)
+    if (m->strays != WF_NODE_NIL)
         n += strays_filter(m, stray_keep);
     for (uint32_t i = 0; i < m->nports; i++)
         if (m->ports[i] && !m->ports[i]->failed)

@@ -31,7 +31,7 @@ struct node_port;
 /* ---- frames ---- */
 
 /* In HELLO, the first frame of each lane (others.c). Counted up with each change of a frame. */
-#define WF_NODE_FRAMES_VERSION 3
+#define WF_NODE_FRAMES_VERSION 4
 
 enum wf_node_frame {
     WF_NODE_FRAME_DATA = 2,
@@ -85,6 +85,14 @@ struct node_mover_ops {
 };
 
 /* ---- objects ---- */
+
+/* A client that the service before had. Messages for its endpoints are refused until they attach.
+ */
+enum node_heir {
+    NODE_HEIR_UNKNOWN, /* there may be one, if the service is young */
+    NODE_HEIR_AWAITED, /* there is one */
+    NODE_HEIR_GONE,    /* there is none any more, or all its endpoints are attached */
+};
 
 /* What this service remembers of the attempts that it refused itself. */
 struct node_near {
@@ -175,6 +183,7 @@ struct node_mover {
     uint32_t lanes, nindexes;
     uint32_t turn; /* counted up by each; the first is 1 */
     bool young;    /* clients of an earlier service may still attach */
+    const _Atomic uint8_t *heirs;
     struct node_port *by_index[WF_NODE_INDEXES];
     bool left[WF_NODE_INDEXES]; /* the last endpoint of the index was closed, not killed */
     struct node_port **ports;   /* by id; NULL: free */
@@ -208,6 +217,7 @@ struct node_mover_params {
     uint32_t rows;             /* of expect: a power of two, WF_NODE_WAYS or more */
     uint32_t waiters;          /* a power of two */
     bool young;
+    const _Atomic uint8_t *heirs; /* by index, enum node_heir; NULL: UNKNOWN */
 };
 
 struct node_port_params {
@@ -240,7 +250,7 @@ void wf_node_port_detach(struct node_port *port);
 enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
                                      enum wf_node_session_state state);
 /* The service is no longer young: it answers messages for endpoints that no client has with CLOSED
- * or DEAD. */
+ * or DEAD, but for those of an heir that is awaited. */
 void wf_node_mover_settle(struct node_mover *m);
 /* One turn: read entries of each client, then send answers that are due. Returns how many entries
  * and answers there were. */

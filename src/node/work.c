@@ -81,6 +81,20 @@ void wf_node_work_failed(struct node_work *work, struct desk_ring *r)
     ring(work->done_fd);
 }
 
+void wf_node_work_heir(struct node_work *work, uint32_t index, enum node_heir heir)
+{
+    uint8_t was =
+        atomic_exchange_explicit(&work->heirs[index], (uint8_t)heir, memory_order_acq_rel);
+    if (was != heir && heir == NODE_HEIR_GONE)
+        ring(work->bell_fd);
+}
+
+void wf_node_work_settle(struct node_work *work)
+{
+    atomic_store_explicit(&work->young, false, memory_order_release);
+    ring(work->bell_fd);
+}
+
 static void attach(struct node_work *work, struct desk_ring *r)
 {
     struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.fd = r->bell};
@@ -144,6 +158,8 @@ static int turn(struct node_work *work)
     int n = 0;
     if (atomic_load_explicit(&work->has_asked, memory_order_acquire))
         n += jobs_do(work);
+    if (work->mover->young && !atomic_load_explicit(&work->young, memory_order_acquire))
+        wf_node_mover_settle(work->mover);
     n += wf_node_mover_turn(work->mover);
     return n + wf_node_others_poll(work);
 }
@@ -263,7 +279,9 @@ static enum weft_status mover_open(struct node_work *work)
                                        .lanes = work->parameters.connections,
                                        .index_bits = work->parameters.index_bits,
                                        .rows = EXPECT_ROWS,
-                                       .waiters = WAITERS};
+                                       .waiters = WAITERS,
+                                       .young = work->young,
+                                       .heirs = work->heirs};
     work->ops = (struct node_mover_ops){.send = wf_node_other_send,
                                         .has_room = wf_node_other_has_room,
                                         .tag = tag_of,
@@ -281,11 +299,13 @@ WF_UNCHECKED enum weft_status wf_node_work_open(struct node_work *work)
     void *page = NULL;
     wf_list_init(&work->asked);
     wf_list_init(&work->done);
+    work->young = work->line != work->incarnation;
     work->membarrier = wf_config()->membarrier && wf_sleep_register();
     work->page_fd = wf_shared_create("weft-node-page", sizeof *work->page, 1, &page);
     work->page = page;
     if (!fds_open(work) || work->page_fd < 0)
         goto close_fds;
+    work->estate[0] = work->page_fd;
     status = mover_open(work);
     if (status != WEFT_OK)
         goto close_fds;

@@ -500,6 +500,91 @@ static void ended(void **state)
     bed_free(bed);
 }
 
+/* The service of [side] has died: its successor gets its clients. */
+static void succeed(struct bed *bed, unsigned side)
+{
+    bed_kill(bed, side);
+    bed_service_start(&bed->services[side], true);
+    for (unsigned i = 0; i < bed->limits.clients; i++)
+        bed_reattach(&bed->clients[side][i]);
+    bed_connect(bed);
+    for (unsigned i = 0; i < bed->limits.clients; i++)
+        bed_resolve_all(&bed->clients[side][i]);
+}
+
+/* After the death of either service, the end of an endpoint is reported to one that had a flow to
+ * it with nothing left to acknowledge. */
+static void ended_after_death(void **state)
+{
+    (void)state;
+    for (unsigned side = 0; side < 2; side++) {
+        struct bed *bed = bed_new(1, 8);
+        struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+        OK(send_to(from, 0, 8, 0));
+        (void)run(bed, 3);
+        assert_int_equal(from->to[0]->low, from->to[0]->next);
+        succeed(bed, side);
+        (void)run(bed, 5);
+        end_add(to, WF_NODE_CLOSED);
+        to->stopped = true;
+        (void)run(bed, 5);
+        assert_int_equal(from->ended, 1);
+        assert_int_equal(from->why, WEFT_ECLOSED);
+        assert_int_equal(to->got[0], 1);
+        bed_free(bed);
+    }
+}
+
+/* A reply that a service has written, without ringing for it, before it died, arrives once. */
+static void reply_without_bell(void **state)
+{
+    struct bed *bed = bed_new(1, 8);
+    struct bed_client *from = &bed->clients[0][0];
+    (void)state;
+    OK(send_to(from, 0, 8, 9));
+    (void)wf_node_client_poll(from->c, bed->now, 100);
+    from->stopped = true;
+    (void)run(bed, 4);
+    bed_bell_lose(from);
+    succeed(bed, 0);
+    from->stopped = false;
+    (void)run(bed, 5);
+    assert_true(from->c->places_free == UINT64_MAX); /* its handler did not reply */
+    assert_int_equal(bed->clients[1][0].got[0], 1);
+    bed_free(bed);
+}
+
+/* A successor answers that an endpoint is gone once its client is: before it is settled if it knows
+ * that, and after that not before. */
+static void heirs(void **state)
+{
+    static _Atomic uint8_t heirs[WF_NODE_INDEXES];
+    struct bed *bed = bed_new(2, 8);
+    struct bed_client *from = &bed->clients[0][0];
+    (void)state;
+    bed_kill(bed, 1);
+    bed->clients[1][0].stopped = bed->clients[1][1].stopped = true;
+    bed_service_start(&bed->services[1], true);
+    bed->services[1].mover->heirs = heirs;
+    heirs[bed->clients[1][0].index] = NODE_HEIR_AWAITED;
+    bed_connect(bed);
+    OK(send_to(from, 0, 8, 0));
+    OK(send_to(from, 1, 8, 0));
+    (void)run(bed, 5);
+    assert_int_equal(from->ended, 0);
+    heirs[bed->clients[1][1].index] = NODE_HEIR_GONE;
+    (void)run(bed, 5);
+    assert_int_equal(from->ended, 1);
+    wf_node_mover_settle(bed->services[1].mover);
+    (void)run(bed, 5);
+    assert_int_equal(from->ended, 1);
+    heirs[bed->clients[1][0].index] = NODE_HEIR_GONE;
+    (void)run(bed, 5);
+    assert_int_equal(from->ended, 2);
+    assert_int_equal(from->why, WEFT_EPEER);
+    bed_free(bed);
+}
+
 /* END waits for lanes that are full, and is delivered behind an earlier reply. */
 static void ended_late(void **state)
 {
@@ -796,17 +881,29 @@ static void few_slots(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes),         cmocka_unit_test(bodies),
-        cmocka_unit_test(blocks),        cmocka_unit_test(lies),
-        cmocka_unit_test(frames),        cmocka_unit_test(lies_of_services),
-        cmocka_unit_test(stopped),       cmocka_unit_test(gone),
-        cmocka_unit_test(lost),          cmocka_unit_test(ended),
-        cmocka_unit_test(ended_late),    cmocka_unit_test(ended_beside),
-        cmocka_unit_test(ended_at_once), cmocka_unit_test(short_of_memory),
-        cmocka_unit_test(flows_freed),   cmocka_unit_test(room_beside),
-        cmocka_unit_test(room_tries),    cmocka_unit_test(room_all),
-        cmocka_unit_test(word_again),    cmocka_unit_test(wakes),
-        cmocka_unit_test(few_slots)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sizes),
+                                       cmocka_unit_test(bodies),
+                                       cmocka_unit_test(blocks),
+                                       cmocka_unit_test(lies),
+                                       cmocka_unit_test(frames),
+                                       cmocka_unit_test(lies_of_services),
+                                       cmocka_unit_test(stopped),
+                                       cmocka_unit_test(gone),
+                                       cmocka_unit_test(lost),
+                                       cmocka_unit_test(ended),
+                                       cmocka_unit_test(ended_after_death),
+                                       cmocka_unit_test(reply_without_bell),
+                                       cmocka_unit_test(heirs),
+                                       cmocka_unit_test(ended_late),
+                                       cmocka_unit_test(ended_beside),
+                                       cmocka_unit_test(ended_at_once),
+                                       cmocka_unit_test(short_of_memory),
+                                       cmocka_unit_test(flows_freed),
+                                       cmocka_unit_test(room_beside),
+                                       cmocka_unit_test(room_tries),
+                                       cmocka_unit_test(room_all),
+                                       cmocka_unit_test(word_again),
+                                       cmocka_unit_test(wakes),
+                                       cmocka_unit_test(few_slots)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <net/if.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -22,6 +23,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -332,6 +334,14 @@ static void queue_pairs(void)
 
 /* ---- deaths ---- */
 
+static bool starved; /* the process opens no more descriptors */
+
+static void starve(void)
+{
+    struct rlimit few = {16, 16};
+    CHECK(!setrlimit(RLIMIT_NOFILE, &few));
+}
+
 /* Ask each peer once, then wait until [wanted] peers are down. */
 static void mourn(int sock, unsigned me, unsigned wanted)
 {
@@ -344,6 +354,8 @@ static void mourn(int sock, unsigned me, unsigned wanted)
     while ((m.answered < SIDE || asked_all(&m) < SIDE) && proc_now_ns() < end)
         poll_once(&m);
     CHECK(m.answered == SIDE);
+    if (starved)
+        starve();
     proc_say(sock, "done", 4);
     end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
     while (m.downs < wanted && proc_now_ns() < end)
@@ -383,46 +395,68 @@ static void client_killed(void)
     end();
 }
 
-static void mourn_all(int sock, void *arg)
+/* Is the process a service that runs? */
+static bool is_service(int pid)
 {
-    mourn(sock, *(unsigned *)arg, SIDE);
+    char path[64], name[32] = "", state = 'Z';
+    FILE *f;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    f = fopen(path, "re");
+    if (f) {
+        if (fscanf(f, "%*d (%31[^)]) %c", name, &state) != 2)
+            state = 'Z';
+        fclose(f);
+    }
+    return !strcmp(name, "weft-node") && state != 'Z';
 }
 
-/* The processes that this one has as children and did not start, at most 2: services. */
-static unsigned services_find(const struct proc *p, pid_t services[2])
+/* The services that this process has as children, at most 2. */
+static unsigned services_find(pid_t services[2])
 {
     char path[64], text[512];
     unsigned found = 0;
     FILE *f;
     size_t n;
-    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)gettid());
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
     f = fopen(path, "re");
     CHECK(f);
     n = fread(text, 1, sizeof text - 1, f);
     fclose(f);
     text[n] = 0;
-    for (char *at = strtok(text, " "); at; at = strtok(NULL, " ")) {
-        pid_t pid = (pid_t)atoi(at);
-        bool own = false;
-        for (unsigned i = 0; i < ALL; i++)
-            own |= p[i].pid == pid;
-        if (!own && found < 2)
-            services[found++] = pid;
-    }
+    for (char *next, *at = strtok_r(text, " ", &next); at; at = strtok_r(NULL, " ", &next))
+        if (found < 2 && is_service(atoi(at)))
+            services[found++] = (pid_t)atoi(at);
     return found;
 }
 
-/* Fails when: clients of a killed service, or of the other one, wait for its peers for ever. */
-static void service_killed(void)
+/* Wait until there are [count] services. */
+static void services_await(pid_t services[2], unsigned count)
+{
+    uint64_t end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    while (services_find(services) < count && proc_now_ns() < end)
+        CHECK(!sched_yield());
+    CHECK(services_find(services) == count);
+}
+
+static void mourn_starved(int sock, void *arg)
+{
+    starved = true;
+    mourn(sock, *(unsigned *)arg, SIDE);
+}
+
+/* Fails when: clients of a service that was killed, of which none can start a successor, wait for
+ * their peers for ever; or those of the other service do. */
+static void no_successor(void)
 {
     struct proc p[ALL];
     char said[8];
     pid_t services[2];
+    CHECK(!setenv("WEFT_PEER_TIMEOUT", "1s", 1));
     begin();
-    members_start(p, mourn_all);
-    for (unsigned i = 0; i < ALL; i++)
-        CHECK(proc_hear(p[i].sock, said, 4) == 4);
-    CHECK(services_find(p, services) == 2 && !kill(services[0], SIGKILL));
+    members_start(p, mourn_starved);
+    members_await(p);
+    services_await(services, 2);
+    CHECK(!kill(services[0], SIGKILL));
     for (unsigned i = 0; i < ALL; i++)
         CHECK(proc_hear(p[i].sock, said, 4) == 4);
     for (unsigned i = 0; i < ALL; i++) {
@@ -435,12 +469,31 @@ static void service_killed(void)
 /* ---- kills among traffic ---- */
 
 enum { MORE = 100, STOP_MS = 100, BURST = 16, BEFORE_MS = 40, MOST_HITS = 100 };
-enum victim { CLIENT, CLIENT_AT_POINT, SERVICE, SERVICES, CLIENT_STOPS, SERVICE_STOPS };
-static const char *const victim_names[] = {"client killed",  "client killed at",
-                                           "service killed", "both services killed",
-                                           "client stopped", "service stopped"};
-static const enum victim turns[] = {CLIENT, CLIENT_AT_POINT, SERVICE, SERVICES, CLIENT_STOPS,
-                                    CLIENT, CLIENT_AT_POINT, SERVICE, SERVICES, SERVICE_STOPS};
+enum victim {
+    CLIENT,
+    CLIENT_AT_POINT,
+    SERVICE,
+    SERVICES,
+    SUCCESSOR,
+    BOTH,
+    OPENS,
+    CLOSES,
+    CLIENT_STOPS,
+    SERVICE_STOPS
+};
+static const char *const victim_names[] = {"client killed",
+                                           "client killed at",
+                                           "service killed",
+                                           "both services killed",
+                                           "a killed one's successor killed",
+                                           "services and a client killed",
+                                           "service killed while clients open",
+                                           "service killed while clients close",
+                                           "client stopped",
+                                           "service stopped"};
+static const enum victim turns[] = {CLIENT, CLIENT_AT_POINT, SERVICE,   SERVICES,  CLIENT_STOPS,
+                                    OPENS,  CLIENT_AT_POINT, SUCCESSOR, SERVICES,  SERVICE_STOPS,
+                                    BOTH,   CLIENT_AT_POINT, SERVICE,   SUCCESSOR, CLOSES};
 static enum victim victim;
 static unsigned at_ms; /* of traffic before */
 static unsigned whose; /* client, or service */
@@ -460,8 +513,23 @@ static const struct point {
     {"node.reply", TRAFFIC, MOST_HITS},   {"node.taken", TRAFFIC, MOST_HITS},
     {"node.replied", TRAFFIC, MOST_HITS}, {"node.asked", CLOSING, 2}}; /* to let the rings go */
 enum { POINTS = sizeof points / sizeof *points };
+/* And those that it passes when its service has died. */
+static const struct point changes[] = {{"node.successor", TRAFFIC, 1},
+                                       {"node.reattached", TRAFFIC, 1}};
 static const struct point *point;
 static unsigned at_hit;
+
+/* Wait until the client has killed itself. */
+static void await_kill(struct proc *p)
+{
+    char said[8];
+    int status;
+    while (proc_hear(p->sock, said, sizeof said))
+        continue;
+    CHECK(waitpid(p->pid, &status, 0) == p->pid && WIFSIGNALED(status));
+    close(p->sock);
+    p->pid = -1;
+}
 
 #ifdef WF_HOOKS
 static int on_point(const char *label)
@@ -474,13 +542,23 @@ static int on_point(const char *label)
 
 static void point_set(unsigned me)
 {
-    if (victim == CLIENT_AT_POINT && me == whose)
+    if ((victim == CLIENT_AT_POINT || victim == BOTH) && me == whose)
         weft_test_hook = on_point;
+}
+
+static void client_await(struct proc *p)
+{
+    await_kill(p);
 }
 #else
 static void point_set(unsigned me)
 {
     (void)me;
+}
+
+static void client_await(struct proc *p)
+{
+    CHECK(WIFSIGNALED(proc_kill(p, SIGKILL)));
 }
 #endif
 
@@ -569,16 +647,29 @@ static void wait_ms(unsigned ms)
     CHECK(!nanosleep(&t, NULL));
 }
 
-/* Wait until the client has killed itself. */
-static void await_kill(struct proc *p)
+/* Kill a service, or both, and then one that is its successor, or the other one. */
+static void services_kill(void)
 {
-    char said[8];
-    int status;
-    while (proc_hear(p->sock, said, sizeof said))
-        continue;
-    CHECK(waitpid(p->pid, &status, 0) == p->pid && WIFSIGNALED(status));
-    close(p->sock);
-    p->pid = -1;
+    pid_t services[2];
+    services_await(services, 2);
+    wait_ms(at_ms);
+    CHECK(!kill(services[whose % 2], SIGKILL));
+    if (victim == SERVICES || victim == BOTH) /* one of the two is the client's */
+        CHECK(!kill(services[!(whose % 2)], SIGKILL));
+    if (victim != SUCCESSOR)
+        return;
+    while (is_service(services[whose % 2]))
+        CHECK(!sched_yield());
+    services_await(services, 2);
+    wait_ms(at_ms / 4);
+    CHECK(!kill(services[!(whose & 4)], SIGKILL));
+}
+
+static void *killer(void *arg)
+{
+    (void)arg;
+    services_kill();
+    return NULL;
 }
 
 static void strike(struct proc *p)
@@ -589,16 +680,19 @@ static void strike(struct proc *p)
             await_kill(&p[whose]);
         return;
     }
-    CHECK(services_find(p, services) == 2);
-    wait_ms(at_ms);
-    if (victim == CLIENT)
+    if (victim == SERVICE || victim == SERVICES || victim == SUCCESSOR || victim == BOTH)
+        services_kill();
+    if (victim == BOTH)
+        client_await(&p[whose]);
+    if (victim == CLIENT) {
+        wait_ms(at_ms);
         CHECK(WIFSIGNALED(proc_kill(&p[whose], SIGKILL)));
-    if (victim == SERVICE || victim == SERVICES)
-        CHECK(!kill(services[whose % 2], SIGKILL));
-    if (victim == SERVICES)
-        CHECK(!kill(services[!(whose % 2)], SIGKILL));
+    }
     if (victim == CLIENT_STOPS || victim == SERVICE_STOPS) {
-        pid_t pid = victim == CLIENT_STOPS ? p[whose].pid : services[whose % 2];
+        pid_t pid;
+        services_await(services, 2);
+        wait_ms(at_ms);
+        pid = victim == CLIENT_STOPS ? p[whose].pid : services[whose % 2];
         CHECK(!kill(pid, SIGSTOP));
         wait_ms(STOP_MS);
         CHECK(!kill(pid, SIGCONT));
@@ -608,14 +702,15 @@ static void strike(struct proc *p)
 /* How many peers member [i] loses. */
 static unsigned loses(unsigned i)
 {
-    if (victim == CLIENT || dies_at(TRAFFIC))
+    if (victim == CLIENT || victim == BOTH || dies_at(TRAFFIC))
         return (i < SIDE) != (whose < SIDE);
-    return victim == SERVICE || victim == SERVICES ? SIDE : 0;
+    return 0;
 }
 
 static bool is_left(unsigned i)
 {
-    return i != whose || !(victim == CLIENT || dies_at(OPENING) || dies_at(TRAFFIC));
+    return i != whose ||
+           !(victim == CLIENT || victim == BOTH || dies_at(OPENING) || dies_at(TRAFFIC));
 }
 
 /* No socket has the name of a service. */
@@ -631,14 +726,20 @@ static bool names_are_gone(void)
     return gone;
 }
 
-/* Fails when: a member hangs, or loses another peer than a dead one; a message between two that
- * live is lost, or comes twice or out of order; a process, a connection or a name is left. */
+/* Fails when: a member hangs, or loses another peer than a dead one, or one whose service was
+ * killed; a message between two that live is lost, or comes twice or out of order; a process, a
+ * connection or a name is left. */
 static void kill_round(void)
 {
     struct proc p[ALL];
     char said[8];
+    pthread_t thread;
     begin();
+    if (victim == OPENS)
+        CHECK(!pthread_create(&thread, NULL, killer, NULL));
     members_start(p, flood);
+    if (victim == OPENS)
+        CHECK(!pthread_join(thread, NULL));
     for (unsigned i = 0; i < ALL; i++)
         CHECK(!is_left(i) || proc_hear(p[i].sock, said, sizeof said) == 4);
     strike(p);
@@ -649,6 +750,8 @@ static void kill_round(void)
     }
     for (unsigned i = 0; i < ALL; i++)
         CHECK(!is_left(i) || proc_hear(p[i].sock, said, sizeof said) == 4);
+    if (victim == CLOSES)
+        CHECK(!pthread_create(&thread, NULL, killer, NULL));
     for (unsigned i = 0; i < ALL; i++)
         if (is_left(i)) {
             proc_say(p[i].sock, "!", 1);
@@ -657,8 +760,23 @@ static void kill_round(void)
             else
                 proc_join(&p[i]);
         }
+    if (victim == CLOSES)
+        CHECK(!pthread_join(thread, NULL));
     end();
     CHECK(connections() == 0 && names_are_gone());
+}
+
+/* Fails when: clients of a killed service do not go on by its successor, as kill_round has it. */
+static void service_killed(void)
+{
+    victim = SERVICE;
+    kill_round();
+}
+
+static void services_killed(void)
+{
+    victim = SERVICES;
+    kill_round();
 }
 
 /* Round [i]. Returns 0 if it held. */
@@ -673,10 +791,14 @@ static int kill_once(unsigned i, uint64_t seed)
     if (victim == CLIENT_AT_POINT)
         victim = CLIENT;
 #endif
-    at_ms = (unsigned)(x % BEFORE_MS);
+    at_ms = (unsigned)(x % BEFORE_MS) / (victim == OPENS || victim == CLOSES ? 4 : 1);
     whose = (unsigned)(x >> 32) % ALL;
     point = &points[(seed + i / 2) % POINTS];
     at_hit = point->when == CLOSING ? point->hits : 1 + (unsigned)(x >> 40) % point->hits;
+    if (victim == BOTH) {
+        point = &changes[(x >> 40) % 2];
+        at_hit = 1;
+    }
     if (victim == CLIENT_AT_POINT)
         snprintf(name, sizeof name, "%s %s, hit %u", victim_names[victim], point->label, at_hit);
     else
@@ -858,5 +980,7 @@ int main(int argc, char **argv)
     bad += proc_case("all to all", all_to_all);
     bad += proc_case("a client is killed", client_killed);
     bad += proc_case("a service is killed", service_killed);
+    bad += proc_case("both services are killed", services_killed);
+    bad += proc_case("a service has no successor", no_successor);
     return bad != 0;
 }
