@@ -202,8 +202,10 @@ struct node_mover {
     struct node_waiter *waiters;
     uint32_t nwaiters, waiters_free;
     uint32_t strays, strays_last; /* those whose destination is not attached */
-    bool strays_lost;             /* there were more than the table holds */
-    uint32_t *waiter_hash;        /* as many buckets as waiters */
+    /* Sessions with more of them than the table holds. */
+    uint64_t strays_lost[WF_NODE_WORDS / 64];
+    bool strays_lost_any;
+    uint32_t *waiter_hash; /* as many buckets as waiters */
     uint32_t refusals_due;
     uint64_t dropped; /* frames for endpoints that do not exist, and replies that no slot expects */
     uint8_t scratch[WF_NODE_SENDER + 32768 + 64];

@@ -585,6 +585,28 @@ static void heirs(void **state)
     bed_free(bed);
 }
 
+/* The same if more flows wait than the service remembers: here two, and it has one place. */
+static void heirs_many(void **state)
+{
+    struct bed *bed = bed_new(2, 8);
+    struct bed_client *from = &bed->clients[0][0];
+    (void)state;
+    bed_kill(bed, 1);
+    bed->clients[1][0].stopped = bed->clients[1][1].stopped = true;
+    bed->limits.waiters = 1;
+    bed_service_start(&bed->services[1], true);
+    bed_connect(bed);
+    OK(send_to(from, 0, 8, 0));
+    OK(send_to(from, 1, 8, 0));
+    (void)run(bed, 5);
+    assert_int_equal(from->ended, 0);
+    wf_node_mover_settle(bed->services[1].mover);
+    (void)run(bed, 9);
+    assert_int_equal(from->ended, 2);
+    assert_int_equal(from->why, WEFT_EPEER);
+    bed_free(bed);
+}
+
 /* END waits for lanes that are full, and is delivered behind an earlier reply. */
 static void ended_late(void **state)
 {
@@ -766,7 +788,8 @@ static void room_all(void **state)
     OK(wf_node_session_set(m, BED_STUCK, WF_NODE_UP));
     OK(wf_node_session_set(m, BED_STUCK, WF_NODE_LOST));
     wf_node_port_detach(to->port);
-    m->strays_lost = true;
+    m->strays_lost[0] = UINT64_C(1) << BED_STUCK | UINT64_C(1) << BED_WORD;
+    m->strays_lost_any = true;
     bed_attach(to);
     assert_true(to->port->room_all_any);
     assert_true(run(bed, 2) >= BED_LANES);
@@ -894,6 +917,7 @@ int main(void)
                                        cmocka_unit_test(ended_after_death),
                                        cmocka_unit_test(reply_without_bell),
                                        cmocka_unit_test(heirs),
+                                       cmocka_unit_test(heirs_many),
                                        cmocka_unit_test(ended_late),
                                        cmocka_unit_test(ended_beside),
                                        cmocka_unit_test(ended_at_once),
