@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The clients of the service before: who may still come to this one. */
+/* The clients of the service before, which may still come to this one. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -10,6 +10,13 @@
 #include "base/process.h"
 #include "mem/shared.h"
 #include "node/node.h"
+
+/* Without clients and heirs, no process is left that knows this service. */
+static void alive_check(struct node_desk *desk)
+{
+    if (!desk->heirs_alive)
+        desk->idle_limit_ns = WF_NODE_IDLE_MS * 1000000u;
+}
 
 /* A process whose end cannot be watched is awaited until no heir may come any more. */
 static void heir_add(struct node_desk *desk, uint32_t index, int pid)
@@ -25,8 +32,9 @@ static void heir_add(struct node_desk *desk, uint32_t index, int pid)
         close(fd);
         fd = -1;
     }
-    *heir = (struct desk_heir){index, fd};
+    *heir = (struct desk_heir){.index = index, .pidfd = fd};
     desk->nheirs++;
+    desk->heirs_alive++;
     wf_node_work_heir(&desk->work, index, NODE_HEIR_AWAITED);
 }
 
@@ -44,6 +52,7 @@ void wf_node_heirs_open(struct node_desk *desk, int fd)
                 heir_add(desk, i, (int)pid);
         }
         munmap(map, sizeof *page);
+        alive_check(desk);
     }
     close(fd);
 }
@@ -52,7 +61,9 @@ static void heir_end(struct node_desk *desk, struct desk_heir *heir)
 {
     if (heir->pidfd >= 0)
         close(heir->pidfd); /* which ends its events */
-    heir->pidfd = -1;
+    heir->ended = true;
+    desk->heirs_alive--;
+    alive_check(desk);
     if (!desk->by_index[heir->index])
         wf_node_work_heir(&desk->work, heir->index, NODE_HEIR_GONE);
 }
@@ -70,7 +81,8 @@ bool wf_node_heir_event(struct node_desk *desk, void *at)
 void wf_node_heirs_close(struct node_desk *desk)
 {
     for (unsigned i = 0; i < desk->nheirs; i++)
-        heir_end(desk, &desk->heirs[i]);
+        if (!desk->heirs[i].ended)
+            heir_end(desk, &desk->heirs[i]);
     desk->nheirs = 0;
     wf_node_work_settle(&desk->work);
 }

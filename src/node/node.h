@@ -77,6 +77,7 @@ struct desk_client {
 struct desk_heir {
     uint32_t index;
     int pidfd; /* or -1 */
+    bool ended;
 };
 
 struct node_desk {
@@ -98,7 +99,7 @@ struct node_desk {
     struct wf_list unproved, attached, ended;
     struct desk_client **by_index; /* 1 << index_bits */
     struct desk_heir *heirs;
-    unsigned nheirs;
+    unsigned nheirs, heirs_alive;
     uint64_t next_serial;
     unsigned jobs; /* that the mover has */
     struct node_work work;

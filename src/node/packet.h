@@ -31,7 +31,7 @@
 #define WF_NODE_KEY 32 /* bytes of the job's key */
 #define WF_NODE_NONCE 32
 #define WF_NODE_MAC 32
-/* What a service leaves to a successor, in the care of its clients, who get it with WELCOME: its
+/* What a service leaves to a successor, in the care of its clients, which get it with WELCOME: its
  * page; the *hold*, a socket whose name shows that there may be such clients; and the sockets at
  * which other services call it. */
 #define WF_NODE_ESTATE_SOCKETS 2

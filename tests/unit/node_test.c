@@ -554,17 +554,25 @@ static void reply_without_bell(void **state)
     bed_free(bed);
 }
 
+/* The successor of service 1, which remembers [waiters] flows, before its clients have come. */
+static struct bed *bed_young(unsigned waiters)
+{
+    struct bed *bed = bed_new(2, 8);
+    bed_kill(bed, 1);
+    bed->clients[1][0].stopped = bed->clients[1][1].stopped = true;
+    bed->limits.waiters = waiters;
+    bed_service_start(&bed->services[1], true);
+    return bed;
+}
+
 /* A successor answers that an endpoint is gone once its client is: before it is settled if it knows
  * that, and after that not before. */
 static void heirs(void **state)
 {
     static _Atomic uint8_t heirs[WF_NODE_INDEXES];
-    struct bed *bed = bed_new(2, 8);
+    struct bed *bed = bed_young(64);
     struct bed_client *from = &bed->clients[0][0];
     (void)state;
-    bed_kill(bed, 1);
-    bed->clients[1][0].stopped = bed->clients[1][1].stopped = true;
-    bed_service_start(&bed->services[1], true);
     bed->services[1].mover->heirs = heirs;
     heirs[bed->clients[1][0].index] = NODE_HEIR_AWAITED;
     bed_connect(bed);
@@ -588,16 +596,12 @@ static void heirs(void **state)
 /* The same if more flows wait than the service remembers: here two, and it has one place. */
 static void heirs_many(void **state)
 {
-    struct bed *bed = bed_new(2, 8);
+    struct bed *bed = bed_young(1);
     struct bed_client *from = &bed->clients[0][0];
     (void)state;
-    bed_kill(bed, 1);
-    bed->clients[1][0].stopped = bed->clients[1][1].stopped = true;
-    bed->limits.waiters = 1;
-    bed_service_start(&bed->services[1], true);
     bed_connect(bed);
-    OK(send_to(from, 0, 8, 0));
-    OK(send_to(from, 1, 8, 0));
+    for (unsigned to = 0; to < 2; to++)
+        OK(send_to(from, to, 8, 0));
     (void)run(bed, 5);
     assert_int_equal(from->ended, 0);
     wf_node_mover_settle(bed->services[1].mover);

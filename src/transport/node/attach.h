@@ -88,7 +88,7 @@ enum weft_status wf_node_hear(struct wf_node_link *link);
  * name, which is a success, too. With params->held, it is a successor of that service. Blocks, at
  * most until [until_ns].
  * Returns  OK | ESYSTEM | ETIMEDOUT: [why] has a sentence
- *          ECLOSED  it has ended, or was killed, before it could say more
+ *          ECLOSED  it has ended, or was killed, before it wrote its line
  *          EBUSY  clients of an earlier service live, of which one is to start the successor; not
  * if [anew] */
 enum weft_status wf_node_spawn(const struct wf_node_attach_params *params, bool anew,

@@ -17,16 +17,16 @@
  * does it. When a service has died, and its successor is there, the owner prepares the rings for
  * that one (wf_node_client_reattach):
  *
- * | stage  | event                                    | by     | action                     | next
- * | | ------ | ---------------------------------------- | ------ | -------------------------- |
- * ------ | | WANTED | the socket has room                      | reader | RING | ASKED  | | ASKED
- * | RING_OK                                  | reader | keep the new bell          | GIVEN  | |
- * ASKED  | RING_NO                                  | reader | -                          | NO | |
- * GIVEN  | the endpoint closes                      | owner  | -                          | LEAVES
- * | | LEAVES | the socket has room                      | reader | UNRING                     |
- * LEFT   | | LEFT   | UNRING_OK                                | reader | - | NO     | | any but NO
- * | the service has died                 | reader | -                          | STALE  | | STALE
- * | a successor is attached; poll, or close  | owner  | reattach the engine        | WANTED |
+ * | stage  | event                              | by     | action             | next   |
+ * | ------ | ---------------------------------- | ------ | ------------------ | ------ |
+ * | WANTED | the socket has room                | reader | RING               | ASKED  |
+ * | ASKED  | RING_OK                            | reader | keep the new bell  | GIVEN  |
+ * | ASKED  | RING_NO                            | reader | -                  | NO     |
+ * | GIVEN  | the endpoint closes                | owner  | -                  | LEAVES |
+ * | LEAVES | the socket has room                | reader | UNRING             | LEFT   |
+ * | LEFT   | UNRING_OK                          | reader | -                  | NO     |
+ * | others | the service has died               | reader | -                  | STALE  |
+ * | STALE  | a successor is there; poll, close  | owner  | reattach           | WANTED |
  *
  * Until then, an endpoint works on as if the dead service were slow: what it sends waits in its
  * ring, and then in its journal. The successor does not take it for gone, since this process sends

@@ -165,7 +165,7 @@ static WF_UNCHECKED enum weft_status attach(struct via_ctx *ctx, uint64_t until_
     params.why = last;
     for (;;) {
         status = wf_node_attach(&params, link);
-        if (status != WEFT_OK && (status != WEFT_ETIMEDOUT || !*why)) /* that says the least */
+        if (status != WEFT_OK && (status != WEFT_ETIMEDOUT || !*why)) /* the least exact reason */
             snprintf(why, 512, "%s", last);
         if (status == WEFT_OK && !is_successor(old, link)) {
             wf_node_detach(link);

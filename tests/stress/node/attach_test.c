@@ -281,6 +281,39 @@ static void killed_and_late(void)
     near_end(key);
 }
 
+/* A client whose service is killed starts a successor, and ends. */
+static void last_heir(int sock, void *arg)
+{
+    struct wf_node_attach_params params = near_client(key);
+    struct wf_node_link link;
+    char why[512];
+    (void)arg;
+    near_attach(key, &link);
+    CHECK(!kill(link.pid, SIGKILL));
+    proc_say(sock, &link.pid, sizeof link.pid);
+    CHECK_STATUS(near_hear(&link), WEFT_EPEER);
+    params.line = link.line;
+    params.estate = link.estate;
+    params.nestate = link.nestate;
+    CHECK_STATUS(wf_node_spawn(&params, false, why), WEFT_OK);
+}
+
+/* Fails when: a successor waits long for clients that have all ended. */
+static void killed_and_gone(void)
+{
+    struct proc p;
+    uint64_t begin;
+    pid_t pid;
+    near_begin();
+    p = proc_start(last_heir, NULL);
+    CHECK(proc_hear(p.sock, &pid, sizeof pid) == sizeof pid);
+    CHECK(WTERMSIG(near_reap(pid)) == SIGKILL);
+    proc_join(&p);
+    begin = wf_now_ns();
+    near_end(key);
+    CHECK(wf_now_ns() - begin < 4000000000u);
+}
+
 /* Fails when: two clients hold one index; a claim to an index of the same service is granted. */
 static void claimed_twice(void)
 {
@@ -672,6 +705,7 @@ int main(int argc, char **argv)
     failed += proc_case("forked_child", forked_child);
     failed += proc_case("killed_service", killed_service);
     failed += proc_case("killed_and_late", killed_and_late);
+    failed += proc_case("killed_and_gone", killed_and_gone);
     failed += proc_case("claimed_twice", claimed_twice);
     failed += proc_case("another_job", another_job);
     failed += proc_case("other_parameters", other_parameters);

@@ -14,7 +14,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <net/if.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -35,7 +34,8 @@
 enum { SIDE = 4, ALL = 2 * SIDE, LANES = 4, FEW = 50, MOST = 1 << 20 };
 enum { ASK, ANSWER, TELL };
 
-static unsigned each = 2000;   /* requests to each peer */
+static unsigned each = 2000; /* requests to each peer */
+static pid_t subreaper;
 static const char *devices[2]; /* of the two nodes; NULL: the lanes are TCP */
 static const unsigned char key[WEFT_KEY_SIZE] = "the key of the join test";
 
@@ -248,6 +248,7 @@ static void begin(void)
           !setenv("WEFT_TRANSPORTS", devices[0] ? "loop,node,rdma" : "loop,node", 1) &&
           !setenv("WEFT_NODE", "1", 1));
     CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)); /* services become its children */
+    subreaper = getpid();
 }
 
 /* The services must end by themselves. */
@@ -410,14 +411,14 @@ static bool is_service(int pid)
     return !strcmp(name, "weft-node") && state != 'Z';
 }
 
-/* The services that this process has as children, at most 2. */
+/* The services that the case's process has as children, at most 2. */
 static unsigned services_find(pid_t services[2])
 {
     char path[64], text[512];
     unsigned found = 0;
     FILE *f;
     size_t n;
-    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)subreaper, (int)subreaper);
     f = fopen(path, "re");
     CHECK(f);
     n = fread(text, 1, sizeof text - 1, f);
@@ -665,11 +666,11 @@ static void services_kill(void)
     CHECK(!kill(services[!(whose & 4)], SIGKILL));
 }
 
-static void *killer(void *arg)
+static void killer(int sock, void *arg)
 {
+    (void)sock;
     (void)arg;
     services_kill();
-    return NULL;
 }
 
 static void strike(struct proc *p)
@@ -733,13 +734,13 @@ static void kill_round(void)
 {
     struct proc p[ALL];
     char said[8];
-    pthread_t thread;
+    struct proc kills;
     begin();
     if (victim == OPENS)
-        CHECK(!pthread_create(&thread, NULL, killer, NULL));
+        kills = proc_start(killer, NULL);
     members_start(p, flood);
     if (victim == OPENS)
-        CHECK(!pthread_join(thread, NULL));
+        proc_join(&kills);
     for (unsigned i = 0; i < ALL; i++)
         CHECK(!is_left(i) || proc_hear(p[i].sock, said, sizeof said) == 4);
     strike(p);
@@ -751,7 +752,7 @@ static void kill_round(void)
     for (unsigned i = 0; i < ALL; i++)
         CHECK(!is_left(i) || proc_hear(p[i].sock, said, sizeof said) == 4);
     if (victim == CLOSES)
-        CHECK(!pthread_create(&thread, NULL, killer, NULL));
+        kills = proc_start(killer, NULL);
     for (unsigned i = 0; i < ALL; i++)
         if (is_left(i)) {
             proc_say(p[i].sock, "!", 1);
@@ -761,22 +762,9 @@ static void kill_round(void)
                 proc_join(&p[i]);
         }
     if (victim == CLOSES)
-        CHECK(!pthread_join(thread, NULL));
+        proc_join(&kills);
     end();
     CHECK(connections() == 0 && names_are_gone());
-}
-
-/* Fails when: clients of a killed service do not go on by its successor, as kill_round has it. */
-static void service_killed(void)
-{
-    victim = SERVICE;
-    kill_round();
-}
-
-static void services_killed(void)
-{
-    victim = SERVICES;
-    kill_round();
 }
 
 /* Round [i]. Returns 0 if it held. */
@@ -979,8 +967,10 @@ int main(int argc, char **argv)
                      argc > 4 ? (unsigned)atoi(argv[4]) : 1);
     bad += proc_case("all to all", all_to_all);
     bad += proc_case("a client is killed", client_killed);
-    bad += proc_case("a service is killed", service_killed);
-    bad += proc_case("both services are killed", services_killed);
+    victim = SERVICE;
+    bad += proc_case("a service is killed", kill_round);
+    victim = SERVICES;
+    bad += proc_case("both services are killed", kill_round);
     bad += proc_case("a service has no successor", no_successor);
     return bad != 0;
 }
