@@ -43,6 +43,11 @@ static void check_ring(const struct wf_packet *p)
     FUZZ_CHECK(back < (size_t)1 << 30 && g->places <= 64 && g->am_max <= UINT16_MAX);
 }
 
+static bool is_failure(int32_t status)
+{
+    return status < 0 && strcmp(weft_status_name((enum weft_status)status), "WEFT_?") != 0;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct wf_packet p;
@@ -54,9 +59,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (p.type == WF_PACKET_RING)
         check_ring(&p);
     if (p.type == WF_PACKET_RING_NO)
-        FUZZ_CHECK(p.u.ring_no.status < 0);
+        FUZZ_CHECK(is_failure(p.u.ring_no.status));
     if (p.type == WF_PACKET_SLAB_NO)
-        FUZZ_CHECK(p.u.slab.status < 0);
+        FUZZ_CHECK(is_failure(p.u.slab.status));
     if (p.type == WF_PACKET_HELLO)
         FUZZ_CHECK((int32_t)p.u.hello.pid > 0);
     if (p.type == WF_PACKET_HELLO || p.type == WF_PACKET_WELCOME)

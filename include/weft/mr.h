@@ -218,15 +218,18 @@ weft_mr_bind_counter(struct weft_mr *mr, struct weft_counter *counter, uint64_t 
 
 /* Count in [counter] the accesses of peers that come through [ep], which has WEFT_EP_RMA_EVENT.
  * Each operation counts once: a write when its bytes are in place, a read after its bytes were
- * read. Regions of weft_mem_alloc and weft_mr_register are not counted.
- *   WEFT_REMOTE_WRITE  puts, atomics that fetch nothing, signals, and the bytes of long messages,
- * to regions with WEFT_MR_EVENT WEFT_REMOTE_READ   gets, and atomics that fetch, from regions with
- * WEFT_MR_READ_EVENT. A peer of the same node that copies without this process reports the read
- * afterwards, so it is counted when [ep] polls, perhaps after the get has completed The counter of
- * a region (weft_mr_bind_counter) counts beside it, also atomics that fetch. flags
- * WEFT_REMOTE_WRITE, WEFT_REMOTE_READ, or both. For each of the two one counter can be bound, until
- * [ep] closes. After the counter is closed, nothing is counted Returns  OK | EINVAL (bound already;
- * [ep] has no WEFT_EP_RMA_EVENT) | EBADFLAGS | ECONTEXT | EFORKED */
+ * read. Writes are counted to regions with WEFT_MR_EVENT: puts, atomics that fetch nothing,
+ * signals, and the bytes of long messages. Reads are counted from regions with WEFT_MR_READ_EVENT:
+ * gets, and atomics that fetch. Regions of weft_mem_alloc and weft_mr_register are not counted.
+ * A peer reports a read afterwards if it copies without this process, or if the bytes do not fit
+ * into one message. Such a read is counted when [ep] polls, perhaps after the get has completed; if
+ * the region is closed or being refreshed at that time, the read is not counted.
+ * The counter of a region (weft_mr_bind_counter) counts beside it, also atomics that fetch.
+ *   counter  nothing is counted any more after it is closed
+ *   flags    WEFT_REMOTE_WRITE, WEFT_REMOTE_READ, or both. For each of the two one counter can be
+ *            bound, until [ep] closes
+ * Returns  OK | EINVAL (bound already; [ep] has no WEFT_EP_RMA_EVENT) | EBADFLAGS | ECONTEXT |
+ *          EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status
 weft_ep_bind_counter(struct weft_ep *ep, struct weft_counter *counter, uint64_t flags);
 

@@ -7,10 +7,10 @@
  *
  * Memory: a message that arrives before its receive is kept. The kept messages that came through
  * one peer handle of a sender take at most 1 MiB. If all kept messages of an endpoint take
- * WEFT_MSG_KEEP bytes, a sender that asks gets no more room. Each message counts with its length
- * and 128 bytes. Without room, messages stay in the memory of their sender until a receive matches
- * them, and their operations are PENDING; a send without op returns AGAIN. So a program must be
- * able to receive while its sends are PENDING or return AGAIN.
+ * WEFT_MSG_KEEP bytes, a sender of which some are kept gets no more room. Each message counts with
+ * its length and 128 bytes. Without room, messages stay in the memory of their sender until a
+ * receive matches them, and their operations are PENDING; a send without op returns AGAIN. So a
+ * program must be able to receive while its sends are PENDING or return AGAIN.
  *
  * A message in parts can be probed, claimed and received when its first part has arrived. If its
  * sender is lost before the last part, the receive completes with WEFT_EPEER, and a message that no
@@ -102,7 +102,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_post_send(struct weft_peer *pee
  *           op->data and op->has_data its data, and op->sender its sender. A message longer than
  *           [len] fills the buffer and completes with WEFT_ETRUNC.
  * Returns  PENDING | OK or ETRUNC (complete already: op is filled in, its done is not called) |
- *          ECANCELED (complete, too: the message that matched was cancelled) | EINVAL | ENOMEM |
+ *          ECANCELED (complete, too: the message that matched was cancelled) | EPEER or another
+ *          loss, also in op->status (complete, too: the message that matched was still at its
+ *          sender, which is lost) | EINVAL | ENOMEM |
  *          ELIMIT (2^24 operations and receives are under way)
  *          | ESYSTEM (a message matches, but its sender cannot be answered now; the log has why)
  *          | AGAIN ([source] was opened by a name that is not known yet: "names" in weft.h)
@@ -171,7 +173,7 @@ struct weft_msg_many {
  *   filter  read during the call
  *   many    must stay valid until many->op has completed
  * Returns  PENDING | OK (complete already; many->op.done is not called) | EINVAL | ENOMEM
- *          | ELIMIT | ESYSTEM | ECONTEXT | EFORKED
+ *          | ELIMIT | ESYSTEM | AGAIN (as weft_msg_recv) | ECONTEXT | EFORKED
  *          | what weft_peer_status returns for filter->source, after all its messages were received
  *          After ENOMEM, ELIMIT, ESYSTEM or the source's status some messages may have been
  *          received.
@@ -255,7 +257,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_cancel(struct weft_ep *ep, stru
  * A weft_sender is a remote endpoint from which this endpoint has received a message. Each received
  * or probed message names its sender, whether the program has opened a peer for it or not. All
  * messages of a remote endpoint name the same object. The object stays valid until this endpoint
- * closes, or the program forgets the sender. It takes some hundred bytes. */
+ * has closed and called its deferred functions (weft_ep_defer), or the program forgets the sender.
+ * It takes some hundred bytes. */
 
 /* Copy the address of [sender]; buf and len as in weft_ep_address. A peer that is opened with this
  * address reaches the sender. If the messages came through shared memory, the address lacks what
@@ -275,7 +278,8 @@ WEFT_API struct weft_peer *weft_sender_peer(const struct weft_sender *sender);
  * has a lock (WEFT_EP_LOCKED); the peer itself could not be used then. */
 WEFT_API void *weft_sender_peer_arg(const struct weft_sender *sender);
 
-/* A pointer for the program's own use; NULL at first. */
+/* A pointer for the program's own use; NULL at first. At an endpoint with a lock any thread may
+ * call these two functions, at any time. */
 WEFT_API void weft_sender_set_arg(struct weft_sender *sender, void *arg);
 WEFT_API void *weft_sender_arg(const struct weft_sender *sender);
 

@@ -251,8 +251,9 @@ enum weft_ep_flags {
  *                                       weft_peer_sent and weft_ep_arm AGAIN may mean this, too
  *   weft_sender_peer,                   NULL, as without such a peer
  *   weft_sender_peer_arg
- *   weft_ep_defer, weft_ep_address, weft_ep_fd, weft_peer_status, weft_am_max, and calls of a
- *   handler: they need no mutex, or their thread has it
+ *   weft_ep_defer, weft_ep_address, weft_ep_name, weft_ep_fd, weft_peer_status, weft_am_max,
+ *   weft_sender_arg, weft_sender_set_arg, and calls of a handler: they need no mutex, or their
+ *   thread has it
  * No event follows such an AGAIN. A thread that holds a lock of the program's releases the lock
  * before it calls again: the other thread may wait for it. With WEFT_PROGRESS=thread the thread of
  * the context pauses for 50 us after a poll during which a call was refused.
@@ -308,8 +309,8 @@ struct weft_ep_params {
     uint32_t level;
     uint32_t reserved0;
     /* The endpoint's name: an IP address of this host, 0.0.0.0 (all IPv4 addresses) or :: (all IPv6
-     * addresses), and a TCP port, 0: any
-     * ("names" below). [name_size] bytes, copied. NULL: the endpoint has no name. */
+     * addresses), and a TCP port, 0: any ("names" below). [name_size] bytes, copied. NULL: the
+     * endpoint has no name. */
     const struct sockaddr *name;
     size_t name_size;
     /* [handlers_count] handlers, each with an id of its own, copied. They are registered before a
@@ -352,9 +353,11 @@ weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params *params, struct w
  * promised between messages of different members.) They share what a receiver lets one sender send
  * before receives match it. In everything else the members are endpoints like others: each has its
  * owner, and is closed by weft_ep_close, in any order. A member that is closed leaves the others as
- * they are. params  as for weft_ep_open; a name is the group's, and is given up with the first
- * member count   1..WEFT_GROUP_MAX out     [count] pointers, in the order of the members; set on
- * success Returns  as weft_ep_open | EINVAL (also [count]). On failure none is open. */
+ * they are.
+ *   params  as for weft_ep_open; a name is the group's, and is given up with the first member
+ *   count   1..WEFT_GROUP_MAX
+ *   out     [count] pointers, in the order of the members; set on success
+ * Returns  as weft_ep_open | EINVAL (also [count]). On failure none is open. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_group_open(struct weft_ctx *ctx,
                                                         const struct weft_ep_params *params,
                                                         unsigned count, struct weft_ep **out);
@@ -555,7 +558,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_words_wait(struct weft_ep *ep, stru
 WEFT_API int weft_ep_fd(struct weft_ep *ep);
 
 /* Prepare to sleep on the descriptor of weft_ep_fd: any later event makes the descriptor readable,
- * until the next weft_ep_poll.
+ * until the next weft_ep_poll. So does a later call that leaves an operation to polls, such as the
+ * receive of a long message that was kept.
  * Returns  OK | AGAIN (events are there: poll instead of sleeping) | EINVAL | ECONTEXT | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_ep_arm(struct weft_ep *ep);
 
@@ -606,8 +610,9 @@ struct weft_deferred {
  *          rounds of this one. So a poll ends although a function defers itself again each time.
  *          weft_ep_arm returns AGAIN while something is queued.
  * Close    weft_ep_close calls the functions of the items that are still queued, with the status
- *          ECANCELED, in their order, when nothing can arrive any more. They may free memory; calls
- *          on [ep] return ECONTEXT. These functions run with the endpoint's mutex.
+ *          ECANCELED, in their order, when nothing can arrive any more. They may free memory, and
+ *          ask for senders, as a handler may (weft/msg.h); calls on [ep] return ECONTEXT. These
+ *          functions run with the endpoint's mutex.
  * Fork     a child never runs what its parent has deferred. It may reuse such an item after it has
  *          zeroed it.
  * Blocks   never. Allocates nothing. */
@@ -808,8 +813,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_am_detach(const struct weft_am *am,
  *          | EPEER, ECLOSED or another status of the sender (no reply can reach it any more) |
  *          EINVAL (replied to or dropped already, and as weft_am_reply) | EMSGSIZE | ENOMEM |
  *          ELIMIT | ESYSTEM | EFORKED. Never AGAIN.
- *          After a failure the reply is still due, except after EINVAL for a request that was
- *          replied to or dropped already.
+ *          After the status of a lost sender the request is over. After another failure the reply
+ *          is still due, except after EINVAL for a request that was replied to or dropped already.
  * Waits    the reply may wait for room after this call. Meanwhile weft_ep_close returns EBUSY. If
  *          the sender does not poll for
  *          WEFT_PEER_TIMEOUT (10 s), weft_ep_close gives the reply up.

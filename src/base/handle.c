@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fork.h"
 #include "base/log.h"
 
 static bool keep;
@@ -15,10 +16,26 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static void **kept;
 static size_t first, count, bytes;
 
+static struct wf_fork_item fork_item;
+
+/* Another thread of the parent may have held the lock, or have been changing the ring. The child
+ * does not free what its parent kept. */
+static void fork_child(struct wf_fork_item *item)
+{
+    (void)item;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    first = count = bytes = 0;
+}
+
+static const struct wf_fork_ops fork_ops = {
+    .level = WF_FORK_MEM, .stays = true, .child = fork_child};
+
 void wf_handles_keep(void)
 {
     kept = calloc(WF_HANDLES_KEPT, sizeof *kept);
     keep = kept != NULL;
+    if (keep)
+        wf_fork_join(&fork_item, &fork_ops);
 }
 
 bool wf_handles_are_kept(void)

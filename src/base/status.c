@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/status.h"
+
 #include <weft/weft.h>
 
 const char *weft_status_text(enum weft_status status)
@@ -22,6 +24,17 @@ const char *weft_status_name(enum weft_status status)
 #include <weft/status.def>
 #undef WEFT_STATUS
     default: return "WEFT_?";
+    }
+}
+
+bool wf_status_is_failure(int32_t status)
+{
+    switch (status) {
+#define WEFT_STATUS(name, value, text) case value:
+#include <weft/status.def>
+#undef WEFT_STATUS
+        return status < 0;
+    default: return false;
     }
 }
 

@@ -14,6 +14,7 @@
 #include "base/atomic.h"
 #include "base/fork.h"
 #include "base/handle.h"
+#include "base/late.h"
 #include "base/process.h"
 #include "base/lock.h"
 #include "base/thread.h"
@@ -21,7 +22,6 @@
 #include "config/stats.h"
 #include "core/flow.h"
 #include "core/keymap.h"
-#include "core/late.h"
 #include "core/mr_async.h"
 #include "core/mr_domain.h"
 #include "core/peer_slab.h"
@@ -317,13 +317,6 @@ static inline void wf_ep_clear_due(struct weft_ep *ep, enum wf_ep_due bit)
 {
     if (wf_load_relaxed(&ep->due) & bit)
         atomic_fetch_and_explicit(&ep->due, ~(uint32_t)bit, memory_order_relaxed);
-}
-
-/* [item] is the item of a request that copies a long message. */
-static inline void wf_ep_copying_add(struct weft_ep *ep, struct wf_list *item)
-{
-    wf_list_append(&ep->copying, item);
-    wf_ep_set_due(ep, WF_EP_DUE_FLOWS);
 }
 
 /* Handlers and completion functions may run from here on, if [busy] is true. */

@@ -172,7 +172,7 @@ int wf_deferred_run(struct weft_ep *ep)
     const uint64_t self = wf_thread_self();
     const bool locked = wf_ep_is_locked(ep);
     int n = 0;
-    if (!begin(ep, self))
+    if (!wf_fork_gen_is(ep->fork_gen) || !begin(ep, self)) /* a handler has forked */
         return 0;
     if (!locked)
         wf_ep_set_flags(ep, wf_ep_flags(ep) | WF_EP_DEFERS);

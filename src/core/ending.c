@@ -100,8 +100,8 @@ static void nics_stop(struct wf_flow *flow)
     wf_list_each(it, &flow->on_loss)
     {
         const struct wf_req *req = wf_container_of(it, struct wf_req, on_loss);
-        moves |= req->kind >= WF_REQ_PUT && req->kind <= WF_REQ_SIGNAL &&
-                 req->path == WF_PATH_NIC && req->unanswered && !req->word_sent;
+        moves |= wf_req_is_rma((enum wf_req_kind)req->kind) && req->path == WF_PATH_NIC &&
+                 req->unanswered && !req->word_sent;
     }
     if (moves && peer->transport->nic_stop)
         peer->transport->nic_stop(wf_peer_tpeer(peer));
@@ -146,7 +146,7 @@ void wf_ended_sweep(struct weft_ep *ep)
 void wf_bulk_gone(void *owner, const struct wf_bulk *b)
 {
     struct wf_req *req = b->ref[0] == WF_BULK_REQ ? wf_req_get(owner, wf_word64(b->ref + 1)) : NULL;
-    if (req && req->kind >= WF_REQ_PUT && req->kind <= WF_REQ_SIGNAL && req->unanswered)
+    if (req && wf_req_is_rma((enum wf_req_kind)req->kind) && req->unanswered)
         wf_rma_answer_gone(req);
 }
 

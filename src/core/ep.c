@@ -366,6 +366,13 @@ enum weft_status weft_ep_open(struct weft_ctx *ctx, const struct weft_ep_params 
     return status == WEFT_OK ? wf_ep_open(ctx, params, (struct wf_ep_place){0, 0}, out) : status;
 }
 
+static void peer_slabs_fini(struct weft_ep *ep)
+{
+    wf_peer_slab_fini(&ep->named_peers);
+    for (int i = 0; i < WF_TRANSPORTS; i++)
+        wf_peer_slab_fini(&ep->peers_by[i]);
+}
+
 enum weft_status weft_ep_close(struct weft_ep *ep)
 {
     enum weft_status status = wf_ep_enter(ep);
@@ -387,13 +394,13 @@ enum weft_status weft_ep_close(struct weft_ep *ep)
     wf_ep_end(ep);
     wf_msg_close(ep);
     wf_ep_end_rest(ep);
-    wf_senders_close(ep);
+    wf_senders_end(ep);
     teps_close(ep);
     wf_ep_end_free(ep);
-    wf_senders_close(ep); /* frees the senders to which only connections referred */
-    wf_deferred_close(ep);
-    wf_addr_table_free(&ep->senders.by_address);
+    wf_deferred_close(ep); /* its functions may ask for senders */
+    wf_senders_close(ep);
     wf_reqs_fini(ep);
+    peer_slabs_fini(ep);
     ep_unlist(ep);
     wf_ep_counters_drop(ep);
     wait_fds_close(ep);

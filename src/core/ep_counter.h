@@ -5,7 +5,9 @@
  *
  *   access                         counted
  *   PUT, TAKE, ATOMIC              at the message that ends the write, as at the region's counter
- *   GET                            at the message, or at a last one behind several
+ *   GET                            when its answer has the bytes
+ *   GET that does not end a read   at the GET without bytes that follows
+ *   GET, answered in bulk          the same: the transport reads the bytes later
  *   a copy by another process      at the GET without bytes that it sends afterwards
  *   a copy within this process     by the thread that copies
  */

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/probe.h"
 #include "core/core.h"
+#include "core/deferred.h"
 #include "core/later.h"
 #include "core/msg.h"
 #include "core/msg_credit.h"
@@ -114,12 +115,27 @@ void wf_flow_down(struct weft_peer *peer, enum weft_status why)
 
 /* ---- sending ---- */
 
+/* Polls have something to do that no event will announce. If a call has left it to them, and the
+ * endpoint is armed, its owner may sleep. */
+static void leave_to_polls(struct weft_ep *ep)
+{
+    wf_ep_set_due(ep, WF_EP_DUE_FLOWS);
+    if (wf_ep_flags(ep) & WF_EP_ARMED)
+        wf_ep_wake(ep);
+}
+
 void wf_flow_stall(struct wf_flow *flow)
 {
     if (!wf_list_empty(&flow->stalled))
         return;
     wf_list_append(&flow->peer->ep->stalled, &flow->stalled);
-    wf_ep_set_due(flow->peer->ep, WF_EP_DUE_FLOWS);
+    leave_to_polls(flow->peer->ep);
+}
+
+void wf_req_copy_on(struct wf_req *req)
+{
+    wf_list_append(&req->ep->copying, &req->queued);
+    leave_to_polls(req->ep);
 }
 
 static void queue_before(struct wf_req *req, struct wf_list *next)
@@ -160,7 +176,7 @@ static bool is_under_way(const struct wf_flow *flow, const struct wf_req *but)
     {
         const struct wf_req *req = wf_container_of(it, struct wf_req, on_loss);
         bool is_send = req->kind == WF_REQ_SEND || req->kind == WF_REQ_OFFER;
-        bool is_rma = req->kind >= WF_REQ_PUT && req->kind <= WF_REQ_SIGNAL;
+        bool is_rma = wf_req_is_rma((enum wf_req_kind)req->kind);
         if (req->held)
             return false;
         if ((is_send || is_rma) && req != but)
@@ -240,6 +256,7 @@ enum weft_status wf_req_retry(struct wf_req *req)
 {
     req->peer->flow->retry_ns = wf_now_ns() + RETRY_NS;
     req->ep->retry = true;
+    leave_to_polls(req->ep);
     return WEFT_AGAIN;
 }
 

@@ -116,6 +116,9 @@ enum weft_status wf_req_continue(struct wf_req *req, enum weft_status (*push)(st
 /* Add [req] to its flow's queue, because it has something to send. It has begun, or is an answer to
  * the peer: a fence does not hold it. */
 void wf_req_queue(struct wf_req *req);
+/* Let the next polls copy more of the long message of [req], a receive that copies it through the
+ * kernel. */
+void wf_req_copy_on(struct wf_req *req);
 /* Must an operation with the flags [flags] (enum weft_op_flags) wait for earlier ones? */
 bool wf_flow_fences(const struct wf_flow *flow, unsigned flags);
 /* flow->fence begins, or has ended. */

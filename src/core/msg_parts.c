@@ -88,16 +88,16 @@ bool wf_msg_is_unfinished(const struct weft_peer *peer)
 
 /* ---- receiving ---- */
 
-/* Most messages of one sender whose parts are arriving. An honest sender has one for each of its
- * handles at a time. */
+/* Most messages whose parts are arriving on one connection. An honest sender has one at a time for
+ * each handle that uses the connection. A group may have many connections. */
 #define ARRIVING_MAX 1024
 
-static unsigned arriving_count(const struct wf_sender *sender)
+static unsigned arriving_count(const struct wf_sender *sender, void *const *conn)
 {
     unsigned n = 0;
     wf_list_each(it, &sender->parts)
     {
-        n++;
+        n += wf_container_of(it, struct wf_req, queued)->u.parts.conn == conn;
     }
     return n;
 }
@@ -294,7 +294,8 @@ static void on_first(const struct weft_am *am, const struct wf_msg_in *in, struc
     struct weft_op *op;
     struct weft_msg *m;
     struct wf_req *req;
-    if (arriving(sender, token->conn, in->id) || arriving_count(sender) >= ARRIVING_MAX) {
+    if (arriving(sender, token->conn, in->id) ||
+        arriving_count(sender, token->conn) >= ARRIVING_MAX) {
         wf_ctl_bad(am);
         return;
     }

@@ -94,7 +94,7 @@ static enum weft_status copy_step(struct wf_req *req)
         return WEFT_OK;
     if (req->path == WF_PATH_PULL) {
         if (wf_list_empty(&req->queued))
-            wf_ep_copying_add(req->ep, &req->queued);
+            wf_req_copy_on(req);
     } else if (!req->unanswered) {
         wf_list_remove(&req->queued);
         wf_req_queue(req);

@@ -13,7 +13,7 @@
 
 struct chunk {
     struct wf_list item;  /* slab->chunks */
-    struct wf_list roomy; /* slab->roomy, or in no list */
+    struct wf_list roomy; /* slab->roomy, or in no list. A chunk without peers is its last item */
     uint64_t used;        /* a bit for each place */
     unsigned places;
     _Alignas(struct weft_peer) unsigned char peers[];
@@ -44,14 +44,19 @@ void wf_peer_slab_init(struct wf_peer_slab *slab, size_t size)
     slab->count = 0;
 }
 
-static unsigned places_next(const struct wf_peer_slab *slab)
+/* Has each peer a chunk of its own, which is freed with it? */
+static bool is_alone(void)
 {
 #ifdef WF_ASAN
-    const bool alone = true;
+    return true;
 #else
-    const bool alone = wf_handles_are_kept();
+    return wf_handles_are_kept();
 #endif
-    return alone ? 1 : WF_MIN(WF_MAX(slab->count, FEWEST), MOST);
+}
+
+static unsigned places_next(const struct wf_peer_slab *slab)
+{
+    return is_alone() ? 1 : WF_MIN(WF_MAX(slab->count, FEWEST), MOST);
 }
 
 size_t wf_peer_slab_more(const struct wf_peer_slab *slab)
@@ -89,20 +94,53 @@ struct weft_peer *wf_peer_slab_new(struct wf_peer_slab *slab)
     return peer;
 }
 
+/* Returns true if the memory is kept, as wf_handle_free does. */
+static bool chunk_free(struct chunk *chunk)
+{
+    wf_list_remove(&chunk->item);
+    wf_list_remove(&chunk->roomy);
+    return wf_handle_free(chunk);
+}
+
+/* Returns the chunk without peers that the slab keeps, or NULL. */
+static struct chunk *spare_of(const struct wf_peer_slab *slab)
+{
+    struct chunk *last =
+        wf_list_empty(&slab->roomy) ? NULL : wf_container_of(slab->roomy.prev, struct chunk, roomy);
+    return last && !last->used ? last : NULL;
+}
+
+/* [chunk] has lost its last peer. The slab keeps one such chunk: without it, a program that opens
+ * and closes one peer while all other chunks are full would allocate a chunk each time. Returns
+ * what wf_peer_slab_free returns. */
+static bool emptied(struct wf_peer_slab *slab, struct chunk *chunk)
+{
+    const struct chunk *spare = spare_of(slab);
+    if (is_alone() || (spare && spare != chunk))
+        return chunk_free(chunk);
+    wf_list_remove(&chunk->roomy);
+    wf_list_append(&slab->roomy, &chunk->roomy);
+    return false;
+}
+
 bool wf_peer_slab_free(struct wf_peer_slab *slab, struct weft_peer *peer)
 {
     struct chunk *chunk = chunk_of(slab, peer);
     chunk->used &= ~(UINT64_C(1) << peer->place);
     slab->count--;
-    if (!chunk->used) {
-        wf_list_remove(&chunk->item);
-        wf_list_remove(&chunk->roomy);
-        return wf_handle_free(chunk);
-    }
     memset(peer, 0, slab->size);
+    if (!chunk->used)
+        return emptied(slab, chunk);
     if (wf_list_empty(&chunk->roomy))
         wf_list_prepend(&slab->roomy, &chunk->roomy);
     return false;
+}
+
+void wf_peer_slab_fini(struct wf_peer_slab *slab)
+{
+    struct chunk *spare = spare_of(slab);
+    if (spare)
+        (void)chunk_free(spare);
 }
 
 struct weft_peer *wf_peer_slab_next(const struct wf_peer_slab *slab, struct weft_peer *after)

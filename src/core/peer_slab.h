@@ -18,13 +18,15 @@ struct weft_peer;
 
 struct wf_peer_slab {
     struct wf_list chunks; /* all */
-    struct wf_list roomy;  /* those with a free place */
+    struct wf_list roomy;  /* those with a free place; the one without peers is last */
     uint32_t size;         /* of a peer, in bytes; constant */
     uint32_t count;        /* of the peers */
 };
 
 /* Peers of the slab have at least [size] bytes. */
 void wf_peer_slab_init(struct wf_peer_slab *slab, size_t size);
+/* Free what the slab keeps. It has no peers. */
+void wf_peer_slab_fini(struct wf_peer_slab *slab);
 /* Returns a peer, whose bytes are all zero but for its [place], or NULL if there is no memory. */
 struct weft_peer *wf_peer_slab_new(struct wf_peer_slab *slab);
 /* Returns true if the memory is kept, and is all zero, as wf_handle_free does. */

@@ -170,7 +170,7 @@ struct wf_req {
             struct weft_remote **out;
         } open;
         struct {
-            struct wf_sender *sender; /* who sent the detached request; a counted reference */
+            struct wf_sender *sender; /* of the detached request; a counted reference */
             uint32_t reply_max;       /* bytes */
             uint8_t request_handler, request_nargs;
             uint8_t message_nargs; /* 0: no reply yet */

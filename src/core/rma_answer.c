@@ -12,7 +12,7 @@
 static struct wf_req *asked(struct weft_ep *ep, const struct wf_token *token, uint32_t id)
 {
     struct wf_req *req = wf_req_by_word(ep, id);
-    if (!req || req->kind < WF_REQ_PUT || req->kind > WF_REQ_SIGNAL || !req->unanswered)
+    if (!req || !wf_req_is_rma((enum wf_req_kind)req->kind) || !req->unanswered)
         return NULL;
     if (req->path == WF_PATH_NIC && !req->word_sent)
         return NULL;
@@ -182,7 +182,7 @@ static void atomic_done(struct wf_req *req, enum weft_status status, uint64_t ol
 void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old)
 {
     struct wf_req *req = wf_req_by_word(owner, id);
-    if (!req || req->kind < WF_REQ_PUT || req->kind > WF_REQ_SIGNAL || !req->unanswered)
+    if (!req || !wf_req_is_rma((enum wf_req_kind)req->kind) || !req->unanswered)
         return;
     if (status == WEFT_EKEY)
         /* The peer's NIC refused the region's key. Messages are used instead, and the owner's

@@ -102,7 +102,7 @@ static enum weft_status here_atomic(const struct wf_remote *r, uint64_t offset, 
     void *word;
     if (status != WEFT_OK)
         return status;
-    word = wf_region_word(region, offset, size, &status);
+    word = wf_region_word(region, offset, size, true, &status);
     if (word) {
         old = weft_atomic_do_(word, operation, type, operand, compare);
         status = wf_rma_written(region, offset, size, true, NULL, &answer);

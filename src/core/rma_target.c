@@ -238,26 +238,23 @@ static const void *key_append(const struct weft_am *am, const struct target *t, 
     return am->ep->scratch;
 }
 
-/* Count a GET, if it ends a read: it is the whole read, or the last message behind it. Returns
- * WF_PIECE_COUNTS if such a message has to follow, for the length argument of the GOT, else 0. */
-static uint32_t read_count(const struct weft_am *am, const struct target *t, uint32_t word)
+/* Must a GET without bytes follow, so that the owner counts the read? [now] is true if the GET is
+ * the whole read, or that GET itself, and its bytes are read before the handler returns. The
+ * transport reads those of a bulk message later. Returns WF_PIECE_COUNTS or 0, for the length
+ * argument of the GOT. */
+static uint32_t count_wanted(const struct weft_counter *counter, bool now)
 {
-    struct weft_counter *counter = wf_ep_counter(am->ep, t->region, WEFT_REMOTE_READ);
-    if (!counter)
-        return 0;
-    if (!(word & WF_PIECE_COUNTS))
-        return WF_PIECE_COUNTS;
-    wf_counter_add(counter, 1);
-    return 0;
+    return counter && !now ? WF_PIECE_COUNTS : 0;
 }
 
 void wf_rma_on_get(const struct weft_am *am)
 {
     const uint32_t *a = am->args;
     enum weft_status status;
-    uint32_t out[WF_GOT_ARGS], n, word, wants = 0;
+    struct weft_counter *counter = NULL;
+    uint32_t out[WF_GOT_ARGS], n, word;
     const void *base = NULL;
-    bool fits, held, more = false;
+    bool fits, held, now, more = false;
     struct target t;
     if (!nargs_are(am, WF_REGION_ARGS + 4))
         return;
@@ -271,20 +268,23 @@ void wf_rma_on_get(const struct weft_am *am)
     else if (held && t.region->flags & WF_REGION_UNBACKED)
         /* a socket call finds a missing page only after a part of the answer was sent */
         status = WEFT_EUNREACH;
+    now = fits && word & WF_PIECE_COUNTS;
     if (status == WEFT_OK)
-        wants = read_count(am, &t, word);
+        counter = wf_ep_counter(am->ep, t.region, WEFT_REMOTE_READ);
     if (held && fits && status == WEFT_OK && word & WF_PIECE_ASKS)
         base = key_append(am, &t, base, n, &more);
     out[0] = a[WF_REGION_ARGS];
     out[1] = (uint32_t)status;
     out[2] = a[WF_REGION_ARGS + 2];
     out[3] = a[WF_REGION_ARGS + 3];
-    out[4] = (word & ~WF_PIECE_COUNTS) | wants;
+    out[4] = (word & ~WF_PIECE_COUNTS) | count_wanted(counter, now);
     if (fits || status != WEFT_OK)
         wf_ctl_reply(am, WF_CTL_GOT, out, WF_GOT_ARGS, status == WEFT_OK ? base : NULL,
                      status == WEFT_OK ? n + (more ? WF_ASKED_BYTES : 0) : 0);
     else
         get_bulk(am, out, n);
+    if (counter && now)
+        wf_counter_add(counter, 1);
     if (held) {
         wf_ep_count(am->ep, WF_STAT_COPIED_BYTES, fits && status == WEFT_OK ? n : 0);
         unuse(am, &t);
@@ -320,7 +320,7 @@ void wf_rma_on_atomic(const struct weft_am *am)
         status =
             use(am, size, WEFT_REMOTE_WRITE | (a[1] >> 16 ? (unsigned)WEFT_REMOTE_READ : 0u), &t);
     if (status == WEFT_OK) {
-        word = wf_region_word(t.region, t.at, size, &status);
+        word = wf_region_word(t.region, t.at, size, true, &status);
         if (word) {
             old = weft_atomic_do_(word, operation, type, wf_word64(a + 2), wf_word64(a + 4));
             bool fetches = a[1] >> 16;

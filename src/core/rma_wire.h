@@ -16,7 +16,7 @@ enum { WF_ARRAY_ARGS = WF_REGION_ARGS + 3 };
  * count the write or read. The flag is set if the piece is the whole operation. In an operation of
  * several pieces, it is set in a last piece without bytes, and so behind a read without messages
  * (PULL) if the key has WF_KEY_READS. In a GOT the flag means that the owner counts reads, and
- * wants such a last piece. */
+ * wants such a last piece. A bulk message that is the whole answer has it, too. */
 #define WF_PIECE_COUNTS (UINT32_C(1) << 31)
 /* A flag in the length argument of a PUT, TAKE or GET whose region has a 64-bit key. It asks the
  * owner for the region's raw key. A GOT has the flag in its length argument, too, if it answers

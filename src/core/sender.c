@@ -68,7 +68,8 @@ static void drop(struct wf_sender *s)
     wf_addr_table_remove(&s->ep->senders.by_address, &s->known);
     free(s->costs);
     wf_peer_set_free(&s->others);
-    free(s);
+    if (wf_handle_free(s))
+        s->ep = &wf_closed_ep;
 }
 
 void wf_sender_unref(struct wf_sender *s)
@@ -86,7 +87,7 @@ void wf_sender_unref(struct wf_sender *s)
 static void name_end(struct wf_sender *s)
 {
     s->named = false;
-    s->arg = NULL;
+    atomic_store_explicit(&s->arg, NULL, memory_order_relaxed);
 }
 
 /* Returns false if there is no memory. */
@@ -118,18 +119,40 @@ void wf_sender_peer_lost(const struct weft_peer *peer)
         peer->sender->nopen -= peer->status == WEFT_OK;
 }
 
-/* Attach to [s] all peers with the address [a], its own or that of a member, that the application
- * has open. */
-static bool peers_attach_at(struct wf_sender *s, const struct wf_address *a)
+/* Returns the application's peer of [s] that follows [after] at the transport [i], or the first one
+ * if [after] is NULL; or NULL if there is none. The members of a group are looked for together: a
+ * search for each of them would visit all peers up to 256 times. */
+static struct wf_tpeer *peer_find(const struct wf_sender *s, int i, struct wf_tpeer *after)
+{
+    const struct wf_address *group = &s->known.address;
+    struct wf_tep *tep = s->ep->tep[i];
+    struct wf_tpeer *tpeer = after;
+    bool is_group = wf_address_members(group) > 1;
+    while ((tpeer = is_group ? wf_peer_next(s->ep, tep, tpeer)
+                             : wf_transports[i]->find(tep, group, tpeer))) {
+        const struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
+        struct wf_address a;
+        if (peer->is_reply_peer || peer->closed)
+            continue;
+        if (!is_group)
+            break;
+        wf_transports[i]->address(tpeer, &a);
+        a = wf_address_group(&a);
+        if (!memcmp(&a, group, sizeof a))
+            break;
+    }
+    return tpeer;
+}
+
+/* Attach to [s] all peers of it that the application has open. Returns false if there is no memory.
+ */
+static bool peers_attach(struct wf_sender *s)
 {
     for (int i = 0; i < WF_TRANSPORTS; i++) {
-        struct wf_tep *tep = s->ep->tep[i];
         struct wf_tpeer *tpeer = NULL;
-        while (tep && (tpeer = wf_transports[i]->find(tep, a, tpeer))) {
-            struct weft_peer *peer = wf_container_of(tpeer, struct weft_peer, tpeer);
-            if (!peer->is_reply_peer && !peer->closed && !peer_attach(s, peer))
+        while (s->ep->tep[i] && (tpeer = peer_find(s, i, tpeer)))
+            if (!peer_attach(s, wf_container_of(tpeer, struct weft_peer, tpeer)))
                 return false;
-        }
     }
     return true;
 }
@@ -140,11 +163,7 @@ static struct wf_sender *add_with_peers(struct weft_ep *ep, const struct wf_addr
                                         const struct wf_contact *contact)
 {
     struct wf_sender *s = add(ep, address, contact);
-    struct wf_address a = *address;
-    bool all = s;
-    for (unsigned i = 0; all && i < wf_address_members(address); i++, a.ep++)
-        all = peers_attach_at(s, &a);
-    if (all || !s)
+    if (!s || peers_attach(s))
         return s;
     while (s->peer)
         peer_detach(s, s->peer);
@@ -350,22 +369,29 @@ void wf_senders_sweep(struct weft_ep *ep)
     }
 }
 
-static void sender_close(struct wf_addr_entry *entry, void *arg)
+static void answering_end(struct wf_addr_entry *entry, void *arg)
 {
     struct wf_sender *s = sender_at(entry);
     (void)arg;
-    name_end(s);
     if (s->reply_peer)
         reply_peer_close(s);
-    else if (!s->refs)
-        drop(s);
 }
 
-/* Called twice when the endpoint closes, before and after the transports close their connections.
- * At the first call only connections refer to senders. */
+void wf_senders_end(struct weft_ep *ep)
+{
+    wf_addr_table_each(&ep->senders.by_address, answering_end, NULL);
+}
+
+static void sender_free(struct wf_addr_entry *entry, void *arg)
+{
+    (void)arg;
+    drop(sender_at(entry));
+}
+
 void wf_senders_close(struct weft_ep *ep)
 {
-    wf_addr_table_each(&ep->senders.by_address, sender_close, NULL);
+    wf_addr_table_each(&ep->senders.by_address, sender_free, NULL);
+    wf_addr_table_free(&ep->senders.by_address);
 }
 
 /* ---- the program's calls ---- */
@@ -440,12 +466,12 @@ void *weft_sender_peer_arg(const struct weft_sender *sender)
 void weft_sender_set_arg(struct weft_sender *sender, void *arg)
 {
     if (sender)
-        sender_of(sender)->arg = arg;
+        atomic_store_explicit(&sender_of(sender)->arg, arg, memory_order_relaxed);
 }
 
 void *weft_sender_arg(const struct weft_sender *sender)
 {
-    return sender ? sender_of(sender)->arg : NULL;
+    return sender ? atomic_load_explicit(&sender_of(sender)->arg, memory_order_relaxed) : NULL;
 }
 
 enum weft_status weft_sender_forget(struct weft_sender *sender)

@@ -38,7 +38,7 @@ struct wf_sender {
     /* true if the program knows the sender as a struct weft_sender; then it is not freed without
      * references */
     bool named;
-    void *arg;            /* the program's */
+    _Atomic(void *) arg;  /* the program's; any thread */
     struct wf_list parts; /* requests of the kind PARTS: messages whose parts are arriving */
     /* receives whose payload is on its way, and kept offers (msg_push.c) */
     struct wf_list pushed_to, kept_offers;
@@ -121,6 +121,11 @@ bool wf_sender_peer_opened(struct weft_peer *peer, const struct wf_address *addr
 void wf_sender_peer_closed(struct weft_peer *peer);
 /* Called when [peer], one of the application's, is lost, and before its status shows that. */
 void wf_sender_peer_lost(const struct weft_peer *peer);
+/* The endpoint closes: close all reply peers. Called before the transports close their connections.
+ */
+void wf_senders_end(struct weft_ep *ep);
+/* Free all senders. Only the program may know them still; no connection, message, receive, request
+ * or peer is left. */
 void wf_senders_close(struct weft_ep *ep);
 
 #endif

@@ -7,14 +7,13 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <time.h>
 
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/late.h"
 #include "config/config.h"
 #include "core/core.h"
-#include "core/late.h"
 
 #define NAP_NS 50000
 #define NAP_MAX_NS 5000000
@@ -34,10 +33,7 @@ static void sleep_now(struct wf_backoff *b)
 
 static void yield(struct wf_backoff *b)
 {
-    uint64_t before = wf_now_ns(), after;
-    sched_yield();
-    after = wf_now_ns();
-    if (wf_late_count(&b->ctx->late, after - before, after))
+    if (wf_late_yield(&b->ctx->late))
         sleep_now(b);
 }
 

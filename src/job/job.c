@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "job/job.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,10 +30,10 @@
  * close. */
 #define CLOSE_BROKEN_MS 300
 
-/* A process can have one job open at a time, since PMIx gives a process one identity. */
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
-/* The id of the process in which a job is open; 0 if none is. Protected by open_lock. */
-static pid_t open_pid;
+/* A process can have one job open at a time, since PMIx gives a process one identity. So this is
+ * the id of the process in which a job is open; 0 if none is. It is atomic, and no lock protects
+ * it: in a forked child, a lock that another thread of the parent held would stay locked. */
+static _Atomic pid_t open_pid;
 
 /* ---- objects that only the job may close ---- */
 
@@ -172,21 +171,17 @@ static enum weft_status check_params(const struct weft_job_params *p)
 
 static enum weft_status claim(void)
 {
-    enum weft_status s = WEFT_OK;
-    pthread_mutex_lock(&open_lock);
-    if (open_pid)
-        s = open_pid == getpid() ? WEFT_EBUSY : WEFT_EFORKED;
-    else
-        open_pid = getpid();
-    pthread_mutex_unlock(&open_lock);
-    return s;
+    const pid_t self = getpid();
+    pid_t open = 0;
+    if (atomic_compare_exchange_strong_explicit(&open_pid, &open, self, memory_order_acquire,
+                                                memory_order_relaxed)) /* "job open" */
+        return WEFT_OK;
+    return open == self ? WEFT_EBUSY : WEFT_EFORKED;
 }
 
 static void unclaim(void)
 {
-    pthread_mutex_lock(&open_lock);
-    open_pid = 0;
-    pthread_mutex_unlock(&open_lock);
+    atomic_store_explicit(&open_pid, 0, memory_order_release); /* "job open" */
 }
 
 enum weft_status weft_job_open(const struct weft_job_params *params, struct weft_job **out)
@@ -249,7 +244,7 @@ void weft_job_abort(struct weft_job *job, int code, const char *why)
 {
     why = why ? why : "";
     /* A forked child is not a rank of the job. It ends only itself. */
-    if (job && open_pid == getpid() && job->launch.mine)
+    if (job && wf_load_relaxed(&open_pid) == getpid() && job->launch.mine)
         wf_launch_abort(&job->launch, code, why);
     else
         wf_error("aborted with code %d: %s", code, why);

@@ -263,21 +263,24 @@ static void halves_do(void *const half[2], struct element *e, size_t size)
     pthread_mutex_unlock(&element_lock);
 }
 
-/* Find the words of element [i]: one, or two halves of an element that needs the lock. */
-static enum weft_status words_of(const struct wf_region *r, uint64_t at, unsigned kind, size_t i,
-                                 void *words[2])
+/* Find the words of element [i]: one, or two halves of an element that needs the lock. Both halves
+ * are in one piece of the region. */
+static enum weft_status words_of(const struct wf_region *r, uint64_t at, const struct wf_atomics *a,
+                                 size_t i, void *words[2])
 {
-    size_t size = wf_atomics_size(kind);
+    size_t size = wf_atomics_size(a->kind), together = size;
+    bool writes = a->operation != WEFT_DO_READ;
     enum weft_status status;
     at += i * size;
-    if (!wf_atomics_are_locked(kind)) {
-        words[0] = wf_region_word(r, at, size, &status);
+    if (!wf_atomics_are_locked(a->kind)) {
+        words[0] = wf_region_word(r, at, size, writes, &status);
         return status;
     }
-    words[0] = wf_region_word(r, at, size / 2, &status);
+    words[0] = wf_region_word(r, at, size / 2, writes, &status);
     if (words[0])
-        words[1] = wf_region_word(r, at + size / 2, size / 2, &status);
-    return status;
+        words[1] = wf_region_word(r, at + size / 2, size / 2, writes, &status);
+    (void)wf_region_at(r, at, &together);
+    return status == WEFT_OK && together < size ? WEFT_EINVAL : status;
 }
 
 enum weft_status wf_region_atomics(const struct wf_region *r, uint64_t at,
@@ -288,9 +291,9 @@ enum weft_status wf_region_atomics(const struct wf_region *r, uint64_t at,
     enum weft_status status = WEFT_OK;
     void *words[2];
     for (size_t i = 0; i < a->count && status == WEFT_OK; i++)
-        status = words_of(r, at, a->kind, i, words);
+        status = words_of(r, at, a, i, words);
     for (size_t i = 0; i < a->count && status == WEFT_OK; i++) {
-        status = words_of(r, at, a->kind, i, words);
+        status = words_of(r, at, a, i, words);
         if (status != WEFT_OK)
             break;
         element_load(&e, a, i, size);

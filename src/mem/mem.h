@@ -245,11 +245,12 @@ static inline bool wf_region_may_miss(const struct wf_region *r)
 {
     return r->flags & (WF_REGION_UNBACKED | WF_REGION_KEPT);
 }
-/* Returns the address of the word of [size] bytes at offset [at], for an atomic operation. If there
- * is no such address, returns NULL and sets *why: EINVAL (the word is not contiguous or not
- * aligned), EFAULT (the word's page is missing) or ENOSYS (the region's flags contain
- * WF_REGION_ONLY_NIC). */
-void *wf_region_word(const struct wf_region *r, uint64_t at, size_t size, enum weft_status *why);
+/* Returns the address of the word of [size] bytes at offset [at], for an atomic operation, which
+ * may write it if [writes] is true. If there is no such address, returns NULL and sets *why: EINVAL
+ * (the word is not contiguous or not aligned), EFAULT (the word's page is missing or, for one that
+ * writes, read-only) or ENOSYS (the region's flags contain WF_REGION_ONLY_NIC). */
+void *wf_region_word(const struct wf_region *r, uint64_t at, size_t size, bool writes,
+                     enum weft_status *why);
 /* Make the [n] bytes at offset [at] durable, in the way that r->persist states. Returns OK |
  * ESYSTEM (logged) */
 enum weft_status wf_region_settle(const struct wf_region *r, uint64_t at, size_t n);

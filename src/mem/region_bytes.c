@@ -121,11 +121,13 @@ static bool is_writable(const void *word)
                    FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0)) >= 0;
 }
 
-/* Make the page of the aligned word present and writable. Returns false if the page is missing or
- * read-only. */
-static bool is_backed(const void *word, size_t size)
+/* Make the page of the aligned word present and, if [writes] is true, writable. Returns false if
+ * the page is missing or does not permit that. */
+static bool is_backed(const void *word, size_t size, bool writes)
 {
     uint64_t mine;
+    if (!writes)
+        return copy_unbacked(&mine, word, size, false) == WEFT_OK;
     if (!populate(word, size, MADV_POPULATE_WRITE))
         return true;
     /* a kernel without MADV_POPULATE_WRITE (before Linux 5.14)? */
@@ -146,7 +148,8 @@ bool wf_region_is_readable(const struct wf_region *r, const void *at, size_t n)
            populate(&mine, 1, MADV_POPULATE_READ);
 }
 
-void *wf_region_word(const struct wf_region *r, uint64_t at, size_t size, enum weft_status *why)
+void *wf_region_word(const struct wf_region *r, uint64_t at, size_t size, bool writes,
+                     enum weft_status *why)
 {
     size_t n = size;
     void *word = wf_region_at(r, at, &n);
@@ -157,7 +160,7 @@ void *wf_region_word(const struct wf_region *r, uint64_t at, size_t size, enum w
     if (n < size || (uintptr_t)word & (size - 1))
         return NULL;
     *why = WEFT_EFAULT;
-    if (!word || (wf_region_may_miss(r) && !is_backed(word, size)))
+    if (!word || (wf_region_may_miss(r) && !is_backed(word, size, writes)))
         return NULL;
     *why = WEFT_OK;
     return word;

@@ -6,6 +6,7 @@
 #include <sodium.h>
 
 #include "base/log.h"
+#include "base/status.h"
 #include "base/util.h"
 #include "config/config.h"
 #include "transport/net/connect/auth.h"
@@ -79,18 +80,6 @@ static bool ring_ok(const struct wf_node_ring *r)
            !(r->am_max & 63);
 }
 
-/* Is it a failure that weft.h names? */
-static bool is_failure(int32_t status)
-{
-    switch (status) {
-#define WEFT_STATUS(name, value, text) case value:
-#include <weft/status.def>
-#undef WEFT_STATUS
-        return status < 0;
-    default: return false;
-    }
-}
-
 static bool line_ok(const struct wf_node_line *l)
 {
     size_t n = strnlen(l->text, sizeof l->text);
@@ -122,12 +111,12 @@ static bool body_ok(const struct wf_node_packet *p)
                p->u.welcome.line && !p->u.welcome.zero && is_service(&p->u.welcome.contact);
     case WF_NODE_REFUSAL: return refused_ok(&p->u.refused);
     case WF_NODE_RING: return ring_ok(&p->u.ring);
-    case WF_NODE_RING_NO: return is_failure(p->u.ring_no.status);
+    case WF_NODE_RING_NO: return wf_status_is_failure(p->u.ring_no.status);
     case WF_NODE_UNRING:
     case WF_NODE_UNRING_OK: return !p->u.unring.zero;
     case WF_NODE_NODE: return is_service(&p->u.node.contact) && !p->u.node.zero;
     case WF_NODE_NODE_OK:
-        return is_failure(p->u.node_ok.status)
+        return wf_status_is_failure(p->u.node_ok.status)
                    ? !p->u.node_ok.word
                    : !p->u.node_ok.status && p->u.node_ok.word != WF_NODE_NO_WORD;
     case WF_NODE_LOG: return line_ok(&p->u.log);

@@ -20,12 +20,17 @@
 #include <stdint.h>
 
 #include "base/seqpacket.h"
+#include "base/status.h"
 #include "transport/address.h"
 #include "transport/node/layout.h"
 
 #define WF_NODE_MAGIC 0x444e4657u /* "WFND" */
-/* Of the packets; part of the socket's name, too. Counted up with each change of a packet. */
+/* Of the packets; part of the socket's name, too. Counted up with each change of a packet, which a
+ * new status is, too; test_versions in node_packet_test.c compares the layouts. */
 #define WF_NODE_VERSION 6
+_Static_assert(
+    WF_STATUSES == 34,
+    "RING_NO and NODE_OK carry the statuses of weft/status.def: count WF_NODE_VERSION up");
 /* Of the memory that client and service share. Counted up with each change of layout.h. */
 #define WF_NODE_SHARED_VERSION 3
 #define WF_NODE_KEY 32 /* bytes of the job's key */

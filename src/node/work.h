@@ -16,6 +16,7 @@
 
 #include <pthread.h>
 
+#include "base/late.h"
 #include "base/lock.h"
 #include "config/stats.h"
 #include "node/mover.h"
@@ -134,6 +135,8 @@ struct node_work {
     _Atomic uint32_t active;
     uint64_t counters[WF_STATS];
     uint64_t epoch;
+    unsigned processors; /* that the service may use */
+    struct wf_late late; /* whether processes that compute have them */
     /* Both threads'. */
     pthread_mutex_t lock;
     struct wf_list asked WF_UNDER(node_work_lock_class);

@@ -5,6 +5,7 @@
 
 #include <complex.h>
 #include <stdbool.h>
+#include <sys/mman.h>
 #include <weft/atomic.h>
 
 #define AT 64    /* offset of the elements */
@@ -286,6 +287,70 @@ void test_array_refused(void **state)
         GIVES(WEFT_EKEY, array_end(p, r, AT, WEFT_DO_SUM, WEFT_KIND_INT64, 1, v, NULL, old));
         OK(weft_remote_close(r));
     }
+}
+
+/* Fails when: an element is changed of which a half is in another buffer, or elements are refused
+ * because the next one is in another buffer. */
+void test_array_buffers(void **state)
+{
+    struct pair *p = *state;
+    static uint64_t own[8] __attribute__((aligned(16)));
+    const struct iovec iov[2] = {{own + 4, 24}, {own, 24}};
+    const uint64_t v[2] = {1, 1}, before[8] = {3, 0, 0, 0, 0, 0, 7, 0};
+    uint64_t old[2];
+    struct weft_mr *mr = NULL;
+    struct weft_remote *r = NULL;
+    memcpy(own, before, sizeof own);
+    OK(weft_mr_regv(p->ctx[1], iov, 2, RW, 0, 5, 0, &mr, NULL));
+    OK(weft_remote_open_key(p->peer[other(p, 1)], 5, &r));
+    GIVES(WEFT_EINVAL, array_end(p, r, 16, WEFT_DO_SUM, WEFT_KIND_UINT128, 1, v, NULL, old));
+    GIVES(WEFT_EINVAL,
+          array_end(p, r, 0, WEFT_DO_WRITE, WEFT_KIND_DOUBLE_COMPLEX, 2, before, NULL, NULL));
+    assert_memory_equal(own, before, sizeof own);
+    GIVES(WEFT_OK, array_end(p, r, 16, WEFT_DO_SUM, WEFT_KIND_UINT64, 2, v, NULL, old));
+    assert_true(old[0] == 7 && old[1] == 3 && own[6] == 8 && own[0] == 4);
+    OK(weft_remote_close(r));
+    OK(weft_mr_close(mr));
+}
+
+/* Fails when: reading needs memory that can be written, or an element of which a half cannot be
+ * written is changed. */
+void test_array_pages(void **state)
+{
+    struct pair *p = *state;
+    uint64_t *at = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint64_t *edge = at + 511, v[2] = {1, 1}, old[2];
+    struct weft_mr *mr = NULL, *mapped = NULL;
+    struct weft_remote *r = NULL;
+    unsigned char key[WEFT_KEY_MAX];
+    size_t len = sizeof key;
+    assert_true(at != MAP_FAILED);
+    edge[0] = 5;
+    edge[1] = 6;
+    assert_int_equal(mprotect(at + 512, 4096, PROT_READ), 0);
+    OK(weft_mr_reg(p->ctx[1], at, 8192, RW, 0, 5, 0, &mr, NULL));
+    OK(weft_remote_open_key(p->peer[other(p, 1)], 5, &r));
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned kind = i ? WEFT_KIND_UINT64 : WEFT_KIND_UINT128;
+        GIVES(WEFT_OK, array_end(p, r, 4088, WEFT_DO_READ, kind, 1 + i, NULL, NULL, old));
+        assert_true(old[0] == 5 && old[1] == 6);
+        GIVES(WEFT_EFAULT, array_end(p, r, 4088, WEFT_DO_SUM, kind, 1 + i, v, NULL, old));
+        assert_true(edge[0] == 5 && edge[1] == 6);
+    }
+    assert_int_equal(mprotect(at + 512, 4096, PROT_NONE), 0);
+    GIVES(WEFT_EFAULT, array_end(p, r, 4088, WEFT_DO_READ, WEFT_KIND_UINT64, 2, NULL, NULL, old));
+    OK(weft_remote_close(r));
+    OK(weft_mr_close(mr));
+    munmap(at, 8192);
+    OK(weft_mem_alloc(p->ctx[1], 64, WEFT_REMOTE_READ, &mapped));
+    memcpy(weft_mr_base(mapped), (uint64_t[]){5, 6}, 16);
+    OK(weft_mr_key(mapped, key, &len));
+    OK(weft_remote_open(p->peer[other(p, 1)], key, len, &r));
+    GIVES(WEFT_OK, array_end(p, r, 0, WEFT_DO_READ, WEFT_KIND_UINT64, 2, NULL, NULL, old));
+    assert_true(old[0] == 5 && old[1] == 6);
+    GIVES(WEFT_EACCESS, array_end(p, r, 0, WEFT_DO_SUM, WEFT_KIND_UINT64, 2, v, NULL, NULL));
+    OK(weft_remote_close(r));
+    OK(weft_mr_close(mapped));
 }
 
 /* Fails when: a right is not needed, reading needs the right to write, or an array counts as more

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <sys/mman.h>
+#include <weft/atomic.h>
 
 #include "connections.h"
 
@@ -83,6 +84,47 @@ static enum weft_status atomic_end(struct pair *p, struct weft_remote *r, unsign
                    weft_atomic(r, 8 * word, operation, type, operand, compare, fetched, &op));
 }
 
+static enum weft_status array_by(struct pair *p, struct weft_remote *r, unsigned operation,
+                                 unsigned kind, size_t count, int64_t operand, int64_t compare,
+                                 void *fetched)
+{
+    const int64_t v[2] = {operand, operand}, c[2] = {compare, compare};
+    struct weft_op op = {0};
+    return rma_end(p, r, &op, weft_atomic_array(r, 40, operation, kind, count, v, c, fetched, &op));
+}
+
+/* Word 5 is 40. The five arrays that NICs do. */
+static void arrays_by_nic(struct pair *p, struct words *w)
+{
+    uint64_t old = 1;
+    GIVES(WEFT_OK, array_by(p, w->r, WEFT_DO_SUM, WEFT_KIND_INT64, 1, -2, 0, &old));
+    assert_true(old == 40 && w->at[5] == 38);
+    GIVES(WEFT_OK, array_by(p, w->r, WEFT_DO_READ, WEFT_KIND_UINT64, 1, 9, 9, &old));
+    assert_true(old == 38 && w->at[5] == 38);
+    GIVES(WEFT_OK, array_by(p, w->r, WEFT_DO_CSWAP, WEFT_KIND_INT64, 1, 7, 38, &old));
+    assert_true(old == 38 && w->at[5] == 7);
+    GIVES(WEFT_OK, array_by(p, w->r, WEFT_DO_CSWAP, WEFT_KIND_UINT64, 1, 9, 8, &old));
+    assert_true(old == 7 && w->at[5] == 7);
+    GIVES(WEFT_OK, array_by(p, w->r, WEFT_DO_SUM, WEFT_KIND_UINT64, 1, 1, 0, NULL));
+    assert_true(w->at[5] == 8 && !w->at[4] && !w->at[6]);
+}
+
+static void arrays_refused(struct pair *p, struct words *w, struct weft_remote *by_key)
+{
+    uint64_t old[3];
+    char *odd = (char *)old + 4;
+    GIVES(WEFT_ENOSYS, array_by(p, w->r, WEFT_DO_SUM, WEFT_KIND_UINT64, 2, 1, 0, old));
+    GIVES(WEFT_ENOSYS, array_by(p, w->r, WEFT_DO_SUM, WEFT_KIND_DOUBLE, 1, 1, 0, old));
+    GIVES(WEFT_ENOSYS, array_by(p, w->r, WEFT_DO_READ, WEFT_KIND_INT128, 1, 1, 0, old));
+    GIVES(WEFT_ENOSYS, array_by(p, w->r, WEFT_DO_WRITE, WEFT_KIND_UINT64, 1, 1, 0, NULL));
+    GIVES(WEFT_ENOSYS, array_by(p, w->r, WEFT_DO_CSWAP_NE, WEFT_KIND_UINT64, 1, 1, 1, NULL));
+    GIVES(WEFT_EINVAL, array_by(p, w->r, WEFT_DO_SUM, WEFT_KIND_UINT64, 1, 1, 0, odd));
+    GIVES(WEFT_ENOSYS, array_by(p, by_key, WEFT_DO_SUM, WEFT_KIND_UINT64, 1, 1, 0, old));
+    GIVES(WEFT_ENOSYS, array_by(p, by_key, WEFT_DO_READ, WEFT_KIND_UINT64, 1, 1, 0, old));
+    GIVES(WEFT_ENOSYS, array_by(p, by_key, WEFT_DO_SUM, WEFT_KIND_INT128, 1, 1, 0, old));
+    assert_int_equal(w->at[5], 0);
+}
+
 /* Fails when: the NIC's atomics do something else than weft_atomic says, are not theirs, or are
  * told to be something else. */
 void test_atomic_values(void **state)
@@ -117,8 +159,10 @@ void test_atomic_values(void **state)
     assert_true(!w.at[2] && !w.at[4]);
     GIVES(WEFT_OK, atomic_end(p, w.r, WORDS - 1, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, &old));
     assert_true(!old && w.at[WORDS - 1] == 1);
+    w.at[5] = 40;
+    arrays_by_nic(p, &w);
     pair_quiet(p);
-    assert_int_equal(pair_stat(p, "ATOMIC_NIC") - nic, 7);
+    assert_int_equal(pair_stat(p, "ATOMIC_NIC") - nic, 7 + 5);
     assert_int_equal(pair_stat(p, "ATOMIC_SENT"), sent);
     words_close(&w);
 }
@@ -147,6 +191,7 @@ void test_atomic_refused(void **state)
     OK(weft_remote_open_key(p->peer[other(p, 1)], KEY, &by_key));
     GIVES(WEFT_ENOSYS, atomic_end(p, by_key, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, &old));
     GIVES(WEFT_ENOSYS, atomic_end(p, by_key, 0, WEFT_ATOMIC_SWAP, WEFT_U64, 1, 0, &old));
+    arrays_refused(p, &w, by_key);
     OK(weft_remote_close(by_key));
     self = peer_to(p->ep[1], p->ep[1]);
     own = words_remote(self, w.mr);

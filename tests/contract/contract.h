@@ -163,11 +163,13 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(later_limit)                                                                                 \
     X(defer_in_handler)                                                                            \
     X(defer_from_done)                                                                             \
+    X(defer_peer_down)                                                                             \
     X(defer_refused)                                                                               \
     X(defer_again)                                                                                 \
     X(defer_context)                                                                               \
     X(defer_closed)                                                                                \
     X(defer_forks)                                                                                 \
+    X(defer_handler_forks)                                                                         \
     X(defer_forked)                                                                                \
     X(defer_wakes)                                                                                 \
     X(defer_beside_handler)                                                                        \
@@ -235,6 +237,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(msg_two_handles)                                                                             \
     X(msg_other_handle)                                                                            \
     X(msg_own_handlers)                                                                            \
+    X(msg_asleep)                                                                                  \
     X(cancel_send)                                                                                 \
     X(cancel_first)                                                                                \
     X(cancel_known)                                                                                \
@@ -268,6 +271,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(matched_ends)                                                                                \
     X(counted_accesses)                                                                            \
     X(counted_flags)                                                                               \
+    X(counted_read)                                                                                \
     X(counted_binding)                                                                             \
     X(kept_reported)                                                                               \
     X(kept_unmapped)                                                                               \
@@ -290,6 +294,8 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(msg_more_refused)                                                                            \
     X(msg_sender)                                                                                  \
     X(msg_sender_forget)                                                                           \
+    X(msg_sender_threads)                                                                          \
+    X(msg_sender_closing)                                                                          \
     X(parts_late)                                                                                  \
     X(parts_cut)                                                                                   \
     X(parts_closed)                                                                                \
@@ -370,6 +376,8 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(array_values)                                                                                \
     X(array_edges)                                                                                 \
     X(array_refused)                                                                               \
+    X(array_buffers)                                                                               \
+    X(array_pages)                                                                                 \
     X(array_rights)                                                                                \
     X(array_sum)                                                                                   \
     X(atomic_values)                                                                               \

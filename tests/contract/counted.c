@@ -68,6 +68,14 @@ static void on_long(const struct weft_am *am)
     (void)am;
 }
 
+/* Both ends anew, with that mode of the contexts' regions. */
+static void reopen(struct pair *p, uint32_t mode)
+{
+    struct weft_mr_domain domain = WEFT_MR_DOMAIN_INIT;
+    domain.mode = mode;
+    pair_reopen(p, &domain, WEFT_EP_RMA_EVENT);
+}
+
 /* Do an operation of any kind, and note what it has to be counted as. */
 static void access_once(struct pair *p, struct counted *c, uint64_t i)
 {
@@ -106,16 +114,17 @@ read:
 void test_counted_accesses(void **state)
 {
     struct pair *p = *state;
-    for (unsigned raw = 0; raw < 2; raw++) {
+    for (unsigned way = 0; way < 4; way++) {
+        unsigned raw = way % 2, times = way / 2 ? 2 : 5;
         struct counted c;
-        pair_reopen(p, NULL, WEFT_EP_RMA_EVENT);
+        reopen(p, way / 2 ? WEFT_MR_ALLOCATED : 0); /* NICs and bulk messages are for ALLOCATED */
         pair_register(p, HANDLER, on_long);
         setup(p, &c, WEFT_MR_EVENT | WEFT_MR_READ_EVENT, raw);
-        for (unsigned i = 0; i < 150; i++) {
+        for (unsigned i = 0; i < 30 * times; i++) {
             access_once(p, &c, raw * 1000 + i);
             UNTIL(p, agree(&c));
         }
-        for (unsigned i = 0; i < 100; i++)
+        for (unsigned i = 0; i < 20 * times; i++)
             access_once(p, &c, raw * 1000 + 500 + i);
         UNTIL(p, agree(&c));
         pair_quiet(p);
@@ -145,6 +154,41 @@ void test_counted_flags(void **state)
         assert_true(agree(&c));
         teardown(&c);
     }
+}
+
+/* Fails when: a read is counted before its bytes were read, so that the reader gets what the owner
+ * writes afterwards. */
+void test_counted_read(void **state)
+{
+    enum { READS = 8, LEN = ROOM / READS };
+    struct pair *p = *state;
+    struct weft_op ops[READS] = {{0}};
+    enum weft_status status[READS];
+    uint64_t before, counted, old = 0;
+    struct counted c;
+    p->progress = WEFT_PROGRESS_POLL;
+    reopen(p, WEFT_MR_ALLOCATED); /* in bulk, where the peer is across a network */
+    setup(p, &c, WEFT_MR_READ_EVENT, true);
+    memset(c.buf, 1, LEN);
+    OK(get_end(p, c.r, 0, c.local, 8)); /* connects */
+    UNTIL(p, weft_counter_read(c.reads) == 1);
+    pair_quiet(p);
+    before = weft_counter_read(c.reads);
+    for (unsigned i = 0; i < READS; i++)
+        status[i] = weft_get(c.r, 0, c.local + i * LEN, LEN, &ops[i]);
+    assert_true(weft_ep_poll(p->ep[0]) >= 0); /* the reader has sent what it can */
+    for (unsigned i = 0; i < 1000 && weft_counter_read(c.reads) == before; i++)
+        assert_true(weft_ep_poll(p->ep[1]) >= 0);
+    counted = weft_counter_read(c.reads) - before;
+    memset(c.buf, 2, LEN);
+    for (unsigned i = 0; i < READS; i++) {
+        const unsigned char *got = c.local + i * LEN;
+        GIVES(WEFT_OK, op_end(p, &ops[i], status[i]));
+        old += got[0] == 1 && !memcmp(got, got + 1, LEN - 1);
+    }
+    assert_true(old >= counted);
+    UNTIL(p, weft_counter_read(c.reads) - before == READS);
+    teardown(&c);
 }
 
 /* Fails when: a wrong binding is taken; a closed counter keeps accesses from being done; or an

@@ -31,6 +31,9 @@ struct defer {
     unsigned log[LOG], n; /* the indices of the items in the order in which they ran */
     unsigned answers, asked, last;
     int ended_ok, canceled;
+    struct region g; /* of end 1, where an operation needs a message */
+    struct weft_op put, get;
+    uint64_t out, in;
 };
 
 static void ran(struct weft_deferred *call)
@@ -100,6 +103,8 @@ static void call_much(struct item *item)
     EXPECT(weft_am_register(p->ep[0], 9, NULL, NULL) == WEFT_OK);
     EXPECT(weft_msg_recv(p->ep[0], p->peer[0], 7, WEFT_TAG_FULL, &byte, 1, &op) == WEFT_PENDING);
     EXPECT(weft_msg_cancel(p->ep[0], &op) == WEFT_OK && op.status == WEFT_ECANCELED);
+    EXPECT(weft_put(item->t->g.r, 0, &item->t->out, 8, &item->t->put) >= 0);
+    EXPECT(weft_get(item->t->g.r, 8, &item->t->in, 8, &item->t->get) >= 0);
     EXPECT(weft_flush(p->peer[0], NULL) >= 0);
 }
 
@@ -118,7 +123,7 @@ static void poll_until_ran(struct defer *t)
 }
 
 /* Fails when: what a handler defers does not run before its poll returns, runs inside the handler,
- * in another order or twice, may not send, open, receive or cancel, or is no event. */
+ * in another order or twice, may not send, open, receive, cancel, put or get, or is no event. */
 void test_defer_in_handler(void **state)
 {
     static struct defer t;
@@ -132,13 +137,82 @@ void test_defer_in_handler(void **state)
         pair_register(p, ASK, on_ask);
         pair_register(p, REPLY, on_answer);
         t.items[3].also = call_much;
+        t.g = region_open(p, other(p, 0), 16, RW, 1);
+        t.out = round + 1;
+        memcpy(t.g.base + 8, &t.out, 8);
         OK(request_wait(p, other(p, 0), ASK, NULL, 0, NULL, 0, 0));
         poll_until_ran(&t);
         expect_order(&t, ITEMS);
-        UNTIL(p, t.answers == 1);
+        UNTIL(p, t.answers == 1 && t.put.status == WEFT_OK && t.get.status == WEFT_OK);
+        assert_memory_equal(t.g.base, &t.out, 8);
+        assert_int_equal(t.in, t.out);
         pair_quiet(p);
         expect_order(&t, ITEMS);
+        region_close(&t.g);
     }
+}
+
+struct down {
+    struct weft_deferred call;
+    struct pair *p;
+    struct weft_peer *lost, *anew;
+    unsigned ran, notes;
+};
+
+/* Another peer takes the place of the lost one. */
+static void replace(struct weft_deferred *call)
+{
+    struct down *d = call->arg;
+    unsigned char address[WEFT_ADDR_MAX];
+    size_t len = sizeof address;
+    d->ran++;
+    EXPECT(weft_peer_close(d->lost) == WEFT_OK);
+    EXPECT(weft_ep_address(d->p->ep[0], address, &len) == WEFT_OK);
+    EXPECT(weft_peer_open(call->ep, address, len, &d->anew) == WEFT_OK);
+}
+
+static void on_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why, void *arg)
+{
+    struct down *d = arg;
+    EXPECT(why == WEFT_ECLOSED && weft_peer_close(peer) == WEFT_ECONTEXT);
+    d->lost = peer;
+    EXPECT(weft_ep_defer(ep, &d->call) == WEFT_OK && !d->ran);
+}
+
+static void on_note(const struct weft_am *am)
+{
+    ((struct down *)((struct pair *)am->arg)->test)->notes++;
+}
+
+/* Fails when: peer_down may not defer, or what it defers cannot close the lost peer and open
+ * another one. */
+void test_defer_peer_down(void **state)
+{
+    struct pair *p = *state;
+    struct down d = {.call = {.fn = replace, .arg = &d}, .p = p};
+    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+    struct weft_ep *ep;
+    enum weft_status sent;
+    pair_polls_alone(p);
+    if (p->setup->eps == 1 || (p->setup->network && p->setup->contexts == 1))
+        return; /* over a network the close of end 1 takes 0.2 s */
+    p->test = &d;
+    pair_register(p, ASK, on_note);
+    params.peer_down = on_down;
+    params.arg = &d;
+    OK(weft_ep_open(p->ctx[0], &params, &ep));
+    d.lost = peer_to(ep, p->ep[1]);
+    UNTIL(p, (sent = weft_am_request(d.lost, ASK, NULL, 0, NULL, 0, 0)) != WEFT_AGAIN);
+    OK(sent);
+    UNTIL(p, (assert_true(weft_ep_poll(ep) >= 0), d.notes == 1));
+    pair_close_end(p, 1);
+    UNTIL(p, (assert_true(weft_ep_poll(ep) >= 0), d.ran));
+    assert_int_equal(d.ran, 1);
+    UNTIL(p, (sent = weft_am_request(d.anew, ASK, NULL, 0, NULL, 0, 0)) != WEFT_AGAIN);
+    OK(sent);
+    UNTIL(p, (assert_true(weft_ep_poll(ep) >= 0), d.notes == 2));
+    OK(weft_peer_close(d.anew));
+    pair_close_ep(p, 0, ep);
 }
 
 static void op_done(struct weft_op *op)
@@ -368,6 +442,44 @@ void test_defer_forks(void **state)
         assert_int_equal(status, 0);
         assert_true(events >= 2);
         expect_order(&t, 2);
+    }
+}
+
+static void on_fork(const struct weft_am *am)
+{
+    struct defer *t = ((struct pair *)am->arg)->test;
+    EXPECT(defer(t, 0) == WEFT_OK);
+    t->asked++;
+    forked = fork();
+}
+
+/* Fails when: a child that a handler forks runs what the handler has deferred before. (Within a
+ * node: the child's poll goes on, with what it has of a network.) */
+void test_defer_handler_forks(void **state)
+{
+    static struct defer t;
+    struct pair *p = *state;
+    pair_polls_alone(p);
+    if (TEST_FORKS_ARE_BARE || p->setup->network)
+        return;
+    for (unsigned round = 0; round < 2; round++) {
+        int status = -1;
+        if (round)
+            pair_reopen(p, NULL, WEFT_EP_LOCKED);
+        begin(&t, p);
+        forked = 1;
+        pair_register(p, ASK, on_fork);
+        OK(request_wait(p, other(p, 0), ASK, NULL, 0, NULL, 0, 0));
+        for (uint64_t end = test_now_ns() + TEST_LIMIT_NS; !t.asked && test_now_ns() < end;) {
+            (void)weft_ep_poll(p->ep[0]);
+            if (!forked)
+                _exit(t.asked == 1 && !t.n ? 0 : 1);
+            (void)weft_ep_poll(p->ep[1]);
+        }
+        assert_int_equal(t.asked, 1);
+        assert_true(forked > 0 && waitpid(forked, &status, 0) == forked);
+        assert_int_equal(status, 0);
+        expect_order(&t, 1);
     }
 }
 

@@ -398,8 +398,26 @@ void test_group_flood(void **state)
     group_close(p, &g);
 }
 
+/* Open a group of 3 whose name another endpoint has: the first member, which gets the name, is
+ * opened last. */
+static void name_in_use(struct pair *p)
+{
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr = {htonl(test_own_ip())}};
+    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+    struct weft_ep *named, *none[MEMBERS] = {NULL};
+    size_t len = sizeof name;
+    params.name = (const struct sockaddr *)(const void *)&name;
+    params.name_size = sizeof name;
+    OK(weft_ep_open(p->ctx[1], &params, &named));
+    OK(weft_ep_name(named, (struct sockaddr *)(void *)&name, &len));
+    GIVES(WEFT_EBUSY, weft_group_open(p->ctx[1], &params, MEMBERS, none));
+    for (int i = 0; i < MEMBERS; i++)
+        assert_null(none[i]);
+    OK(weft_ep_close(named));
+}
+
 /* Fails when: a group of no or too many endpoints is opened, one of the most is not, numbers are
- * given twice, or a failure leaves endpoints open. */
+ * given twice, or a failure leaves endpoints open: then the context does not close. */
 void test_group_misuse(void **state)
 {
     struct pair *p = *state;
@@ -410,6 +428,7 @@ void test_group_misuse(void **state)
     GIVES(WEFT_EINVAL, weft_group_open(p->ctx[1], NULL, 0, eps));
     GIVES(WEFT_EINVAL, weft_group_open(p->ctx[1], NULL, WEFT_GROUP_MAX + 1, eps));
     GIVES(WEFT_EINVAL, weft_group_open(p->ctx[1], NULL, 1, NULL));
+    name_in_use(p);
     OK(weft_group_open(p->ctx[1], NULL, 1, &one));
     OK(weft_ep_address(one, a, &len));
     OK(weft_group_open(p->ctx[1], NULL, 2, two));

@@ -3,6 +3,8 @@
  * matching with a reference; here are the rules one by one. */
 #include "contract.h"
 
+#include <poll.h>
+
 #define FULL WEFT_TAG_FULL
 
 static const size_t sizes[] = {0,     1,     8,     36,     100,     101,     511,
@@ -604,4 +606,57 @@ void test_msg_own_handlers(void **state)
     OK(request_wait(p, 0, 9, NULL, 0, NULL, 0, 1));
     UNTIL(p, runs == 1);
     pair_quiet(p);
+}
+
+/* End 1 is armed, and nothing wakes it. */
+static void rest(struct pair *p)
+{
+    struct pollfd fd = {.fd = weft_ep_fd(p->ep[1]), .events = POLLIN};
+    do
+        pair_quiet(p);
+    while (weft_ep_arm(p->ep[1]) != WEFT_OK || poll(&fd, 1, 0));
+}
+
+/* Poll end 0, and end 1 only after its descriptor has become readable, until [op] is complete. */
+static void end_asleep(struct pair *p, const struct weft_op *op)
+{
+    struct pollfd fd = {.fd = weft_ep_fd(p->ep[1]), .events = POLLIN};
+    uint64_t limit = test_now_ns() + TEST_LIMIT_NS / 3;
+    while (op->status == WEFT_PENDING) {
+        assert_true(weft_ep_poll(p->ep[0]) >= 0);
+        if (poll(&fd, 1, 0) == 1)
+            while (weft_ep_poll(p->ep[1]) > 0 || weft_ep_arm(p->ep[1]) != WEFT_OK)
+                ;
+        assert_true(test_now_ns() < limit);
+    }
+}
+
+/* Fails when: a receive of a kept message, by a call after weft_ep_arm, leaves the endpoint asleep
+ * although polls have to move the message. */
+void test_msg_asleep(void **state)
+{
+    enum { LEN = 3000000 };
+    struct pair *p = *state;
+    unsigned char *out = malloc(LEN), *in = malloc(LEN);
+    pair_polls_alone(p);
+    for (unsigned way = 0; way < 2 && p->setup->eps == 2; way++) {
+        struct weft_op s = {0}, r = {0};
+        struct weft_msg_info info;
+        struct weft_msg *msg;
+        enum weft_status status;
+        test_fill(out, LEN, way);
+        GIVES(WEFT_PENDING, weft_msg_send(p->peer[0], way, out, LEN, &s));
+        UNTIL(p, weft_msg_probe(p->ep[1], NULL, way, FULL, &info) == WEFT_OK);
+        if (way == 1)
+            OK(weft_msg_claim(p->ep[1], NULL, way, FULL, &info, &msg));
+        rest(p);
+        status = way == 1 ? weft_msg_take(p->ep[1], msg, in, LEN, &r)
+                          : weft_msg_recv(p->ep[1], NULL, way, FULL, in, LEN, &r);
+        GIVES(WEFT_PENDING, status);
+        end_asleep(p, &r);
+        received(p, &r, in, way, LEN, way);
+        GIVES(WEFT_OK, op_end(p, &s, WEFT_PENDING));
+    }
+    free(out);
+    free(in);
 }

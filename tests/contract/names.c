@@ -150,12 +150,14 @@ void test_name_found(void **state)
     pair_close_ep(p, 0, s.ep);
 }
 
-/* Fails when: an endpoint at all addresses is not found by each of them, or its handles by name and
- * by address do not lead to one endpoint. */
+/* Fails when: an endpoint at all addresses is not found by each of them, its handles by name and by
+ * address do not lead to one endpoint, or it does not find itself. */
 void test_name_two(void **state)
 {
     struct pair *p = *state;
     struct server s;
+    struct weft_peer *self;
+    struct weft_path path;
     struct sockaddr_in any = server_open(p, &s, "0.0.0.0", 0), one, two;
     struct weft_peer *peers[3];
     one = at("127.0.0.1", ntohs(any.sin_port));
@@ -166,6 +168,11 @@ void test_name_two(void **state)
     for (uint32_t i = 0; i < 9; i++)
         word_comes(p, &s, peers[i % 3], i + 1);
     assert_int_equal(s.msgs, 9);
+    self = named(s.ep, &one);
+    word_comes(p, &s, self, 10);
+    OK(weft_path_of(self, WEFT_OP_AM, NULL, 8, &path));
+    assert_string_equal(path.transport, "loop");
+    OK(weft_peer_close(self));
     for (int i = 0; i < 3; i++)
         OK(weft_peer_close(peers[i]));
     pair_close_ep(p, 0, s.ep);

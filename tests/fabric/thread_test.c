@@ -6,10 +6,13 @@
 
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const enum fi_threading models[] = {FI_THREAD_DOMAIN, FI_THREAD_COMPLETION, FI_THREAD_SAFE};
 enum { MODELS = sizeof models / sizeof *models };
@@ -393,12 +396,94 @@ static void entries_test(void **state)
     }
 }
 
+/* ---- regions ---- */
+
+#ifndef SANITIZED          /* a sanitizer has allocations of its own */
+enum { FIRST_SLOTS = 64 }; /* of the table of regions, until it grows */
+
+static _Thread_local bool
+    grows; /* this thread is to let the other one write when the table grows */
+static sem_t growing, written;
+static unsigned grown; /* how often the other thread has written meanwhile */
+
+static void deadline_in(struct timespec *at, time_t seconds)
+{
+    assert_int_equal(clock_gettime(CLOCK_REALTIME, at), 0);
+    at->tv_sec += seconds;
+}
+
+/* In place of the C library's, also for the provider. */
+void *__libc_calloc(size_t n, size_t size);
+void *calloc(size_t n, size_t size)
+{
+    if (grows && n == 2 * FIRST_SLOTS && size == sizeof(void *)) {
+        struct timespec until;
+        grows = false;
+        deadline_in(&until, 10);
+        (void)sem_post(&growing);
+        grown += !sem_timedwait(&written, &until);
+    }
+    return __libc_calloc(n, size);
+}
+
+static void write_to(uint64_t key)
+{
+    uint64_t deadline = now_ms() + WAIT_MS;
+    ssize_t rc;
+    while ((rc = fi_inject_write(a.ep, out, sizeof out, a.other, 0, key)) == -FI_EAGAIN &&
+           now_ms() < deadline)
+        sched_yield();
+    assert_int_equal(rc, 0);
+}
+
+/* Writes to the region that was opened last, which the endpoint finds at once. */
+static void *write_meanwhile(void *arg)
+{
+    struct timespec until;
+    deadline_in(&until, 20);
+    if (!sem_timedwait(&growing, &until))
+        write_to(FIRST_SLOTS);
+    (void)sem_post(&written);
+    return arg;
+}
+
+/* Fails when: a thread that finds its region waits while another thread allocates a larger table
+ * of regions. */
+static void grow_test(void **state)
+{
+    const struct how how = {.threading = FI_THREAD_SAFE};
+    struct fid_mr *mr[FIRST_SLOTS + 1];
+    pthread_t thread;
+    (void)state;
+    open_both(&how);
+    assert_int_equal(sem_init(&growing, 0, 0), 0);
+    assert_int_equal(sem_init(&written, 0, 0), 0);
+    for (uint64_t i = 0; i <= FIRST_SLOTS; i++)
+        assert_int_equal(
+            fi_mr_reg(b.domain, in, sizeof in, FI_REMOTE_WRITE, 0, i + 1, 0, &mr[i], NULL), 0);
+    for (uint64_t i = 0; i < FIRST_SLOTS; i++)
+        RETRY(fi_inject_write(a.ep, out, sizeof out, a.other, 0, i + 1));
+    assert_int_equal(pthread_create(&thread, NULL, write_meanwhile, NULL), 0);
+    grows = true;
+    write_to(FIRST_SLOTS + 1);
+    grows = false;
+    pthread_join(thread, NULL);
+    assert_int_equal(grown, 1);
+    for (unsigned i = 0; i <= FIRST_SLOTS; i++)
+        assert_int_equal(fi_close(&mr[i]->fid), 0);
+    close_both();
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(remove_test),   cmocka_unit_test(remove_beside_test),
         cmocka_unit_test(name_test),     cmocka_unit_test(name_beside_test),
         cmocka_unit_test(contexts_test), cmocka_unit_test(entries_test),
+#ifndef SANITIZED
+        cmocka_unit_test(grow_test),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

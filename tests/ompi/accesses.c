@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* register_mem, put, get, atomics and flush, each by itself, and from inside callbacks; accesses
- * past the end, and of memory that was freed. Rank 0 accesses the memory of rank 1.
+ * past the end, of memory that was freed, and to no rank; the own memory. Rank 0 accesses the
+ * memory of rank 1.
  *
  * usage: ompi_accesses [CHAIN]
  *   CHAIN  so many gets, each of which begins in the callback of the one before; 100,000 by default
@@ -367,6 +368,66 @@ static void freed(void)
     side_meet();
 }
 
+/* ---- the module that osc rdma uses ---- */
+
+/* All kinds of accesses by [btl] to the memory of [rank]. */
+static void by_module(mca_btl_base_module_t *btl, int rank)
+{
+    const struct side saved = side;
+    side.btl = btl;
+    side.peer = side_add(btl, rank);
+    CHECK(side.peer && side.peer != saved.peer);
+    lengths();
+    atomics_64();
+    atomics_32();
+    flushed();
+    side_remove(btl, rank, side.peer);
+    side = saved;
+}
+
+/* The second module does not send, and accesses the own rank, too. It shares a rank with the first
+ * one: the first has the rank when the second does not any more. */
+static void second(unsigned char *memory, const mca_btl_base_registration_handle_t *h)
+{
+    mca_btl_base_module_t *rma = side_module(1);
+    const struct side_place theirs = place;
+    CHECK(rma && !(rma->btl_flags & MCA_BTL_FLAGS_SEND) && !side_module(2));
+    CHECK(rma->btl_latency < side.btl->btl_latency);
+    CHECK(!side_add(side.btl, side.rank));
+    by_module(rma, side.other);
+    place.address = (uintptr_t)memory;
+    memcpy(place.handle, h, rma->btl_registration_handle_size);
+    by_module(rma, side.rank);
+    place = theirs;
+    CHECK(wait(put(&place, memory, 0, 8)) == OPAL_SUCCESS);
+}
+
+/* An access to no rank or without a handle is refused, and so is a message. */
+static void none_by(mca_btl_base_module_t *btl)
+{
+    static unsigned char bytes[8];
+    const struct side saved = side;
+    mca_btl_base_descriptor_t *des;
+    side.btl = btl;
+    side.peer = NULL;
+    CHECK(put(&place, bytes, 0, sizeof bytes) == OPAL_ERR_UNREACH);
+    CHECK(get(&place, bytes, 0, sizeof bytes) == OPAL_ERR_UNREACH);
+    CHECK(fetch(0, MCA_BTL_ATOMIC_ADD, 1, 0, bytes) == OPAL_ERR_UNREACH);
+    CHECK(change(0, MCA_BTL_ATOMIC_ADD, 1, 0) == OPAL_ERR_UNREACH);
+    CHECK(swap_if(0, 1, 2, 0, bytes) == OPAL_ERR_UNREACH);
+    side.peer = saved.peer;
+    CHECK(btl->btl_atomic_cswap(btl, side.peer, bytes, place.address, NULL, NULL, 1, 2, 0,
+                                MCA_BTL_NO_ORDER, on_ended, &side, &ended) == OPAL_ERR_BAD_PARAM);
+    des = btl->btl_alloc(btl, NULL, 7, sizeof bytes, 0);
+    CHECK(des && btl->btl_send(btl, NULL, des, GO) == OPAL_ERR_UNREACH);
+    CHECK(btl->btl_free(btl, des) == OPAL_SUCCESS);
+    if (btl->btl_sendi)
+        CHECK(btl->btl_sendi(btl, NULL, NULL, bytes, sizeof bytes, 0, MCA_BTL_NO_ORDER, 0, GO,
+                             NULL) < 0);
+    CHECK(!ended);
+    side = saved;
+}
+
 int main(int argc, char **argv)
 {
     unsigned char *memory;
@@ -386,6 +447,9 @@ int main(int argc, char **argv)
         atomics_32();
         atomics_refused();
         flushed();
+        second(memory, h);
+        none_by(side.btl);
+        none_by(side_module(1));
         chain();
         endless();
     }

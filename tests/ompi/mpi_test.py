@@ -10,7 +10,7 @@ import re
 import subprocess
 import tempfile
 
-from runner import COMPONENT, DEADLINE, TCP, WEFT, good, harness, start
+from runner import ALONE, COMPONENT, DEADLINE, PROGRAMS, TCP, WEFT, good, harness, start
 
 
 def symbols_test():
@@ -119,6 +119,30 @@ def apart_test():
             good(2, "ompi_apart", how, env=env)
 
 
+def on_nodes(first, second, **env):
+    """Two ranks, each on a node of its own for the node's service, with the settings [first] and
+    [second]. Returns what they write to stderr."""
+    settings = [[word for key, value in {"WEFT_NODE_NAME": name, **more}.items()
+                 for word in ("-x", f"{key}={value}")]
+                for name, more in (("first", first), ("second", second))]
+    program = [os.path.join(PROGRAMS, "ompi_remap"), "1", "3"]
+    return good(1, *program, words=[*settings[0], *program, ":", "-n", "1", *settings[1]],
+                env={"WEFT_NODE": "1", "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": ALONE, **env})
+
+
+def node_test():
+    """The node's service carries all messages, without a key file: rank 0 publishes the key before the
+    ranks open their endpoints. Nothing else connects the ranks."""
+    err = on_nodes({}, {}, WEFT_TRANSPORTS="loop,node")
+    assert "service" not in err, err
+
+
+def node_differs_test():
+    """A rank that finds no key for the node's service reports that, and uses TCP."""
+    err = on_nodes({"WEFT_NODE": "0"}, {}, WEFT_TRANSPORTS="loop,node,tcp", WEFT_TCP_INTERFACES="lo")
+    assert "give all ranks the same WEFT_NODE" in err, err
+
+
 def spawn_test():
     """Ranks of other jobs, spawned or met by a port. The launcher serves a rank that has just sent its
     first message, without progress."""
@@ -158,6 +182,7 @@ def adjusted_test():
 
 harness.main([symbols_test, info_test, taken_test, beside_test, ring_test, ring_tcp_test, windows_test,
               windows_tcp_test, pieces_test, shuffled_test,
-              exhausted_test, progress_test, threads_test, threads_tcp_test, endpoints_test, receiver_test, apart_test, spawn_test,
+              exhausted_test, progress_test, threads_test, threads_tcp_test, endpoints_test, receiver_test, apart_test,
+              node_test, node_differs_test, spawn_test,
               spawn_keyless_test, remap_test,
               adjusted_test])

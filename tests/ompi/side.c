@@ -14,19 +14,41 @@ unsigned side_sent;
 
 static sigset_t go;
 
-static mca_btl_base_module_t *module_find(void)
+mca_btl_base_module_t *side_module(unsigned at)
 {
     mca_btl_base_selected_module_t *it;
     OPAL_LIST_FOREACH(it, &mca_btl_base_modules_initialized, mca_btl_base_selected_module_t)
-    if (!strcmp(it->btl_component->btl_version.mca_component_name, "weft"))
+    if (!strcmp(it->btl_component->btl_version.mca_component_name, "weft") && !at--)
         return it->btl_module;
     return NULL;
 }
 
+static opal_proc_t *proc_of(int rank)
+{
+    opal_process_name_t name = opal_proc_local_get()->proc_name;
+    opal_proc_t *proc;
+    name.vpid = (opal_vpid_t)rank;
+    proc = opal_proc_for_name(name);
+    CHECK(proc);
+    return proc;
+}
+
+struct mca_btl_base_endpoint_t *side_add(mca_btl_base_module_t *btl, int rank)
+{
+    struct mca_btl_base_endpoint_t *peer;
+    opal_proc_t *proc = proc_of(rank);
+    CHECK(btl->btl_add_procs(btl, 1, &proc, &peer, NULL) == OPAL_SUCCESS);
+    return peer;
+}
+
+void side_remove(mca_btl_base_module_t *btl, int rank, struct mca_btl_base_endpoint_t *peer)
+{
+    opal_proc_t *proc = proc_of(rank);
+    CHECK(btl->btl_del_procs(btl, 1, &proc, &peer) == OPAL_SUCCESS);
+}
+
 void side_open(int *argc, char ***argv)
 {
-    opal_process_name_t name;
-    opal_proc_t *proc;
     int size, provided;
     sigemptyset(&go);
     sigaddset(&go, SIGUSR2);
@@ -36,25 +58,17 @@ void side_open(int *argc, char ***argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     CHECK(size == 2 && provided >= side.threads);
     side.other = 1 - side.rank;
-    side.btl = module_find();
+    side.btl = side_module(0);
     CHECK(side.btl);
     side_meet(); /* Open MPI knows the other rank from here on */
-    name = opal_proc_local_get()->proc_name;
-    name.vpid = (opal_vpid_t)side.other;
-    proc = opal_proc_for_name(name);
-    CHECK(proc);
-    CHECK(side.btl->btl_add_procs(side.btl, 1, &proc, &side.peer, NULL) == OPAL_SUCCESS);
+    side.peer = side_add(side.btl, side.other);
     CHECK(side.peer);
 }
 
 int side_close(void)
 {
-    opal_process_name_t name = opal_proc_local_get()->proc_name;
-    opal_proc_t *proc;
     side_meet();
-    name.vpid = (opal_vpid_t)side.other;
-    proc = opal_proc_for_name(name);
-    CHECK(side.btl->btl_del_procs(side.btl, 1, &proc, &side.peer) == OPAL_SUCCESS);
+    side_remove(side.btl, side.other, side.peer);
     if (!side.rank && printf("ok\n") < 0)
         return 1;
     return MPI_Finalize();

@@ -34,6 +34,11 @@ extern struct side side;
 
 /* Start MPI, find the module of the component "weft", and add the other rank to it. */
 void side_open(int *argc, char ***argv);
+/* Returns module number [at] of the component, NULL: there is none. */
+mca_btl_base_module_t *side_module(unsigned at);
+/* Add [rank] to the module [btl]. Returns its endpoint, NULL: [btl] does not reach it. */
+struct mca_btl_base_endpoint_t *side_add(mca_btl_base_module_t *btl, int rank);
+void side_remove(mca_btl_base_module_t *btl, int rank, struct mca_btl_base_endpoint_t *peer);
 /* Remove the rank and end. Rank 0 prints "ok". */
 int side_close(void);
 /* Run opal_progress until [is] returns true, at most 20 s. */

@@ -109,9 +109,71 @@ static void test_closed_handles(void **state)
     OK(weft_ctx_close(other.ctx));
 }
 
+/* Send a message from an endpoint of its own, which then closes. Returns its sender, which nothing
+ * refers to any more but the program. */
+static struct weft_sender *sender_left(struct weft_ctx *ctx, struct weft_ep *ep)
+{
+    unsigned char addr[WEFT_ADDR_MAX];
+    size_t len = sizeof addr;
+    uint64_t word = 0, end = test_now_ns() + TEST_LIMIT_NS;
+    struct weft_op op = {0};
+    struct weft_peer *peer;
+    struct weft_ep *from;
+    OK(weft_ep_open(ctx, NULL, &from));
+    OK(weft_ep_address(ep, addr, &len));
+    OK(weft_peer_open(from, addr, len, &peer));
+    assert_int_equal(weft_msg_recv(ep, NULL, 1, WEFT_TAG_FULL, &word, sizeof word, &op),
+                     WEFT_PENDING);
+    OK(weft_msg_send(peer, 1, &word, sizeof word, NULL));
+    OK(weft_op_wait(ep, &op, (int64_t)TEST_LIMIT_NS));
+    OK(weft_peer_close(peer));
+    OK(weft_ep_close(from));
+    while (weft_ep_poll(ep) > 0)
+        assert_true(test_now_ns() < end);
+    return op.sender;
+}
+
+static void sender_refused(struct weft_sender *sender)
+{
+    unsigned char addr[WEFT_ADDR_MAX];
+    size_t len = sizeof addr;
+    REFUSED(weft_sender_forget(sender));
+    REFUSED(weft_sender_address(sender, addr, &len));
+    assert_null(weft_sender_peer(sender));
+    assert_null(weft_sender_peer_arg(sender));
+    assert_null(weft_sender_arg(sender));
+}
+
+/* Fails when: a sender is used after the program has forgotten it, or closed its endpoint. */
+static void test_forgotten_sender(void **state)
+{
+    uint64_t end = test_now_ns() + TEST_LIMIT_NS;
+    struct weft_sender *forgotten, *left;
+    enum weft_status status;
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    (void)state;
+    OK(weft_ctx_open(NULL, &ctx));
+    OK(weft_ep_open(ctx, NULL, &ep));
+    forgotten = sender_left(ctx, ep);
+    while ((status = weft_sender_forget(forgotten)) == WEFT_EBUSY) {
+        assert_true(weft_ep_poll(ep) >= 0);
+        assert_true(test_now_ns() < end);
+    }
+    OK(status);
+    sender_refused(forgotten);
+    left = sender_left(ctx, ep);
+    sender_refused(forgotten);
+    OK(weft_ep_close(ep));
+    sender_refused(left);
+    sender_refused(forgotten);
+    OK(weft_ctx_close(ctx));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_closed_handles)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_closed_handles),
+                                       cmocka_unit_test(test_forgotten_sender)};
     test_debug("handles");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

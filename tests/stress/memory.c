@@ -5,7 +5,8 @@
  * was sent.
  *
  * Fails when: the processes' rings together take more than the bound, such a peer takes more than
- * its bound, a message is lost, or a process waits for ever (the alarm). */
+ * its bound, peers that have gone take more than a chunk, a peer that comes and goes allocates each
+ * time, a message is lost, or a process waits for ever (the alarm). */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <malloc.h>
@@ -23,6 +24,9 @@ enum { ASK = 1, ANSWER = 2, MAX = 64 };
 /* Peers to which nothing is sent, as many as fill their chunks; and what each may take, with its
  * share of its chunk's head and of the allocator's word: 72 and 1, and the first chunks' heads. */
 enum { UNTOUCHED = 16384, UNTOUCHED_BYTES = 74 };
+/* What an endpoint may take for peers that have gone: a chunk of 64, and the first, small chunks,
+ * which the allocator keeps for its thread. */
+enum { CHUNK_BYTES = 64 * UNTOUCHED_BYTES + 4096 };
 
 static unsigned processes = 3, endpoints = 6, messages = 600;
 
@@ -116,9 +120,37 @@ static size_t allocated(void)
     return m.uordblks + m.hblkhd;
 }
 
-/* Returns what an endpoint takes for a peer to which nothing was sent, bytes. [other] is the
- * address of an endpoint of another process. The peers' addresses differ from it in the endpoint's
- * number and generation (docs/protocol.md "Addresses"). */
+/* Open peer number [i] of [fresh]. [other] is the address of an endpoint of another process. The
+ * peers' addresses differ from it in the endpoint's number and generation (docs/protocol.md
+ * "Addresses"). */
+static struct weft_peer *untouched_open(struct weft_ep *fresh, const struct name *other, uint32_t i)
+{
+    struct weft_peer *untouched;
+    struct name name = *other;
+    uint16_t id = (uint16_t)(1 + i);
+    uint32_t generation = 1000 + i;
+    memcpy(name.bytes + 2, &id, sizeof id);
+    memcpy(name.bytes + 4, &generation, sizeof generation);
+    CHECK(!weft_peer_open(fresh, name.bytes, WF_ADDRESS_BYTES, &untouched));
+    return untouched;
+}
+
+/* All chunks of the peers of [fresh] are full. A peer more takes a chunk of its own, which stays
+ * when the peer goes, so that the next one allocates nothing. */
+static void come_and_go(struct weft_ep *fresh, const struct name *other)
+{
+    size_t kept, before = allocated();
+    CHECK(!weft_peer_close(untouched_open(fresh, other, UNTOUCHED)));
+    kept = allocated();
+    CHECK(kept <= before + CHUNK_BYTES);
+    for (int i = 0; i < 3; i++) {
+        struct weft_peer *next = untouched_open(fresh, other, UNTOUCHED);
+        CHECK(allocated() == kept);
+        CHECK(!weft_peer_close(next));
+    }
+}
+
+/* Returns what an endpoint takes for a peer to which nothing was sent, bytes. */
 static double untouched_cost(const struct name *other)
 {
     static struct weft_peer *untouched[UNTOUCHED];
@@ -126,17 +158,13 @@ static double untouched_cost(const struct name *other)
     size_t before, after;
     CHECK(!weft_ep_open(ctx, NULL, &fresh));
     before = allocated();
-    for (uint32_t i = 0; i < UNTOUCHED; i++) {
-        struct name name = *other;
-        uint16_t id = (uint16_t)(1 + i);
-        uint32_t generation = 1000 + i;
-        memcpy(name.bytes + 2, &id, sizeof id);
-        memcpy(name.bytes + 4, &generation, sizeof generation);
-        CHECK(!weft_peer_open(fresh, name.bytes, WF_ADDRESS_BYTES, &untouched[i]));
-    }
+    for (uint32_t i = 0; i < UNTOUCHED; i++)
+        untouched[i] = untouched_open(fresh, other, i);
     after = allocated();
+    come_and_go(fresh, other);
     for (uint32_t i = 0; i < UNTOUCHED; i++)
         CHECK(!weft_peer_close(untouched[i]));
+    CHECK(allocated() <= before + CHUNK_BYTES);
     CHECK(!weft_ep_close(fresh));
     return (double)(after - before) / UNTOUCHED;
 }

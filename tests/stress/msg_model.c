@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* msg_model [SEED [OPERATIONS [threads]]]: three endpoints of one process, moved by
  * one thread or by a thread each, send, receive, receive many, probe, claim, take, drop
- * and cancel tagged messages at random, in all spaces, to each other and to themselves. They cancel
- * sends, too, and close and reopen peers. SEED 0: another one each time, printed. OPERATIONS are
- * those of all endpoints.
+ * and cancel tagged messages at random, in all spaces, to each other and to themselves. Some sends
+ * have flags (enum weft_op_flags). They cancel sends, too, and close and reopen peers. SEED 0:
+ * another one each time, printed. OPERATIONS are those of all endpoints.
  *
  * What a receiver may match is known from its own calls, whatever the timing.
  * Its calls are numbered; a message's taker is the receive or claim that got it.
@@ -14,6 +14,8 @@
  *    have a message already, or, if they are for many, are full.
  *  - A message whose send was cancelled may reach its taker or not. Its taker may end with
  *    ECANCELED. So may the taker of a message whose receiver closes the peer meanwhile.
+ *  - When a matched send is complete, its message has a taker (seen by one thread). When a fenced
+ *    one is, so are all earlier ones to the same endpoint.
  * The bytes depend on sender, receiver and number; a buffer's other bytes and all
  * bytes of a send that is over are overwritten.
  *
@@ -47,6 +49,7 @@ enum {
 enum {
     SENT,
     LONG,
+    FLAGGED,
     RECEIVED,
     CUT,
     PROBED,
@@ -127,7 +130,7 @@ struct end {
 
 static struct end ends[ENDS];
 static uint64_t seed;
-static size_t eager_max;
+static size_t eager_max, copied_max;
 static bool threads;                       /* one each */
 static uint64_t quota;                     /* operations per endpoint */
 static _Atomic uint32_t taken[ENDS][ENDS]; /* [to][from]: all below are taken */
@@ -138,10 +141,20 @@ static uint8_t seen[ENDS][ENDS][NUMBERS];          /* [to][from]: taken */
 static _Atomic uint8_t anew[ENDS][ENDS][NUMBERS];  /* [to][from]: the first by a new peer */
 static _Atomic bool closed[ENDS][ENDS];            /* [by][whom]: once at least */
 
-static const char *const did_names[] = {
-    "sent",       "of these long", "received",        "cut off", "probed",
-    "claimed",    "cancelled",     "finding nothing", "dropped", "by receives of many",
-    "taken back", "broken off",    "peers closed"};
+static const char *const did_names[] = {"sent",
+                                        "of these long",
+                                        "with flags",
+                                        "received",
+                                        "cut off",
+                                        "probed",
+                                        "claimed",
+                                        "cancelled",
+                                        "finding nothing",
+                                        "dropped",
+                                        "by receives of many",
+                                        "taken back",
+                                        "broken off",
+                                        "peers closed"};
 
 #define CHECK(condition, ...)                                                                      \
     do {                                                                                           \
@@ -208,6 +221,23 @@ static size_t length_of(int from, int to, uint32_t number)
     case 7: return (r >> 5) % 2000;
     default: return (r >> 5) % 65;
     }
+}
+
+/* The flags of its send. */
+static uint32_t flags_of(int from, int to, uint32_t number)
+{
+    static const uint32_t all =
+        WEFT_OP_COPIED | WEFT_OP_FENCED | WEFT_OP_DELIVERED | WEFT_OP_MATCHED;
+    uint64_t r = test_mix(id_of(from, to, number) + 4);
+    uint32_t flags = r % 4 ? 0 : (uint32_t)(r >> 8) & all;
+    return length_of(from, to, number) > copied_max ? flags & ~(uint32_t)WEFT_OP_COPIED : flags;
+}
+
+/* Does its receive complete when it matches? */
+static bool comes_whole(int from, int to, uint32_t number)
+{
+    return length_of(from, to, number) <= eager_max &&
+           !(flags_of(from, to, number) & WEFT_OP_MATCHED);
 }
 
 static size_t room_of(int k)
@@ -409,6 +439,17 @@ static bool may_break_off(const struct end *e, int source, uint32_t number)
 
 /* ---- sending ---- */
 
+/* [s] is complete. If it had a fence, those before it to the same endpoint are over. */
+static void fence_check(const struct send *s)
+{
+    struct end *e = s->end;
+    for (int i = 0; i < SENDS && s->op.flags & WEFT_OP_FENCED; i++) {
+        const struct send *other = &e->sends[i];
+        CHECK(!other->busy || other->to != s->to || other->number >= s->number, e,
+              "a fenced send is complete before an earlier one", s->to, s->number);
+    }
+}
+
 static void send_end(struct send *s)
 {
     memset(s->data, 0xee, s->used); /* it is ours again */
@@ -426,6 +467,9 @@ static void on_sent(struct weft_op *op)
         e->did[TAKEN_BACK]++;
     } else {
         CHECK(op->status == WEFT_OK, e, "status of a send", e->me, (uint64_t)-op->status);
+        fence_check(s);
+        if (op->flags & WEFT_OP_MATCHED && !threads)
+            CHECK(seen[s->to][e->me][s->number], e, "a matched send is complete", s->to, s->number);
         if (s->cancels || e->closes == s->to)
             atomic_store(&fates[s->to][e->me][s->number], WHOLE);
     }
@@ -454,15 +498,16 @@ static bool send_one(struct end *e, int to)
     size_t len = length_of(e->me, to, number);
     struct send *s = &e->sends[len > LENGTH ? 0 : below(e, SENDS)];
     struct weft_op *op = &s->op;
+    const uint32_t flags = flags_of(e->me, to, number);
     struct iovec iov[4];
     enum weft_status status;
     if (s->busy || number - atomic_load_explicit(&taken[to][e->me], memory_order_relaxed) >= WINDOW)
         return false;
     CHECK(number < NUMBERS - 1, e, "too many operations", to, number);
-    if (len <= eager_max && below(e, 3) == 0)
+    if (len <= eager_max && !flags && below(e, 3) == 0)
         op = NULL;
     fill(s->data, len, id_of(e->me, to, number));
-    s->op = (struct weft_op){.user = s, .done = on_sent};
+    s->op = (struct weft_op){.user = s, .done = on_sent, .flags = flags};
     s->busy = true;
     s->cancels = false;
     s->used = len;
@@ -472,12 +517,16 @@ static bool send_one(struct end *e, int to)
         status = weft_msg_post_send(
             e->peers[to], &head, iov,
             below(e, 4) ? one_piece(s->data, len, iov) : pieces(e, s->data, len, iov), op);
-    else if (below(e, 4) == 0)
+    else if (flags || below(e, 4) == 0)
         status = weft_msg_sendv(e->peers[to], head.tag, iov, pieces(e, s->data, len, iov), op);
     else
         status = weft_msg_send(e->peers[to], head.tag, s->data, len, op);
+    if (status == WEFT_OK)
+        fence_check(s);
     if (status != WEFT_PENDING)
         send_end(s);
+    else if (flags & WEFT_OP_COPIED)
+        memset(s->data, 0xee, len); /* it is ours again */
     if (status == WEFT_AGAIN && !op)
         return false;
     CHECK(status == WEFT_OK || (status == WEFT_PENDING && op), e, weft_status_name(status), to,
@@ -485,6 +534,7 @@ static bool send_one(struct end *e, int to)
     e->sent[to]++;
     e->did[SENT]++;
     e->did[LONG] += len > eager_max;
+    e->did[FLAGGED] += flags != 0;
     return true;
 }
 
@@ -541,7 +591,7 @@ static void recv_end(struct recv *r, enum weft_status status)
                                            .data = op->data,
                                            .has_data = op->has_data};
         number = named(e, r, &info, &source);
-        if (op->len <= eager_max && r->posted && status != WEFT_ECANCELED)
+        if (comes_whole(source, e->me, number) && r->posted && status != WEFT_ECANCELED)
             CHECK(e->calls <= r->latest, e, "a receive has been passed over", source, number);
         took(e, r, source, number);
     }
@@ -756,7 +806,7 @@ static void on_many(struct weft_msg_many *m, const struct weft_op *message, void
     e->calls++;
     number = named(e, like, &info, &source);
     CHECK(offset <= m->len, e, "its place", source, number);
-    if (message->len <= eager_max && like->posted && message->status != WEFT_ECANCELED)
+    if (comes_whole(source, e->me, number) && like->posted && message->status != WEFT_ECANCELED)
         CHECK(e->calls <= like->latest, e, "a receive has been passed over", source, number);
     took(e, like, source, number);
     if (message->status == WEFT_ECANCELED) {
@@ -1096,7 +1146,7 @@ static int report(uint64_t begin)
     printf("# %-16s %llu\n", "never come", (unsigned long long)never);
     if (sum[RECEIVED] + sum[DROPPED] + sum[BROKEN_OFF] + never == sum[SENT] &&
         never <= sum[TAKEN_BACK] && sum[DROPPED] && sum[SENT] > operations / 20 && sum[LONG] &&
-        sum[CUT] && sum[MANY] && sum[BROKEN_OFF] + never)
+        sum[CUT] && sum[MANY] && sum[FLAGGED] && sum[BROKEN_OFF] + never)
         return 0;
     fprintf(stderr, "too little was done, or not all was received\n");
     return 1;
@@ -1123,6 +1173,7 @@ int main(int argc, char **argv)
     if (bad)
         return 2;
     eager_max = weft_msg_inject_max(ends[0].ep);
+    copied_max = weft_copied_max(ends[0].ep);
     threads = argc > 3;
     if (threads)
         bad = run_threads();

@@ -3,11 +3,20 @@
 #define _GNU_SOURCE
 #include "unit.h"
 
+#include <weft/atomic.h>
+#include <weft/event.h>
+#include <weft/frag.h>
+#include <weft/job.h>
+#include <weft/mr.h>
 #include <weft/msg.h>
 
 #include "base/fork.h"
+#include "base/handle.h"
 
+#include <malloc.h>
+#include <netinet/in.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -231,6 +240,112 @@ static void test_all_calls(void **state)
     }
 }
 
+/* A message that endpoint 1 has claimed, and its sender. */
+struct claim {
+    struct weft_msg *msg;
+    struct weft_sender *sender;
+};
+
+static struct claim claim;
+
+static void no_message(struct weft_msg_many *many, const struct weft_op *message, void *at)
+{
+    (void)many, (void)message, (void)at;
+    failed_line = __LINE__;
+}
+
+static void no_call(struct weft_deferred *item)
+{
+    (void)item;
+    failed_line = __LINE__;
+}
+
+static void child_calls_msg(struct family *f)
+{
+    unsigned char buf[WEFT_ADDR_MAX];
+    size_t len = sizeof buf;
+    struct weft_op op = {0};
+    const struct iovec one = {buf, 8};
+    const struct weft_msg_head head = {.tag = 3};
+    const struct weft_msg_filter filter = {NULL, 3, WEFT_TAG_FULL, 0, 0};
+    struct weft_msg_many many = {.received = no_message, .buf = buf, .len = 8, .least = 1};
+    struct weft_msg_info info;
+    FORKED(weft_msg_post_send(f->peer[0], &head, &one, 1, NULL));
+    FORKED(weft_msg_post_recv(f->ep[1], &filter, &one, 1, &op));
+    FORKED(weft_msg_recv_many(f->ep[1], &filter, &many));
+    FORKED(weft_msg_find(f->ep[1], &filter, &info, NULL));
+    FORKED(weft_msg_take(f->ep[1], claim.msg, buf, 8, &op));
+    FORKED(weft_msg_drop(f->ep[1], claim.msg));
+    FORKED(weft_sender_address(claim.sender, buf, &len));
+    FORKED(weft_sender_forget(claim.sender));
+    if (weft_sender_peer(claim.sender) || weft_sender_peer_arg(claim.sender))
+        failed_line = __LINE__;
+}
+
+/* The calls that were made for bindings, on inherited objects. */
+static int child_calls_of_bindings(struct family *f)
+{
+    static struct weft_deferred item = {.fn = no_call};
+    struct weft_ep_sharing_info sharing;
+    struct sockaddr_in6 name;
+    size_t len = sizeof name;
+    uint64_t v = 1;
+    struct weft_word word = {.word = &v, .value = 1};
+    struct weft_op op = {0};
+    struct weft_ep *ep;
+    struct weft_peer *peer;
+    struct weft_remote *r;
+    struct weft_counter *counter;
+    struct weft_frag *frag;
+    unsigned char key[WEFT_KEY_SIZE] = {1}, addr[WEFT_ADDR_MAX] = {0};
+    child_calls_msg(f);
+    FORKED(weft_ctx_set_key(f->ctx[0], key, sizeof key));
+    FORKED(weft_group_open(f->ctx[0], NULL, 1, &ep));
+    FORKED(weft_ep_name(f->ep[0], (struct sockaddr *)(void *)&name, &len));
+    FORKED(weft_ep_sharing(f->ep[0], &sharing));
+    FORKED(weft_ep_defer(f->ep[0], &item));
+    FORKED(weft_peer_open_member(f->ep[0], addr, sizeof addr, 0, &peer));
+    FORKED(weft_peer_status(f->peer[0]));
+    FORKED(weft_peer_sent(f->peer[0]));
+    FORKED(weft_words_wait(f->ep[0], &word, 1, 0, NULL, -1));
+    FORKED(weft_op_finish(f->ep[0], WEFT_AGAIN, NULL, -1));
+    FORKED(weft_op_finish(f->ep[0], WEFT_PENDING, &op, -1));
+    FORKED(weft_remote_open_key(f->peer[0], 1, &r));
+    FORKED(weft_remote_open_start(f->peer[0], addr, 48, &r, &op));
+    FORKED(weft_remote_open_cancel(f->ep[0], &op));
+    FORKED(
+        weft_atomic_array(f->remote[0], 0, WEFT_DO_SUM, WEFT_KIND_UINT64, 1, &v, NULL, NULL, &op));
+    FORKED(weft_order_send(f->peer[0], 1, NULL, 0, NULL, 0, weft_order_none(), NULL));
+    FORKED(weft_order_put(f->remote[0], 0, &v, 8, weft_order_none(), NULL, &op));
+    FORKED(weft_order_get(f->remote[0], 0, &v, 8, weft_order_none(), NULL, &op));
+    FORKED(weft_frag_alloc(f->peer[0], 8, NULL, &frag));
+    if (weft_counter_open(&counter) != WEFT_OK)
+        return __LINE__;
+    FORKED(weft_ep_bind_counter(f->ep[0], counter, WEFT_REMOTE_WRITE));
+    return failed_line;
+}
+
+/* Fails when: a call that was made for bindings does not detect the fork in the child, or changes
+ * the parent's objects. */
+static void test_calls_of_bindings(void **state)
+{
+    struct family *f = *state;
+    uint64_t v = 7, end = test_now_ns() + TEST_LIMIT_NS;
+    struct weft_msg_info info;
+    unsigned char addr[WEFT_ADDR_MAX];
+    size_t len = sizeof addr;
+    OK(weft_msg_send(f->peer[1], 3, &v, sizeof v, NULL));
+    while (weft_msg_claim(f->ep[1], NULL, 3, WEFT_TAG_FULL, &info, &claim.msg) != WEFT_OK) {
+        assert_true(weft_ep_poll(f->ep[1]) >= 0);
+        assert_true(test_now_ns() < end);
+    }
+    claim.sender = info.sender;
+    in_child(child_calls_of_bindings, f);
+    OK(weft_sender_address(claim.sender, addr, &len));
+    OK(weft_msg_drop(f->ep[1], claim.msg));
+    works(f);
+}
+
 /* The child may open a context of its own, and send to the parent's endpoint. */
 static int child_own_context(struct family *f)
 {
@@ -310,6 +425,104 @@ static void test_fork_under_load(void **state)
     pthread_join(thread, &bad);
     assert_null(bad);
     works(*state);
+}
+
+/* ---- a thread is in the middle of a call at the fork ---- */
+
+static sem_t inside, forked;
+static _Thread_local int calls_until_inside; /* 0: the thread does not stay */
+
+/* Called by a thread that is to stay in the middle of a call: it goes on after the fork. */
+static void stay(void)
+{
+    struct timespec until;
+    if (!calls_until_inside || --calls_until_inside)
+        return;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    (void)sem_post(&inside);
+    (void)sem_timedwait(&forked, &until);
+}
+
+pid_t __real_getpid(void);
+pid_t __wrap_getpid(void);
+pid_t __wrap_getpid(void)
+{
+    stay();
+    return __real_getpid();
+}
+
+size_t __real_malloc_usable_size(void *p);
+size_t __wrap_malloc_usable_size(void *p);
+size_t __wrap_malloc_usable_size(void *p)
+{
+    stay();
+    return __real_malloc_usable_size(p);
+}
+
+static void *handle_free(void *arg)
+{
+    calls_until_inside = 2; /* the second call is under the lock */
+    return wf_handle_free(malloc(64)) ? NULL : arg;
+}
+
+static void *job_open_close(void *arg)
+{
+    struct weft_job *job;
+    calls_until_inside = 1;
+    return weft_job_open(NULL, &job) || weft_job_close(job) ? arg : NULL;
+}
+
+/* Returns 0 if [call] succeeds in a child that was forked while [call] was under way in another
+ * thread, and in that thread. The child ends by a signal if it waits for the thread. */
+static int call_in_child_of(void *(*call)(void *))
+{
+    struct timespec until;
+    pthread_t thread;
+    int status = 0;
+    void *bad = NULL;
+    pid_t pid;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    if (sem_init(&inside, 0, 0) || sem_init(&forked, 0, 0) ||
+        pthread_create(&thread, NULL, call, &status) || sem_timedwait(&inside, &until))
+        return 1;
+    pid = fork();
+    if (!pid) {
+        alarm(10);
+        (void)sem_post(&forked); /* the child's: [call] does not stay there */
+        _exit(call(&status) ? 1 : 0);
+    }
+    (void)sem_post(&forked);
+    if (pthread_join(thread, &bad) || bad || pid < 0 || waitpid(pid, &status, 0) != pid)
+        return 2;
+    return status;
+}
+
+static int handles_child(struct family *f)
+{
+    (void)f;
+    wf_handles_keep();
+    return call_in_child_of(handle_free);
+}
+
+static int jobs_child(struct family *f)
+{
+    (void)f;
+    return call_in_child_of(job_open_close);
+}
+
+/* Fails when: a forked child waits for the lock of closed objects that are kept
+ * (WEFT_DEBUG=handles), which another thread of its parent held. */
+static void test_fork_in_handle_free(void **state)
+{
+    in_child(handles_child, *state);
+}
+
+/* Fails when: a forked child waits for a thread of its parent that is opening a job. */
+static void test_fork_in_job_open(void **state)
+{
+    in_child(jobs_child, *state);
 }
 
 /* Fails when: peers do not notice that a context closes, because a forked child has copies of its
@@ -424,8 +637,9 @@ static void test_handlers(void **state)
 #define T(f) cmocka_unit_test_setup_teardown(f, family_open, family_close)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(test_all_calls),           T(test_own_context),
-                                       T(test_grandchild),          T(test_fork_under_load),
-                                       T(test_child_holds_sockets), T(test_handlers)};
+    const struct CMUnitTest tests[] = {
+        T(test_all_calls),        T(test_calls_of_bindings),   T(test_own_context),
+        T(test_grandchild),       T(test_fork_under_load),     T(test_fork_in_handle_free),
+        T(test_fork_in_job_open), T(test_child_holds_sockets), T(test_handlers)};
     return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
 }

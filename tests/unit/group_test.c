@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* src/core/group.c, and the numbers of endpoints (src/core/ep.c): numbers wrap around. */
+/* src/core/group.c, and the numbers of endpoints (src/core/ep.c): numbers wrap around. What it
+ * costs to know a group as a sender (src/core/sender.c). */
 #include "unit.h"
+
+#include <time.h>
+#include <weft/msg.h>
 
 #include "core/core.h"
 
@@ -80,8 +84,85 @@ static void generations(void **state)
     OK(weft_ctx_close(ctx));
 }
 
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+    assert_int_equal(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t), 0);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* Open a peer of the endpoint [id], which need not be there, of [self]'s process. */
+static struct weft_peer *peer_of(struct weft_ep *self, unsigned id, uint32_t gen)
+{
+    struct wf_address to = self->address;
+    const struct wf_contact none = {0};
+    unsigned char bytes[WEFT_ADDR_MAX];
+    struct weft_peer *peer;
+    to.ep = (uint16_t)id;
+    to.ep_gen = gen;
+    OK(weft_peer_open(self, bytes, wf_address_pack(&to, &none, bytes), &peer));
+    return peer;
+}
+
+/* Returns the processor time in which [ep] first knows the endpoint, or the group, of [peer] as a
+ * sender. */
+static uint64_t known_ns(struct weft_ep *ep, struct weft_peer *peer)
+{
+    struct weft_msg_info info;
+    uint64_t begin = cpu_ns();
+    assert_int_equal(weft_msg_probe(ep, peer, 0, 0, &info), WEFT_AGAIN);
+    return cpu_ns() - begin;
+}
+
+enum { PEERS = 20000, TRIES = 5, GROUP = 256 };
+
+/* Fails when: an endpoint with many peers needs more time for a group the more members it may have,
+ * or does not find all its peers of the group. */
+static void many_peers(void **state)
+{
+    static struct weft_peer *peers[PEERS], *members[TRIES][3], *ones[TRIES];
+    const uint32_t of_group = WF_GROUP_BITS << WF_GROUP_SHIFT;
+    uint64_t one = UINT64_MAX, group = UINT64_MAX;
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    (void)state;
+    OK(weft_ctx_open(NULL, &ctx));
+    OK(weft_ep_open(ctx, NULL, &ep));
+    for (unsigned i = 0; i < PEERS; i++)
+        peers[i] = peer_of(ep, 1000 + i, 1000);
+    for (unsigned i = 0; i < TRIES; i++) {
+        static const unsigned at[] = {0, 77, GROUP - 1};
+        for (unsigned k = 0; k < 3; k++)
+            members[i][k] = peer_of(ep, GROUP + at[k], (2000 + i) | of_group);
+        ones[i] = peer_of(ep, GROUP, 2000 + i);
+    }
+    for (unsigned i = 0; i < TRIES; i++) {
+        uint64_t now = known_ns(ep, ones[i]);
+        one = WF_MIN(one, now);
+        now = known_ns(ep, members[i][0]);
+        group = WF_MIN(group, now);
+        assert_int_equal(members[i][0]->sender->nopen, 3);
+        for (unsigned k = 0; k < 3; k++)
+            assert_ptr_equal(members[i][k]->sender, members[i][0]->sender);
+        assert_int_equal(ones[i]->sender->nopen, 1);
+    }
+    print_message("%d peers: %llu us for an endpoint, %llu us for a group\n", PEERS,
+                  (unsigned long long)one / 1000, (unsigned long long)group / 1000);
+    assert_true(group < 32 * one);
+    for (unsigned i = 0; i < TRIES; i++) {
+        for (unsigned k = 0; k < 3; k++)
+            OK(weft_peer_close(members[i][k]));
+        OK(weft_peer_close(ones[i]));
+    }
+    for (unsigned i = 0; i < PEERS; i++)
+        OK(weft_peer_close(peers[i]));
+    OK(weft_ep_close(ep));
+    OK(weft_ctx_close(ctx));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers), cmocka_unit_test(generations)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers), cmocka_unit_test(generations),
+                                       cmocka_unit_test(many_peers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
 /* How waits detect processes that compute, in simulated time. */
 #include "unit.h"
 
-#include "core/late.h"
+#include "base/late.h"
 
 #define SECOND 1000000000ull
 

@@ -113,8 +113,10 @@ static void test_fields(void **state)
     }
     BAD(WF_PACKET_RING_NO, u.ring_no.status = 0);
     BAD(WF_PACKET_RING_NO, u.ring_no.status = WEFT_AGAIN);
+    BAD(WF_PACKET_RING_NO, u.ring_no.status = INT32_MIN);
     BAD(WF_PACKET_SLAB_NO, u.slab.status = 0);
     BAD(WF_PACKET_SLAB_NO, u.slab.status = WEFT_PENDING);
+    BAD(WF_PACKET_SLAB_NO, u.slab.status = INT32_MIN);
     BAD(WF_PACKET_SLAB_OK, u.slab.size = 0);
     BAD(WF_PACKET_SLAB_OK, u.slab.size = UINT64_MAX);
     BAD(WF_PACKET_RING, u.ring.from.version = WF_ADDRESS_VERSION + 1);
@@ -132,6 +134,20 @@ static void test_fields(void **state)
     BAD(WF_PACKET_RING, u.ring.geometry.am_max = UINT32_MAX - 63);
     BAD(WF_PACKET_RING, u.ring.geometry.places = 0);
     BAD(WF_PACKET_RING, u.ring.geometry.places = 65);
+}
+
+/* Fails when: a failure that weft.h names is refused, or another status passes. */
+static void test_statuses(void **state)
+{
+    (void)state;
+    for (int32_t status = -64; status <= WEFT_AGAIN; status++) {
+        struct wf_packet ring = good(WF_PACKET_RING_NO), slab = good(WF_PACKET_SLAB_NO);
+        int known = status < 0 && status >= WEFT_ELOST;
+        ring.u.ring_no.status = status;
+        slab.u.slab.status = status;
+        assert_int_equal(parse(&ring, 0), known);
+        assert_int_equal(parse(&slab, 0), known);
+    }
 }
 
 /* Fails when: sizes computed from an accepted geometry overflow, or the parts
@@ -476,6 +492,7 @@ int main(void)
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_frame),
         cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_statuses),
         cmocka_unit_test(test_geometry),
         cmocka_unit_test(test_copy_small),
         cmocka_unit_test(test_round_trip),

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eq.h"
 #include "name.h"
 #include "op.h"
 
@@ -275,41 +276,71 @@ static int insert_one(struct wfi_av *av, const uint8_t *a, fi_addr_t *out, size_
     return 0;
 }
 
-/* Report an insertion to the event queue. */
-static int insert_report(struct wfi_av *av, size_t count, const int *errors, size_t good,
-                         void *context)
+/* Make the report of an insertion to the event queue: an error for each address that cannot be
+ * inserted, and the end. Returns 0 or a negative errno. */
+static int report_make(struct wfi_av *av, struct wfi_report *report, const uint8_t *addr,
+                       size_t stride, size_t count, void *context)
 {
-    int rc = 0;
-    for (size_t i = 0; i < count && !rc; i++)
-        if (errors[i])
-            rc = wfi_eq_error(av->eq, &av->fid.fid, context, i, errors[i]);
-    return rc ? rc : wfi_eq_event(av->eq, FI_AV_COMPLETE, &av->fid.fid, context, good);
+    int rc = wfi_report_init(report, av->eq, &av->fid.fid, context);
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < count && !rc; i++) {
+        uint8_t bytes[WFI_ADDR_SIZE];
+        size_t size;
+        bool named;
+        if (!read_one(av, addr, bytes, &size, &named))
+            rc = wfi_report_error(report, i, FI_EINVAL);
+        addr += stride ? stride : size;
+    }
+    if (rc)
+        wfi_report_free(report);
+    return rc;
 }
 
-int wfi_av_insert(struct wfi_av *av, const uint8_t *addr, size_t stride, size_t count,
-                  fi_addr_t *fi_addr, uint64_t flags, void *context)
+int wfi_av_none_inserted(size_t count, fi_addr_t *fi_addr, int *errors, int rc)
 {
-    bool later = av->flags & FI_EVENT;
-    int *errors = flags & FI_SYNC_ERR ? context : NULL, *own = NULL, rc = 0;
-    size_t good = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (fi_addr)
+            fi_addr[i] = FI_ADDR_NOTAVAIL;
+        if (errors)
+            errors[i] = -rc;
+    }
+    return rc;
+}
+
+static int flags_check(const struct wfi_av *av, uint64_t flags, const void *context)
+{
+    const bool later = av->flags & FI_EVENT;
     if (flags & ~(uint64_t)(FI_MORE | FI_SYNC_ERR) || (later && flags & FI_SYNC_ERR) ||
         (flags & FI_SYNC_ERR && !context))
         return -FI_EBADFLAGS;
-    if (later && !av->eq)
-        return -FI_ENOEQ;
+    return later && !av->eq ? -FI_ENOEQ : 0;
+}
+
+/* All memory is there before the first address is inserted: an insertion fails as a whole, with
+ * nothing to report, or inserts and reports all addresses. */
+int wfi_av_insert(struct wfi_av *av, const uint8_t *addr, size_t stride, size_t count,
+                  fi_addr_t *fi_addr, uint64_t flags, void *context)
+{
+    const bool later = av->flags & FI_EVENT;
+    int *errors = flags & FI_SYNC_ERR ? context : NULL, rc = flags_check(av, flags, context);
+    struct wfi_report report;
+    size_t good = 0;
+    if (rc)
+        return rc;
     if (wfi_is_parents(av->lock.forks))
         return -FI_EOPBADSTATE;
     if (count && !addr)
         return -FI_EINVAL;
     if (count > AV_MOST) /* before it is added to anything */
         return -FI_ENOMEM;
-    if (later && !(errors = own = calloc(count + 1, sizeof *own)))
-        return -FI_ENOMEM;
     wfi_lock(&av->lock);
-    if (!reserve(av, count)) {
+    rc = !reserve(av, count) ? -FI_ENOMEM
+         : later             ? report_make(av, &report, addr, stride, count, context)
+                             : 0;
+    if (rc) {
         wfi_unlock(&av->lock);
-        free(own);
-        return -FI_ENOMEM;
+        return wfi_av_none_inserted(count, fi_addr, errors, rc);
     }
     for (size_t i = 0; i < count; i++) {
         fi_addr_t at;
@@ -324,10 +355,10 @@ int wfi_av_insert(struct wfi_av *av, const uint8_t *addr, size_t stride, size_t 
     }
     version_raise(av);
     wfi_unlock(&av->lock);
-    if (later)
-        rc = insert_report(av, count, errors, good, context);
-    free(own);
-    return later ? rc : (int)good;
+    if (!later)
+        return (int)good;
+    wfi_report_post(&report, FI_AV_COMPLETE, good);
+    return 0;
 }
 
 static int av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr_t *fi_addr,

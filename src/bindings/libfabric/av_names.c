@@ -102,7 +102,7 @@ int wfi_av_insertsym(struct fid_av *fid, const char *node, size_t nodecnt, const
     }
     all = malloc(nodecnt * svccnt * av->size);
     if (!all)
-        return -FI_ENOMEM;
+        return wfi_av_none_inserted(nodecnt * svccnt, fi_addr, NULL, -FI_ENOMEM);
     for (size_t i = 0; i < nodecnt; i++)
         for (size_t k = 0; k < svccnt; k++) {
             (void)node_after(node, i, name);

@@ -270,9 +270,8 @@ int wfi_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_e
 struct wfi_eq *wfi_eq_of(struct fid *fid);
 void wfi_eq_ref(struct wfi_eq *eq);
 void wfi_eq_unref(struct wfi_eq *eq);
-/* Append a struct fi_eq_entry, or an error. Return 0 or -FI_ENOMEM (logged). */
+/* Append a struct fi_eq_entry. Returns 0 or -FI_ENOMEM (logged). */
 int wfi_eq_event(struct wfi_eq *eq, uint32_t event, struct fid *fid, void *context, uint64_t data);
-int wfi_eq_error(struct wfi_eq *eq, struct fid *fid, void *context, uint64_t data, int err);
 /* As wfi_cq_trywait. */
 int wfi_eq_trywait(struct wfi_eq *eq);
 

@@ -7,7 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "binding.h"
+#include "eq.h"
 #include "fork.h"
 
 struct event {
@@ -79,25 +79,45 @@ int wfi_eq_trywait(struct wfi_eq *eq)
     return empty ? 0 : -FI_EAGAIN;
 }
 
-static int eq_append(struct wfi_eq *eq, uint32_t event, const void *bytes, size_t len)
+/* Returns an event with a copy of [bytes], or NULL (logged). */
+static struct event *event_new(uint32_t event, const void *bytes, size_t len)
 {
-    struct event *e;
-    if (is_parents(eq)) /* its descriptor would wake the parent for no event */
-        return -FI_EOPBADSTATE;
-    e = malloc(sizeof *e + len);
+    struct event *e = malloc(sizeof *e + len);
     if (!e) {
-        WFI_WARN(EQ, "no memory for an event, which is lost\n");
-        return -FI_ENOMEM;
+        WFI_WARN(EQ, "no memory for an event: it is lost, or its call fails\n");
+        return NULL;
     }
     e->next = NULL;
     e->event = event;
     e->len = len;
     memcpy(e->bytes, bytes, len);
+    return e;
+}
+
+/* Append [faults], a list that ends at *faults_last, and [e]. */
+static void append(struct wfi_eq *eq, struct fault *faults, struct fault **faults_last,
+                   struct event *e)
+{
     pthread_mutex_lock(&eq->lock);
+    if (faults) {
+        *eq->faults_last = faults;
+        eq->faults_last = faults_last;
+    }
     *eq->last = e;
     eq->last = &e->next;
     eq_signal(eq);
     pthread_mutex_unlock(&eq->lock);
+}
+
+static int eq_append(struct wfi_eq *eq, uint32_t event, const void *bytes, size_t len)
+{
+    struct event *e;
+    if (is_parents(eq)) /* its descriptor would wake the parent for no event */
+        return -FI_EOPBADSTATE;
+    e = event_new(event, bytes, len);
+    if (!e)
+        return -FI_ENOMEM;
+    append(eq, NULL, NULL, e);
     return 0;
 }
 
@@ -107,27 +127,57 @@ int wfi_eq_event(struct wfi_eq *eq, uint32_t event, struct fid *fid, void *conte
     return eq_append(eq, event, &entry, sizeof entry);
 }
 
-int wfi_eq_error(struct wfi_eq *eq, struct fid *fid, void *context, uint64_t data, int err)
+/* ---- reports ---- */
+
+int wfi_report_init(struct wfi_report *r, struct wfi_eq *eq, struct fid *fid, void *context)
 {
-    struct fault *f;
+    const struct fi_eq_entry entry = {fid, context, 0};
     if (is_parents(eq))
         return -FI_EOPBADSTATE;
-    f = calloc(1, sizeof *f);
+    *r = (struct wfi_report){.eq = eq, .fid = fid, .context = context};
+    r->end = event_new(0, &entry, sizeof entry);
+    r->faults_last = &r->faults;
+    return r->end ? 0 : -FI_ENOMEM;
+}
+
+int wfi_report_error(struct wfi_report *r, uint64_t data, int err)
+{
+    struct fault *f = calloc(1, sizeof *f);
     if (!f) {
-        WFI_WARN(EQ, "no memory for an error, which is lost\n");
+        WFI_WARN(EQ, "no memory for an error: its call fails\n");
         return -FI_ENOMEM;
     }
-    f->e.fid = fid;
-    f->e.context = context;
+    f->e.fid = r->fid;
+    f->e.context = r->context;
     f->e.data = data;
     f->e.err = err;
     f->e.prov_errno = err;
-    pthread_mutex_lock(&eq->lock);
-    *eq->faults_last = f;
-    eq->faults_last = &f->next;
-    eq_signal(eq);
-    pthread_mutex_unlock(&eq->lock);
+    *r->faults_last = f;
+    r->faults_last = &f->next;
     return 0;
+}
+
+void wfi_report_post(struct wfi_report *r, uint32_t event, uint64_t data)
+{
+    const struct fi_eq_entry entry = {r->fid, r->context, data};
+    r->end->event = event;
+    memcpy(r->end->bytes, &entry, sizeof entry);
+    append(r->eq, r->faults, r->faults_last, r->end);
+}
+
+static void faults_free(struct fault *first)
+{
+    while (first) {
+        struct fault *f = first;
+        first = f->next;
+        free(f);
+    }
+}
+
+void wfi_report_free(struct wfi_report *r)
+{
+    faults_free(r->faults);
+    free(r->end);
 }
 
 /* ---- calls ---- */
@@ -247,11 +297,7 @@ static int eq_close(struct fid *fid)
         eq->first = e->next;
         free(e);
     }
-    while (eq->faults) {
-        struct fault *f = eq->faults;
-        eq->faults = f->next;
-        free(f);
-    }
+    faults_free(eq->faults);
     close(eq->fd);
     pthread_mutex_destroy(&eq->lock);
     atomic_fetch_sub(&eq->fabric->users, 1);

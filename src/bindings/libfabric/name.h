@@ -65,8 +65,11 @@ int wfi_place_of(uint32_t format, const void *addr, size_t len, union wfi_sockad
 int wfi_info_addresses(const char *node, const char *service, uint64_t flags,
                        const struct fi_info *hints, struct fi_info *info);
 
-/* ---- address vectors: av_names.c ---- */
+/* ---- address vectors: av.c, av_names.c ---- */
 
+/* An insertion of [count] addresses has failed with [rc], a negative errno: nothing is inserted.
+ * Fills in what the program gave for the results; both may be NULL. Returns [rc]. */
+int wfi_av_none_inserted(size_t count, fi_addr_t *fi_addr, int *errors, int rc);
 int wfi_av_insertsvc(struct fid_av *fid, const char *node, const char *service, fi_addr_t *fi_addr,
                      uint64_t flags, void *context);
 int wfi_av_insertsym(struct fid_av *fid, const char *node, size_t nodecnt, const char *service,

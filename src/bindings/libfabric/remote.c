@@ -30,14 +30,20 @@ static struct wfi_remotes *table_new(void)
     return t;
 }
 
-/* Double the slots. Without memory for it the chains grow longer. Under free_lock. */
-static void rehash(struct wfi_remotes *t)
+/* Make slots for twice as many regions, if there are too few for one region more. Returns NULL if
+ * there are enough, or no memory for it: the chains grow longer then. Under ep->opening: the number
+ * of regions changes only under it. Not under free_lock, where other threads would spin while this
+ * one allocates. */
+static struct wfi_remote **more_slots(const struct wfi_remotes *t)
+{
+    return t->count + 1 > t->nslots ? calloc(2 * t->nslots, sizeof(void *)) : NULL;
+}
+
+/* Move the regions to [slots], twice as many. Returns the slots before. Under free_lock. */
+static struct wfi_remote **rehash(struct wfi_remotes *t, struct wfi_remote **slots)
 {
     struct wfi_remote **old = t->slots, *x;
     size_t n = t->nslots;
-    struct wfi_remote **slots = calloc(2 * n, sizeof(void *));
-    if (!slots)
-        return;
     t->slots = slots;
     t->nslots = 2 * n;
     for (size_t i = 0; i < n; i++)
@@ -47,7 +53,7 @@ static void rehash(struct wfi_remotes *t)
             x->next = *at;
             *at = x;
         }
-    free(old);
+    return old;
 }
 
 static void unlink_at(struct wfi_remotes *t, struct wfi_remote **at)
@@ -94,7 +100,7 @@ static struct wfi_remote *evict(struct wfi_remotes *t)
 static int open_new(struct wfi_ep *ep, fi_addr_t addr, uint64_t key, struct weft_peer *peer,
                     struct wfi_remote **out)
 {
-    struct wfi_remote *x = calloc(1, sizeof *x), *old = NULL, **at;
+    struct wfi_remote *x = calloc(1, sizeof *x), *old = NULL, **slots, **at;
     enum weft_status s;
     if (!x)
         return -FI_ENOMEM;
@@ -108,15 +114,18 @@ static int open_new(struct wfi_ep *ep, fi_addr_t addr, uint64_t key, struct weft
     x->key = key;
     x->serial = wfi_peer_serial(ep, addr);
     x->uses = 1;
+    slots = more_slots(ep->remotes);
     wfi_lock(&ep->free_lock);
     if (ep->remotes->count >= WFI_REMOTES)
         old = evict(ep->remotes);
-    if (++ep->remotes->count > ep->remotes->nslots)
-        rehash(ep->remotes);
+    if (slots)
+        slots = rehash(ep->remotes, slots);
+    ep->remotes->count++;
     at = slot_of(ep->remotes, addr, key);
     x->next = *at;
     *at = ep->remotes->last = x;
     wfi_unlock(&ep->free_lock);
+    free(slots);
     if (old)
         close_remote(ep, old);
     *out = x;

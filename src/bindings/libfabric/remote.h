@@ -21,7 +21,7 @@ struct wfi_remote {
 };
 
 struct wfi_remotes {
-    struct wfi_remote **slots; /* [nslots], a power of 2; under free_lock */
+    struct wfi_remote **slots; /* [nslots], a power of 2; changed under opening and free_lock */
     size_t nslots, count, hand;
     struct wfi_remote *last; /* of the last access; NULL: none */
 };

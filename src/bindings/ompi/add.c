@@ -7,7 +7,7 @@
 
 #include "binding.h"
 
-static wbtl_peer *peer_new(opal_proc_t *proc, const struct wbtl_card *card)
+static wbtl_peer *peer_new(opal_proc_t *proc, const struct wbtl_card *card, enum wbtl_users user)
 {
     wbtl_peer *peer = calloc(1, sizeof *peer + wbtl.nports * sizeof *peer->ways);
     if (!peer)
@@ -16,6 +16,7 @@ static wbtl_peer *peer_new(opal_proc_t *proc, const struct wbtl_card *card)
     memcpy(peer->page, card->page, card->page_len);
     peer->page_len = card->page_len;
     peer->proc = proc;
+    peer->users = user;
     atomic_init(&peer->slow, WBTL_CLOSED);
     wbtl_lock();
     peer->next = wbtl.peers;
@@ -41,18 +42,73 @@ static bool is_reachable(const opal_proc_t *proc)
     return false;
 }
 
+static bool is_own(const opal_proc_t *proc)
+{
+    return !opal_compare_proc(proc->proc_name, OPAL_PROC_MY_NAME);
+}
+
 static wbtl_peer *add(opal_proc_t *proc)
 {
     struct wbtl_card card;
     wbtl_peer *peer = NULL;
-    if (!opal_compare_proc(proc->proc_name, OPAL_PROC_MY_NAME)) /* the BTL self has it */
+    if (is_own(proc)) /* the BTL self sends to it */
         return NULL;
     if (!wbtl_card_of(&proc->proc_name, &card))
         return NULL;
     if (is_reachable(proc))
-        peer = peer_new(proc, &card);
+        peer = peer_new(proc, &card, WBTL_SENDER);
     explicit_bzero(card.key, sizeof card.key);
     return peer;
+}
+
+/* ---- for the module of accesses ---- */
+
+/* Without the BTL self, messages to the own rank find no BTL. Open MPI reports that only where no
+ * module reaches the rank. */
+static bool has_self(void)
+{
+    mca_btl_base_selected_module_t *it;
+    OPAL_LIST_FOREACH(it, &mca_btl_base_modules_initialized, mca_btl_base_selected_module_t)
+    if (!strcmp(it->btl_component->btl_version.mca_component_name, "self"))
+        return true;
+    return false;
+}
+
+static wbtl_peer *own_add(opal_proc_t *proc)
+{
+    struct wbtl_card card;
+    memset(&card, 0, sizeof card);
+    if (!has_self() || wbtl_card_fill(&card) != WEFT_OK)
+        return NULL;
+    return peer_new(proc, &card, WBTL_RMA);
+}
+
+/* Share the peer of [proc] that wbtl.super has added. Looks from *from on, and leaves there the
+ * next one to look at. Returns NULL if there is none. The caller holds the lock. */
+static wbtl_peer *share(const opal_proc_t *proc, wbtl_peer **from)
+{
+    wbtl_peer *peer;
+    for (peer = *from; peer && (peer->proc != proc || peer->users != WBTL_SENDER);
+         peer = peer->next)
+        ;
+    if (!peer)
+        return NULL;
+    peer->users |= WBTL_RMA;
+    *from = peer->next;
+    return peer;
+}
+
+static void rma_add(size_t count, opal_proc_t **procs, wbtl_peer **peers)
+{
+    wbtl_peer *from;
+    wbtl_lock();
+    from = wbtl.peers;
+    for (size_t i = count; i--;) /* the rank that was added last is the first in the list */
+        peers[i] = share(procs[i], &from);
+    wbtl_unlock();
+    for (size_t i = 0; i < count; i++)
+        if (is_own(procs[i]))
+            peers[i] = own_add(procs[i]);
 }
 
 /* Ranks on other nodes may send first, and to a rank that only receives. Their connections wait for
@@ -66,12 +122,16 @@ static void key_soon(void)
 int wbtl_add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs, wbtl_peer **peers,
                    opal_bitmap_t *reachable)
 {
-    (void)btl;
     key_soon();
+    if (btl == &wbtl.rma)
+        rma_add(count, procs, peers);
+    else
+        for (size_t i = 0; i < count; i++)
+            peers[i] = add(procs[i]);
     for (size_t i = 0; i < count; i++) {
-        peers[i] = add(procs[i]);
         if (peers[i] && reachable)
             opal_bitmap_set_bit(reachable, (int)i);
+        peers[i] = peers[i] ? wbtl_endpoint_of(btl, peers[i]) : NULL;
     }
     return OPAL_SUCCESS;
 }
@@ -106,26 +166,37 @@ static void peer_remove(wbtl_peer *peer)
         free(peer);
 }
 
-/* Open MPI removes a rank once for each of its lists of modules: is [peer] still there? */
-static bool is_added(const wbtl_peer *peer)
+/* The module [btl] does not use [peer], the rank [proc], any more. Returns true if no module uses
+ * it now, and one did before: Open MPI removes a rank once for each of its lists of modules, so
+ * [peer] may be gone, and another thread may have added another rank at its address. */
+static bool leave(const mca_btl_base_module_t *btl, const opal_proc_t *proc, wbtl_peer *peer)
 {
-    const wbtl_peer *it;
+    const unsigned user = btl == &wbtl.rma ? WBTL_RMA : WBTL_SENDER;
+    wbtl_peer *it;
+    bool is_last = false;
     wbtl_lock();
-    for (it = wbtl.peers; it && it != peer; it = it->next)
+    for (it = wbtl.peers; it && (it != peer || it->proc != proc); it = it->next)
         ;
+    if (it) {
+        is_last = it->users == user;
+        it->users &= ~user;
+    }
     wbtl_unlock();
-    return it;
+    return is_last;
 }
 
 int wbtl_del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs, wbtl_peer **peers)
 {
     const int64_t until = wbtl_now_ns() + WBTL_LEAVE_NS;
-    (void)btl, (void)procs;
-    for (size_t i = 0; i < count; i++)
-        if (peers[i] && is_added(peers[i]))
-            queue_empty(peers[i], until);
     for (size_t i = 0; i < count; i++) {
-        if (peers[i] && is_added(peers[i]))
+        peers[i] = wbtl_peer_of(btl, peers[i]);
+        if (!peers[i] || !leave(btl, procs[i], peers[i]))
+            peers[i] = NULL;
+        else
+            queue_empty(peers[i], until);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (peers[i])
             peer_remove(peers[i]);
         peers[i] = NULL;
     }

@@ -2,10 +2,11 @@
 /* Internals of the Open MPI component "weft": a BTL of version 3.1, for Open MPI 4.1.
  *
  *   component.c  the component, its variables, progress
- *   start.c      the module: opens and closes the context and the endpoints, publishes the address
+ *   start.c      the modules: opens and closes the context and the endpoints, publishes the address
  *   port.c       endpoints: which thread uses which, and polling them
  *   add.c        ranks that Open MPI adds and removes
- *   peer.c       connects to a rank, finds the key for other nodes, reports a lost rank
+ *   peer.c       connects to a rank, reports a lost rank
+ *   key.c        the key for other nodes
  *   frag.c       descriptors: alloc, free, prepare_src
  *   send.c       send and sendi
  *   recv.c       the handler of all messages
@@ -20,7 +21,14 @@
  *   free_list.h  Open MPI's lists of free items, in order for ThreadSanitizer
  *
  * The component uses Weft's public headers (scripts/check, check_layers) and the installed headers
- * of Open MPI alone. There is one module, wbtl.
+ * of Open MPI alone.
+ *
+ * Modules. wbtl.super sends, and reaches all ranks but the own one, which the BTL self has. With
+ * several nodes osc rdma needs one module that reaches the own rank, too, whatever its atomics are:
+ * it accesses the own memory, and that of the node's first rank, through the module. If wbtl.super
+ * reached the own rank, Open MPI would send by it, and not by self. So there is wbtl.rma, which
+ * does not send. Open MPI takes it for osc rdma, as its latency is less. The two share everything
+ * but the endpoints of the ranks, by which ob1 notices that wbtl.rma is not for its own accesses.
  *
  * Callbacks. Messages run Open MPI's callback inside Weft's handler, where calls of Weft return
  * ECONTEXT. Those calls are queued at their peer, and a later turn of progress makes them. All
@@ -122,6 +130,12 @@ struct wbtl_way {
     struct wbtl_remotes *remotes; /* remote.c; NULL at first */
 };
 
+/* Which modules have added a rank. */
+enum wbtl_users {
+    WBTL_SENDER = 1, /* wbtl.super */
+    WBTL_RMA = 2,    /* wbtl.rma */
+};
+
 /* A rank. Open MPI calls it an endpoint. */
 struct mca_btl_base_endpoint_t {
     atomic_uint slow; /* enum wbtl_slow; 0: calls go to Weft at once */
@@ -139,6 +153,8 @@ struct mca_btl_base_endpoint_t {
     struct weft_order last_put; /* with WBTL_PUTS; under the lock */
     unsigned puts;              /* that are under way, counted with btl_weft_order=module */
     opal_proc_t *proc;
+    unsigned users; /* enum wbtl_users; changed under the lock */
+    void *rma_name; /* unused; its address is the endpoint of wbtl.rma */
     enum weft_status why;
     int64_t lost_ns; /* when */
     bool reported;   /* the loss: Open MPI's error callback was called */
@@ -215,6 +231,7 @@ struct wbtl_port {
 
 struct wbtl_module {
     mca_btl_base_module_t super; /* first: Open MPI has its address */
+    mca_btl_base_module_t rma;   /* for accesses alone */
     struct weft_ctx *ctx;
     struct weft_ep *ep; /* of the first port */
     unsigned nports;
@@ -233,7 +250,8 @@ struct wbtl_module {
     bool threads;          /* several threads are here at a time */
     bool own_thread;       /* WEFT_PROGRESS=thread: handlers run on a thread of Weft */
     bool key_file;         /* WEFT_KEY_FILE has the key for other nodes */
-    bool key_set;          /* by rank 0, or by a thread that drains */
+    bool key_early;        /* WEFT_NODE=1: the key comes before the endpoint (key.c) */
+    bool key_set;          /* before the endpoint opened, or by a thread that drains */
     atomic_bool key_due;   /* a turn of progress is to ask for rank 0's key */
     atomic_bool key_asked; /* key_due was set */
     bool leaving;          /* ranks are being removed: a lost peer is no error */
@@ -311,6 +329,20 @@ static inline struct wbtl_item *wbtl_take_all(struct wbtl_list *list, struct wbt
     return first;
 }
 
+/* Returns the rank that is [endpoint] for the module [btl]; NULL for NULL. */
+static inline wbtl_peer *wbtl_peer_of(const mca_btl_base_module_t *btl, wbtl_peer *endpoint)
+{
+    if (btl != &wbtl.rma || !endpoint)
+        return endpoint;
+    return (wbtl_peer *)(void *)((char *)endpoint - offsetof(wbtl_peer, rma_name));
+}
+
+/* Returns what [peer] is for the module [btl]. */
+static inline wbtl_peer *wbtl_endpoint_of(const mca_btl_base_module_t *btl, wbtl_peer *peer)
+{
+    return btl == &wbtl.rma ? (wbtl_peer *)(void *)&peer->rma_name : peer;
+}
+
 /* Acquire "connected". */
 static inline unsigned wbtl_slow(const wbtl_peer *peer)
 {
@@ -352,6 +384,9 @@ int wbtl_progress(void);
 int wbtl_turn(void);
 /* Fill in the functions of wbtl.super. */
 void wbtl_module_fill(void);
+/* Fill in wbtl.rma, from wbtl.super as the user has set it. Returns false if it would be of no use:
+ * an access that osc rdma needs is switched off. */
+bool wbtl_rma_fill(void);
 /* Adjust variables that are out of range, and report each. */
 void wbtl_variables_check(void);
 mca_btl_base_module_t **wbtl_init(int *count, bool progress_threads, bool mpi_threads);
@@ -369,6 +404,9 @@ struct wbtl_card {
     unsigned char page[WEFT_KEY_MAX]; /* the key of a region of one byte: order.c reads it */
 };
 #define WBTL_CARD 0x32544657 /* "WFT2" */
+
+/* Fill in how other ranks reach this one: the address, and the region of one byte. */
+enum weft_status wbtl_card_fill(struct wbtl_card *card);
 
 /* Get what [name] has published. Returns false if it has no such component. May wait for the
  * launcher. */
@@ -394,8 +432,6 @@ int wbtl_register_error(mca_btl_base_module_t *btl, mca_btl_base_module_error_cb
 /* Connect to [peer]; does not block except for the launcher. Returns OK | AGAIN, ECONTEXT (later) |
  * a failure: the peer is lost */
 enum weft_status wbtl_peer_connect(wbtl_peer *peer);
-/* Ask the launcher for rank 0's key, and set it. Only a thread that drains calls this. */
-void wbtl_key_get(void);
 /* [peer] cannot be reached any more. [needed]: that is an error. */
 void wbtl_peer_lost(wbtl_peer *peer, enum weft_status why, bool needed);
 void wbtl_peer_down(struct weft_ep *ep, struct weft_peer *weft, enum weft_status why, void *arg);
@@ -541,37 +577,6 @@ enum weft_status wbtl_remote_find(wbtl_peer *peer, unsigned at,
 void wbtl_remote_forget(wbtl_peer *peer, unsigned at, const mca_btl_base_registration_handle_t *h);
 /* Close all regions of [peer]. */
 void wbtl_remotes_close(wbtl_peer *peer);
-
-/* ---- rma.c ---- */
-
-bool wbtl_accesses_init(opal_free_list_t *list);
-/* Hand the access of [item] to Weft. Returns OK | PENDING | AGAIN, ECONTEXT (later) | a failure */
-enum weft_status wbtl_access_post(struct wbtl_item *item);
-/* Run the callback of the access of [item]. */
-void wbtl_access_done(struct wbtl_item *item);
-int wbtl_put(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
-             mca_btl_base_registration_handle_t *local_handle,
-             mca_btl_base_registration_handle_t *handle, size_t len, int flags, int order,
-             mca_btl_base_rdma_completion_fn_t fn, void *context, void *data);
-int wbtl_get(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
-             mca_btl_base_registration_handle_t *local_handle,
-             mca_btl_base_registration_handle_t *handle, size_t len, int flags, int order,
-             mca_btl_base_rdma_completion_fn_t fn, void *context, void *data);
-int wbtl_atomic_op(mca_btl_base_module_t *btl, wbtl_peer *peer, uint64_t address,
-                   mca_btl_base_registration_handle_t *handle, mca_btl_base_atomic_op_t op,
-                   uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t fn,
-                   void *context, void *data);
-int wbtl_atomic_fop(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
-                    mca_btl_base_registration_handle_t *local_handle,
-                    mca_btl_base_registration_handle_t *handle, mca_btl_base_atomic_op_t op,
-                    uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t fn,
-                    void *context, void *data);
-int wbtl_atomic_cswap(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
-                      mca_btl_base_registration_handle_t *local_handle,
-                      mca_btl_base_registration_handle_t *handle, uint64_t compare, uint64_t value,
-                      int flags, int order, mca_btl_base_rdma_completion_fn_t fn, void *context,
-                      void *data);
-int wbtl_flush(mca_btl_base_module_t *btl, wbtl_peer *peer);
 
 /* ---- recv.c ---- */
 

@@ -122,6 +122,10 @@ void wbtl_variables_check(void)
     adjust_int("free_list_num", &wbtl.vars.list_first, 0);
     adjust_int("free_list_inc", &wbtl.vars.list_more, 1);
     adjust_endpoints();
+    if (!m->btl_latency) /* less is the module's for accesses, and so is less exclusivity */
+        m->btl_latency = 1;
+    if (!m->btl_exclusivity)
+        m->btl_exclusivity = 1;
     if (wbtl.vars.list_most >= 0)
         adjust_int("free_list_max", &wbtl.vars.list_most, 8);
     if (wbtl.vars.list_most >= 0 && wbtl.vars.list_first > wbtl.vars.list_most)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Callbacks of ended items. They run one after the other, outside of handlers and of the calls
  * that began the operations. A callback may call everything, progress too. */
-#include "binding.h"
+#include "rma.h"
 
 /* The callback may free the descriptor, or send it again. */
 static void message_done(struct wbtl_frag *frag)

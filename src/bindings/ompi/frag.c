@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Descriptors. Each has a buffer of one of three sizes, and may name memory of the program besides.
  * Open MPI tries again later if there is none. */
-#include "binding.h"
+#include "rma.h"
 
 OBJ_CLASS_DECLARATION(wbtl_frag);
 typedef struct wbtl_frag wbtl_frag;

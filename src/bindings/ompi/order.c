@@ -44,7 +44,7 @@ static struct wbtl_orders *orders_new(void)
 struct weft_order wbtl_order_of(const wbtl_peer *peer, int number)
 {
     struct weft_order order = weft_order_none();
-    if (!wbtl_is_order(number))
+    if (!wbtl_is_order(number) || !peer)
         return order;
     wbtl_lock();
     if (peer->orders)

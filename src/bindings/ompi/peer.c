@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "binding.h"
+#include "key.h"
 
 int64_t wbtl_now_ns(void)
 {
@@ -14,52 +15,6 @@ int64_t wbtl_now_ns(void)
 }
 
 /* ---- connecting ---- */
-
-/* Set the key that rank 0 of this job has published, once. Only a thread that drains calls this.
- * Returns OK | EUNREACH (rank 0 has published none) | a failure of weft_ctx_set_key */
-static enum weft_status key_set(void)
-{
-    opal_process_name_t first = {.jobid = OPAL_PROC_MY_NAME.jobid, .vpid = 0};
-    struct wbtl_card card;
-    enum weft_status s = WEFT_EUNREACH;
-    if (wbtl.key_file || wbtl.key_set)
-        return WEFT_OK;
-    if (wbtl_card_of(&first, &card)) {
-        if (card.has_key)
-            s = weft_ctx_set_key(wbtl.ctx, card.key, sizeof card.key);
-        explicit_bzero(card.key, sizeof card.key);
-    }
-    wbtl.key_set = s == WEFT_OK;
-    return s;
-}
-
-void wbtl_key_get(void)
-{
-    atomic_store(&wbtl.key_due, false);
-    (void)key_set(); /* a rank that needs the key asks again, and reports that there is none */
-}
-
-/* Find the key by which this process and [peer] authenticate each other over a network.
- * Returns OK | EUNREACH (there is none, which is reported) */
-static enum weft_status key_find(const wbtl_peer *peer)
-{
-    enum weft_status s;
-    if (wbtl.key_file)
-        return WEFT_OK;
-    if (peer->proc->proc_name.jobid != OPAL_PROC_MY_NAME.jobid) {
-        opal_output(0,
-                    "btl weft: %s is a rank of another job and is reached by a network only: set "
-                    "WEFT_KEY_FILE for both jobs",
-                    OPAL_NAME_PRINT(peer->proc->proc_name));
-        return WEFT_EUNREACH;
-    }
-    s = key_set();
-    if (s != WEFT_OK)
-        opal_output(0,
-                    "btl weft: rank 0 has no key for other nodes: set WEFT_KEY_FILE for all ranks "
-                    "or for none");
-    return s;
-}
 
 enum weft_status wbtl_peer_connect(wbtl_peer *peer)
 {
@@ -75,7 +30,7 @@ enum weft_status wbtl_peer_connect(wbtl_peer *peer)
         s = weft_path_of(peer->weft, WEFT_OP_AM, NULL, 0, &path);
     if (s == WEFT_OK && strcmp(path.transport, "shm") && strcmp(path.transport, "loop")) {
         atomic_fetch_or(&peer->slow, WBTL_FAR);
-        s = key_find(peer);
+        s = wbtl_key_find(peer);
     }
     if (s == WEFT_OK)
         atomic_fetch_and(&peer->slow, ~(unsigned)WBTL_CLOSED); /* release "connected" */

@@ -2,6 +2,8 @@
 /* What could not begin at once: there was no room, a handler ran, another thread was inside, or the
  * peer is not connected. It waits at its peer, in order. */
 #include "binding.h"
+#include "key.h"
+#include "rma.h"
 
 /* ---- the queue of a peer ---- */
 

@@ -223,12 +223,13 @@ void wbtl_access_done(struct wbtl_item *item)
     void *local = a->local, *context = a->context, *data = a->data;
     mca_btl_base_registration_handle_t *handle = a->local_handle;
     mca_btl_base_rdma_completion_fn_t fn = a->fn;
+    mca_btl_base_module_t *btl = a->btl;
     if (a->what == WBTL_ATOMIC && local && status == OPAL_SUCCESS)
         memcpy(local, &a->old, a->len); /* its low bytes */
     access_uncount(a);
     wbtl_list_return(&wbtl.access_list, &a->super);
     if (fn)
-        fn(&wbtl.super, peer, local, handle, context, data, status);
+        fn(btl, wbtl_endpoint_of(btl, peer), local, handle, context, data, status);
 }
 
 static void ended_now(wbtl_access *a, int status)
@@ -273,10 +274,10 @@ static int begin_slowly(wbtl_peer *peer, wbtl_access *a, enum weft_status s)
     return rc;
 }
 
-static int begin(wbtl_peer *peer, wbtl_access *a)
+static int begin(wbtl_access *a)
 {
+    wbtl_peer *peer = a->item.peer;
     enum weft_status s = WEFT_OK;
-    a->item.peer = peer;
     access_count(a);
     if (OPAL_UNLIKELY(a->handle->key_len > WEFT_KEY_MAX || a->handle->base > a->handle->addr ||
                       a->address < a->handle->addr || a->len > a->handle->len ||
@@ -304,15 +305,19 @@ static int begin(wbtl_peer *peer, wbtl_access *a)
     return begin_slowly(peer, a, s);
 }
 
-/* Returns an access with what all accesses have, or NULL: there is none left. */
-static wbtl_access *access_take(void *local, uint64_t address,
-                                mca_btl_base_registration_handle_t *local_handle,
+/* Returns an access with what all accesses have, or NULL: see not_taken. */
+static wbtl_access *access_take(mca_btl_base_module_t *btl, wbtl_peer *endpoint, void *local,
+                                uint64_t address, mca_btl_base_registration_handle_t *local_handle,
                                 const mca_btl_base_registration_handle_t *handle, size_t len,
                                 mca_btl_base_rdma_completion_fn_t fn, void *context, void *data)
 {
-    wbtl_access *a = (wbtl_access *)wbtl_list_get(&wbtl.access_list);
+    wbtl_access *a = NULL;
+    if (OPAL_LIKELY(endpoint && handle))
+        a = (wbtl_access *)wbtl_list_get(&wbtl.access_list);
     if (OPAL_UNLIKELY(!a))
         return NULL;
+    a->btl = btl;
+    a->item.peer = wbtl_peer_of(btl, endpoint);
     a->local = local;
     a->address = address;
     a->local_handle = local_handle;
@@ -324,35 +329,44 @@ static wbtl_access *access_take(void *local, uint64_t address,
     return a;
 }
 
-static int begin_ordered(wbtl_peer *peer, wbtl_access *a, enum wbtl_what what, int order)
+/* Returns Open MPI's status for an access that was not taken: no access was free, or osc rdma gave
+ * no endpoint or no handle. It has no endpoint of a rank that the module does not reach, and no
+ * handle of memory that this process maps: in such memory it does a compare and swap itself, once
+ * the module has refused it. */
+static int not_taken(const wbtl_peer *endpoint, const mca_btl_base_registration_handle_t *handle)
 {
-    if (!a)
-        return OPAL_ERR_OUT_OF_RESOURCE;
-    a->after = wbtl_order_of(peer, order);
+    if (!endpoint)
+        return OPAL_ERR_UNREACH;
+    return handle ? OPAL_ERR_OUT_OF_RESOURCE : OPAL_ERR_BAD_PARAM;
+}
+
+static int begin_ordered(wbtl_access *a, enum wbtl_what what, int order)
+{
+    a->after = wbtl_order_of(a->item.peer, order);
     a->what = what;
-    return begin(peer, a);
+    return begin(a);
 }
 
-int wbtl_put(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
+int wbtl_put(mca_btl_base_module_t *btl, wbtl_peer *endpoint, void *local, uint64_t address,
              mca_btl_base_registration_handle_t *local_handle,
              mca_btl_base_registration_handle_t *handle, size_t len, int flags, int order,
              mca_btl_base_rdma_completion_fn_t fn, void *context, void *data)
 {
-    (void)btl, (void)flags;
-    return begin_ordered(peer,
-                         access_take(local, address, local_handle, handle, len, fn, context, data),
-                         WBTL_PUT, order);
+    wbtl_access *a =
+        access_take(btl, endpoint, local, address, local_handle, handle, len, fn, context, data);
+    (void)flags;
+    return a ? begin_ordered(a, WBTL_PUT, order) : not_taken(endpoint, handle);
 }
 
-int wbtl_get(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
+int wbtl_get(mca_btl_base_module_t *btl, wbtl_peer *endpoint, void *local, uint64_t address,
              mca_btl_base_registration_handle_t *local_handle,
              mca_btl_base_registration_handle_t *handle, size_t len, int flags, int order,
              mca_btl_base_rdma_completion_fn_t fn, void *context, void *data)
 {
-    (void)btl, (void)flags;
-    return begin_ordered(peer,
-                         access_take(local, address, local_handle, handle, len, fn, context, data),
-                         WBTL_GET, order);
+    wbtl_access *a =
+        access_take(btl, endpoint, local, address, local_handle, handle, len, fn, context, data);
+    (void)flags;
+    return a ? begin_ordered(a, WBTL_GET, order) : not_taken(endpoint, handle);
 }
 
 /* ---- atomics ---- */
@@ -373,8 +387,7 @@ static int atomic_of(mca_btl_base_atomic_op_t op)
 }
 
 /* Words are of 64 bits, or of 32 by the flag, and signed, as Open MPI's own. */
-static int atomic(wbtl_peer *peer, wbtl_access *a, int op, uint64_t operand, uint64_t compare,
-                  int flags)
+static int atomic(wbtl_access *a, int op, uint64_t operand, uint64_t compare, int flags)
 {
     const bool is_short = flags & MCA_BTL_ATOMIC_FLAG_32BIT;
     a->len = is_short ? 4 : 8;
@@ -384,7 +397,7 @@ static int atomic(wbtl_peer *peer, wbtl_access *a, int op, uint64_t operand, uin
     a->operand = operand;
     a->compare = compare;
     a->after = weft_order_none();
-    return begin(peer, a);
+    return begin(a);
 }
 
 static bool is_possible(int op, uint64_t address, int flags)
@@ -393,52 +406,52 @@ static bool is_possible(int op, uint64_t address, int flags)
            !(address & (flags & MCA_BTL_ATOMIC_FLAG_32BIT ? 3 : 7));
 }
 
-int wbtl_atomic_fop(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
+int wbtl_atomic_fop(mca_btl_base_module_t *btl, wbtl_peer *endpoint, void *local, uint64_t address,
                     mca_btl_base_registration_handle_t *local_handle,
                     mca_btl_base_registration_handle_t *handle, mca_btl_base_atomic_op_t op,
                     uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t fn,
                     void *context, void *data)
 {
     wbtl_access *a;
-    (void)btl, (void)order;
+    (void)order;
     if (!is_possible(atomic_of(op), address, flags))
         return OPAL_ERR_NOT_AVAILABLE;
-    a = access_take(local, address, local_handle, handle, 0, fn, context, data);
-    return a ? atomic(peer, a, atomic_of(op), operand, 0, flags) : OPAL_ERR_OUT_OF_RESOURCE;
+    a = access_take(btl, endpoint, local, address, local_handle, handle, 0, fn, context, data);
+    return a ? atomic(a, atomic_of(op), operand, 0, flags) : not_taken(endpoint, handle);
 }
 
-int wbtl_atomic_op(mca_btl_base_module_t *btl, wbtl_peer *peer, uint64_t address,
+int wbtl_atomic_op(mca_btl_base_module_t *btl, wbtl_peer *endpoint, uint64_t address,
                    mca_btl_base_registration_handle_t *handle, mca_btl_base_atomic_op_t op,
                    uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t fn,
                    void *context, void *data)
 {
-    return wbtl_atomic_fop(btl, peer, NULL, address, NULL, handle, op, operand, flags, order, fn,
-                           context, data);
+    return wbtl_atomic_fop(btl, endpoint, NULL, address, NULL, handle, op, operand, flags, order,
+                           fn, context, data);
 }
 
-int wbtl_atomic_cswap(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
-                      mca_btl_base_registration_handle_t *local_handle,
+int wbtl_atomic_cswap(mca_btl_base_module_t *btl, wbtl_peer *endpoint, void *local,
+                      uint64_t address, mca_btl_base_registration_handle_t *local_handle,
                       mca_btl_base_registration_handle_t *handle, uint64_t compare, uint64_t value,
                       int flags, int order, mca_btl_base_rdma_completion_fn_t fn, void *context,
                       void *data)
 {
     wbtl_access *a;
-    (void)btl, (void)order;
+    (void)order;
     if (!is_possible(WEFT_ATOMIC_CAS, address, flags))
         return OPAL_ERR_NOT_AVAILABLE;
-    a = access_take(local, address, local_handle, handle, 0, fn, context, data);
-    return a ? atomic(peer, a, WEFT_ATOMIC_CAS, value, compare, flags) : OPAL_ERR_OUT_OF_RESOURCE;
+    a = access_take(btl, endpoint, local, address, local_handle, handle, 0, fn, context, data);
+    return a ? atomic(a, WEFT_ATOMIC_CAS, value, compare, flags) : not_taken(endpoint, handle);
 }
 
 /* ---- flush ---- */
 
 /* Accesses end when their peer is lost, so this does. */
-int wbtl_flush(mca_btl_base_module_t *btl, wbtl_peer *peer)
+int wbtl_flush(mca_btl_base_module_t *btl, wbtl_peer *endpoint)
 {
+    wbtl_peer *peer = wbtl_peer_of(btl, endpoint);
     struct wbtl_epochs *e = peer ? &peer->accesses : &wbtl.accesses;
     const unsigned epoch = atomic_load_explicit(&e->now, memory_order_relaxed);
     unsigned idle = 0;
-    (void)btl;
     while (!epoch_is_over(e, epoch)) {
         int n = wbtl_turn();
         if (n < 0)

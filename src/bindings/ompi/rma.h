@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A put, get or atomic that has begun and whose callback has not run. */
+/* Puts, gets, atomics and flush: rma.c, wait.c. */
 #ifndef WBTL_RMA_H
 #define WBTL_RMA_H
 
 #include "binding.h"
 
+/* An access that has begun and whose callback has not run. */
 struct wbtl_access {
     opal_free_list_item_t super; /* first */
     struct wbtl_item item;
     struct weft_op op;
+    mca_btl_base_module_t *btl; /* by which it began */
     enum wbtl_what { WBTL_PUT, WBTL_GET, WBTL_ATOMIC } what;
     unsigned atomic, type;     /* enum weft_atomic, enum weft_atomic_type */
     unsigned port;             /* by its number */
@@ -27,6 +29,35 @@ struct wbtl_access {
     void *context, *data;
     unsigned char kept[WBTL_HANDLE_SIZE] __attribute__((aligned(8)));
 };
+
+bool wbtl_accesses_init(opal_free_list_t *list);
+/* Hand the access of [item] to Weft. Returns OK | PENDING | AGAIN, ECONTEXT (later) | a failure */
+enum weft_status wbtl_access_post(struct wbtl_item *item);
+/* Run the callback of the access of [item]. */
+void wbtl_access_done(struct wbtl_item *item);
+int wbtl_put(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
+             mca_btl_base_registration_handle_t *local_handle,
+             mca_btl_base_registration_handle_t *handle, size_t len, int flags, int order,
+             mca_btl_base_rdma_completion_fn_t fn, void *context, void *data);
+int wbtl_get(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
+             mca_btl_base_registration_handle_t *local_handle,
+             mca_btl_base_registration_handle_t *handle, size_t len, int flags, int order,
+             mca_btl_base_rdma_completion_fn_t fn, void *context, void *data);
+int wbtl_atomic_op(mca_btl_base_module_t *btl, wbtl_peer *peer, uint64_t address,
+                   mca_btl_base_registration_handle_t *handle, mca_btl_base_atomic_op_t op,
+                   uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t fn,
+                   void *context, void *data);
+int wbtl_atomic_fop(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
+                    mca_btl_base_registration_handle_t *local_handle,
+                    mca_btl_base_registration_handle_t *handle, mca_btl_base_atomic_op_t op,
+                    uint64_t operand, int flags, int order, mca_btl_base_rdma_completion_fn_t fn,
+                    void *context, void *data);
+int wbtl_atomic_cswap(mca_btl_base_module_t *btl, wbtl_peer *peer, void *local, uint64_t address,
+                      mca_btl_base_registration_handle_t *local_handle,
+                      mca_btl_base_registration_handle_t *handle, uint64_t compare, uint64_t value,
+                      int flags, int order, mca_btl_base_rdma_completion_fn_t fn, void *context,
+                      void *data);
+int wbtl_flush(mca_btl_base_module_t *btl, wbtl_peer *peer);
 
 /* Do the access [a], which has not begun, and wait until it is complete. Runs no callback.
  * Returns OK | ECONTEXT (not begun: inside a handler, or with threads Weft took nothing for

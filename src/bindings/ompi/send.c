@@ -23,6 +23,8 @@ int wbtl_send(mca_btl_base_module_t *btl, wbtl_peer *peer, mca_btl_base_descript
     struct wbtl_frag *frag = wbtl_frag_of(des);
     enum weft_status s = WEFT_OK;
     (void)btl;
+    if (OPAL_UNLIKELY(!peer))
+        return OPAL_ERR_UNREACH;
     frag->item.peer = peer;
     frag->tag = tag;
     if (OPAL_LIKELY(!(wbtl_slow(peer) & ~WBTL_PASSES))) {
@@ -40,7 +42,7 @@ int wbtl_send(mca_btl_base_module_t *btl, wbtl_peer *peer, mca_btl_base_descript
 /* May a message to [peer] by sendi go to Weft now? */
 static bool is_free(wbtl_peer *peer)
 {
-    const unsigned slow = wbtl_slow(peer);
+    const unsigned slow = peer ? wbtl_slow(peer) : WBTL_LOST;
     return !(slow & ~WBTL_PASSES) && (!(slow & WBTL_FAR) || wbtl_sendi_may(peer));
 }
 
@@ -100,7 +102,7 @@ __attribute__((noinline)) static int slow_sendi(wbtl_peer *peer, const struct io
     return OPAL_ERR_RESOURCE_BUSY;
 }
 
-/* The shortest way has 48 instructions. Its parts are as they are for that reason: ob1 asks for no
+/* The shortest way has 50 instructions. Its parts are as they are for that reason: ob1 asks for no
  * order by MCA_BTL_NO_ORDER here, and [word] is no constant, so that no register keeps it during
  * the call. */
 int wbtl_sendi(mca_btl_base_module_t *btl, wbtl_peer *peer, opal_convertor_t *convertor,
@@ -119,7 +121,7 @@ int wbtl_sendi(mca_btl_base_module_t *btl, wbtl_peer *peer, opal_convertor_t *co
         opal_convertor_get_current_pointer(convertor, &iov[1].iov_base);
     } else
         iov[1].iov_base = NULL;
-    if (OPAL_LIKELY(!wbtl_slow(peer) && order == MCA_BTL_NO_ORDER) &&
+    if (OPAL_LIKELY(peer && !wbtl_slow(peer) && order == MCA_BTL_NO_ORDER) &&
         OPAL_LIKELY(weft_am_requestv(peer->weft, WBTL_HANDLER, &word, 1, iov, payload_size ? 2 : 1,
                                      0) == WEFT_OK))
         return OPAL_SUCCESS;

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The module: it opens a context and an endpoint of Weft, and publishes how other ranks reach it.
- *
- * Ranks on different nodes authenticate each other by a key that rank 0 of the job draws and
- * publishes with its address. The key is as private as the launcher's channel. A WEFT_KEY_FILE
- * takes precedence. */
-#include <errno.h>
+/* The modules open a context of Weft and its endpoints, and publish how other ranks reach this one.
+ */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include <opal/mca/pmix/pmix.h>
 
 #include "binding.h"
+#include "key.h"
+#include "rma.h"
 
 static void config_row(void *arg, const char *name, const char *value, const char *dflt,
                        const char *doc)
@@ -19,6 +16,8 @@ static void config_row(void *arg, const char *name, const char *value, const cha
     (void)arg, (void)dflt, (void)doc;
     if (!strcmp(name, "WEFT_KEY_FILE") && *value)
         wbtl.key_file = true;
+    if (!strcmp(name, "WEFT_NODE") && strcmp(value, "0"))
+        wbtl.key_early = true;
     if (!strcmp(name, "WEFT_PROGRESS") && !strcmp(value, "thread")) {
         atomic_store(&wbtl.holds, 1);
         atomic_store(&wbtl.copies, 1);
@@ -28,46 +27,33 @@ static void config_row(void *arg, const char *name, const char *value, const cha
 
 /* ---- what ranks publish ---- */
 
-static bool draw(void *key, size_t len)
-{
-    ssize_t n;
-    do
-        n = getrandom(key, len, 0);
-    while (n < 0 && errno == EINTR);
-    return n == (ssize_t)len;
-}
-
 static unsigned char page; /* other ranks read it, but not its value: order.c */
 
-static enum weft_status page_register(struct wbtl_card *card)
+static enum weft_status page_register(void)
 {
-    size_t len = sizeof card->page;
-    enum weft_status s =
-        weft_mr_register(wbtl.ctx, &page, sizeof page, WEFT_MEM_HOST, WEFT_REMOTE_READ, &wbtl.page);
+    return weft_mr_register(wbtl.ctx, &page, sizeof page, WEFT_MEM_HOST, WEFT_REMOTE_READ,
+                            &wbtl.page);
+}
+
+enum weft_status wbtl_card_fill(struct wbtl_card *card)
+{
+    size_t len = sizeof card->address, page_len = sizeof card->page;
+    enum weft_status s = weft_ep_address(wbtl.ep, card->address, &len);
     if (s == WEFT_OK)
-        s = weft_mr_key(wbtl.page, card->page, &len);
-    card->page_len = (uint32_t)len;
+        s = weft_mr_key(wbtl.page, card->page, &page_len);
+    card->page_len = (uint32_t)page_len;
     return s;
 }
 
-static bool publish(void)
+static bool publish(struct wbtl_card *card)
 {
-    struct wbtl_card card = {.format = WBTL_CARD};
-    size_t len = sizeof card.address;
     int rc = OPAL_ERROR;
-    enum weft_status s = weft_ep_address(wbtl.ep, card.address, &len);
+    enum weft_status s = page_register();
     if (s == WEFT_OK)
-        s = page_register(&card);
-    if (s == WEFT_OK && OPAL_PROC_MY_NAME.vpid == 0 && !wbtl.key_file) {
-        card.has_key = draw(card.key, sizeof card.key);
-        if (card.has_key)
-            s = weft_ctx_set_key(wbtl.ctx, card.key, sizeof card.key);
-        wbtl.key_set = card.has_key && s == WEFT_OK;
-    }
+        s = wbtl_card_fill(card);
     if (s == WEFT_OK)
-        OPAL_MODEX_SEND(rc, OPAL_PMIX_GLOBAL, &mca_btl_weft_component.btl_version, &card,
-                        sizeof card);
-    explicit_bzero(card.key, sizeof card.key);
+        OPAL_MODEX_SEND(rc, OPAL_PMIX_GLOBAL, &mca_btl_weft_component.btl_version, card,
+                        sizeof *card);
     return rc == OPAL_SUCCESS;
 }
 
@@ -105,7 +91,7 @@ static enum weft_status ports_open(void)
     return s;
 }
 
-static enum weft_status open_all(void)
+static enum weft_status open_all(struct wbtl_card *card)
 {
     struct weft_ctx_params ctx = WEFT_CTX_PARAMS_INIT;
     enum weft_status s;
@@ -118,7 +104,9 @@ static enum weft_status open_all(void)
         return s;
     }
     weft_ctx_set_local_ranks(wbtl.ctx, (unsigned)opal_process_info.num_local_peers + 1);
-    s = ports_open();
+    s = wbtl_key_open(card);
+    if (s == WEFT_OK)
+        s = ports_open();
     while (s == WEFT_OK &&
            (s = weft_am_register(wbtl.ep, WBTL_HANDLER, wbtl_on_message, NULL)) == WEFT_AGAIN)
         s = WEFT_OK; /* Weft's thread is inside, for a short time */
@@ -178,7 +166,7 @@ static void leave(void)
     pthread_mutex_destroy(&wbtl.mem_lock);
     pthread_cond_destroy(&wbtl.taken);
     /* A later MPI_Init of this process begins anew, as MPI_T may keep the component open. */
-    wbtl = (struct wbtl_module){.super = wbtl.super, .vars = vars};
+    wbtl = (struct wbtl_module){.super = wbtl.super, .rma = wbtl.rma, .vars = vars};
 }
 
 void wbtl_module_fill(void)
@@ -205,6 +193,56 @@ void wbtl_module_fill(void)
     m->btl_register_error = wbtl_register_error;
 }
 
+/* ---- the module for accesses ---- */
+
+/* With pml_ob1_use_all_rdma, ob1 accesses by this module, too, and reports the end by it. */
+static mca_btl_base_descriptor_t *rma_alloc(mca_btl_base_module_t *btl, wbtl_peer *endpoint,
+                                            uint8_t order, size_t size, uint32_t flags)
+{
+    return wbtl_alloc(&wbtl.super, wbtl_peer_of(btl, endpoint), order, size, flags);
+}
+
+static mca_btl_base_descriptor_t *rma_prepare_src(mca_btl_base_module_t *btl, wbtl_peer *endpoint,
+                                                  opal_convertor_t *convertor, uint8_t order,
+                                                  size_t reserve, size_t *size, uint32_t flags)
+{
+    return wbtl_prepare_src(&wbtl.super, wbtl_peer_of(btl, endpoint), convertor, order, reserve,
+                            size, flags);
+}
+
+static int rma_send(mca_btl_base_module_t *btl, wbtl_peer *endpoint, mca_btl_base_descriptor_t *des,
+                    mca_btl_base_tag_t tag)
+{
+    return wbtl_send(&wbtl.super, wbtl_peer_of(btl, endpoint), des, tag);
+}
+
+static int rma_finalize(mca_btl_base_module_t *btl)
+{
+    (void)btl; /* wbtl_finalize closes what the modules share */
+    return OPAL_SUCCESS;
+}
+
+bool wbtl_rma_fill(void)
+{
+    const uint32_t needed = MCA_BTL_FLAGS_RDMA | MCA_BTL_FLAGS_ATOMIC_FOPS;
+    mca_btl_base_module_t *m = &wbtl.rma;
+    *m = wbtl.super;
+    m->btl_flags &= ~(uint32_t)(MCA_BTL_FLAGS_SEND | MCA_BTL_FLAGS_SEND_INPLACE);
+    m->btl_alloc = rma_alloc;
+    m->btl_prepare_src = rma_prepare_src;
+    m->btl_send = rma_send;
+    m->btl_sendi = NULL;
+    m->btl_register = NULL;
+    m->btl_register_error = NULL;
+    m->btl_finalize = rma_finalize;
+    m->btl_latency = 0;     /* wbtl.super's is at least 1 */
+    m->btl_exclusivity = 0; /* after wbtl.super, which adds the ranks */
+    /* ob1 takes the largest of a rank's modules, and lets them share long messages by bandwidth. */
+    m->btl_rdma_pipeline_send_length = m->btl_min_rdma_pipeline_size = 0;
+    m->btl_bandwidth = 1;
+    return (m->btl_flags & needed) == needed;
+}
+
 static void not_used(const char *why)
 {
     opal_output_verbose(1, opal_btl_base_framework.framework_output, "btl weft: not used: %s", why);
@@ -213,14 +251,16 @@ static void not_used(const char *why)
 mca_btl_base_module_t **wbtl_init(int *count, bool progress_threads, bool mpi_threads)
 {
     mca_btl_base_module_t **modules;
+    struct wbtl_card card = {.format = WBTL_CARD};
     enum weft_status s = WEFT_ENOMEM;
+    bool done;
     (void)progress_threads;
     *count = 0;
     if (wbtl.abandoned) {
         not_used("an earlier MPI_Finalize left an endpoint open");
         return NULL;
     }
-    modules = malloc(sizeof *modules);
+    modules = malloc(2 * sizeof *modules);
     if (!modules)
         return NULL;
     wbtl.threads = mpi_threads;
@@ -231,10 +271,13 @@ mca_btl_base_module_t **wbtl_init(int *count, bool progress_threads, bool mpi_th
     pthread_mutex_init(&wbtl.mem_lock, NULL);
     pthread_cond_init(&wbtl.taken, NULL);
     if (wbtl_lists_init())
-        s = open_all();
-    if (s == WEFT_OK && publish()) {
+        s = open_all(&card);
+    done = s == WEFT_OK && publish(&card);
+    explicit_bzero(card.key, sizeof card.key);
+    if (done) {
         modules[0] = &wbtl.super;
-        *count = 1;
+        modules[1] = &wbtl.rma;
+        *count = wbtl_rma_fill() ? 2 : 1;
         return modules;
     }
     not_used(s == WEFT_OK ? "the launcher does not take the address" : weft_status_text(s));

@@ -398,17 +398,18 @@ bool wf_rdma_rang(const struct rdma_ep *ep)
     return read(ep->timer_fd, &n, sizeof n) == sizeof n;
 }
 
-/* If requests are under way or a link has a deadline, makes the timer wake the endpoint's thread in
- * one second, and if there are links at all, in IDLE_S. The thread then checks requests, deadlines
- * and the NICs' events, because no event of epoll reports a request that does not complete, a
- * deadline that has passed, or a queue that failed. */
+/* If requests are under way, a link has a deadline, or all receive buffers may be lost, makes the
+ * timer wake the endpoint's thread in one second, and if there are links at all, in IDLE_S. The
+ * thread then checks requests, deadlines, receives and the NICs' events, because no event of epoll
+ * reports a request that does not complete, a deadline that has passed, a message for which there
+ * is no buffer, or a queue that failed. */
 static bool timer_set(const struct rdma_ep *ep)
 {
     const struct rdma_rail *r;
     struct itimerspec t = {.it_value = {.tv_sec = 0}};
     wf_rdma_each_rail(ep, i, r)
     {
-        if (r->under_way || r->deadlines)
+        if (r->under_way || r->deadlines || (r->quiet_ns && !r->worn))
             t.it_value.tv_sec = 1;
         else if (r->nlinks && !t.it_value.tv_sec)
             t.it_value.tv_sec = IDLE_S;

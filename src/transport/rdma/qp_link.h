@@ -200,9 +200,13 @@ struct rdma_rail {
     uint32_t later;   /* since then: arrivals in buffers that had arrived before */
     uint32_t doubted; /* [doubtful] at that time */
     bool counts;      /* it counts them */
-    bool worn;        /* too many are missing (wf_rdma_rail_gives_up) */
-    uint32_t burst;   /* most completions taken in one call; at most QP_BURST_MOST */
-    uint32_t batch;   /* number of receive buffers posted at a time */
+    /* While all buffers may be missing: since when nothing has arrived, and a number that each
+     * arrival changes. [quiet_ns] is 0 otherwise. */
+    uint64_t quiet_ns;
+    uint32_t arrivals;
+    bool worn;      /* too many are missing (wf_rdma_rail_gives_up) */
+    uint32_t burst; /* most completions taken in one call; at most QP_BURST_MOST */
+    uint32_t batch; /* number of receive buffers posted at a time */
     uint32_t *free_results, nfree_results; /* indices of free result slots */
     struct qp_link **by_credit;            /* the rail's links by the index of their credit word */
     struct wf_list links;                  /* the rail's links that have a queue pair */
@@ -540,13 +544,9 @@ void wf_qp_receive_post(struct qp_link *l, uint32_t b);
 void wf_qp_receives_end(struct rdma_rail *r, uint32_t credit);
 /* Takes back all receive buffers. The rail's receive queues are closed. */
 void wf_qp_receives_reset(struct rdma_rail *r);
-/* Sets [worn] if a quarter of the shared receive queue's buffers are missing. Called when a queue
- * pair was closed, since each one may leave one buffer with the NIC. The NIC uses the buffers in
- * the order in which they were posted: when as many messages have arrived as there are buffers
- * twice, in buffers that had arrived before, those that were posted all the time are missing. (A
- * buffer that a message fills for so long is taken for one of them.) If as many queue pairs are in
- * doubt as there are buffers, the NIC may have kept all of them, so that nothing arrives by which
- * they could be counted: then [worn] is set at once. */
+/* Sets [worn] if the NIC has kept too many of the shared receive queue's buffers. Called when a
+ * queue pair was closed, since each one may leave one buffer with the NIC, and about once a second.
+ */
 void wf_qp_wear_check(struct rdma_rail *r);
 /* Posts the free receive buffers to the shared receive queue if a whole batch is free, or if [idle]
  * is true. */

@@ -4,9 +4,12 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "base/clock.h"
 #include "transport/rdma/rail.h"
 
 #define WORN 4u /* a rail is worn if one of so many receive buffers is missing */
+/* or if for so long nothing arrived while all of them may be missing */
+#define WORN_NS UINT64_C(1000000000)
 
 void wf_qp_receive_post(struct qp_link *l, uint32_t b)
 {
@@ -25,6 +28,7 @@ void wf_qp_receives_reset(struct rdma_rail *r)
     r->nfree_receives = r->receives;
     memset(r->holders, 0, r->receives * sizeof *r->holders);
     r->doubtful = 0;
+    r->quiet_ns = 0;
     r->counts = r->worn = false;
 }
 
@@ -54,20 +58,60 @@ static uint32_t missing_count(const struct rdma_rail *r)
     return missing;
 }
 
+/* Ends a count: the queue pairs that were closed before it began left as many buffers as are
+ * missing. */
+static void count_end(struct rdma_rail *r)
+{
+    uint32_t missing = missing_count(r);
+    r->counts = false;
+    r->quiet_ns = 0;
+    r->doubtful = r->doubtful - r->doubted + missing;
+    r->worn = missing >= r->receives / WORN;
+}
+
+/* Nothing may ever arrive: [worn] is set after WORN_NS in which nothing did. */
+static void quiet_check(struct rdma_rail *r)
+{
+    const uint64_t now_ns = wf_now_ns();
+    /* It grows by 1 with each arrival since the count began. */
+    uint32_t arrivals = r->later - missing_count(r);
+    if (!r->quiet_ns || arrivals != r->arrivals) {
+        r->arrivals = arrivals;
+        r->quiet_ns = now_ns;
+    } else if (now_ns - r->quiet_ns >= WORN_NS) {
+        r->worn = true;
+    }
+}
+
+/* The NIC uses the buffers in the order in which they were posted: when as many messages have
+ * arrived as there are buffers twice, in buffers that had arrived before, those that were posted
+ * all the time are missing, and the count ends. (A buffer that a message fills for so long is taken
+ * for one of them.)
+ *
+ * | state | event                                                    | action         | next  |
+ * | ----- | -------------------------------------------------------- | -------------- | ----- |
+ * | sound | a quarter as many queue pairs are in doubt as there are  | begin a count  | doubt |
+ * |       | buffers                                                  |                |       |
+ * | doubt | the count ends, less than a quarter is missing           | -              | sound |
+ * | doubt | the count ends, a quarter or more is missing             | -              | worn  |
+ * | doubt | as many queue pairs are in doubt as there are buffers,   | -              | worn  |
+ * |       | so that the NIC may have kept all, and for WORN_NS       |                |       |
+ * |       | nothing arrived                                          |                |       |
+ * | any   | the rail's last queue pair is closed                     | make the queue | sound |
+ * |       |                                                          | anew           |       |
+ */
 void wf_qp_wear_check(struct rdma_rail *r)
 {
-    if (!r->srq || r->worn || r->doubtful < r->receives / WORN)
+    if (!r->srq || r->worn)
         return;
-    if (r->counts && r->later >= 2 * r->receives) {
-        uint32_t missing = missing_count(r);
-        r->counts = false;
-        r->doubtful = r->doubtful - r->doubted + missing;
-        r->worn = missing >= r->receives / WORN || r->doubtful >= r->receives;
-    } else if (r->doubtful >= r->receives) {
-        r->worn = true;
-    } else if (!r->counts) {
+    if (r->counts && r->later >= 2 * r->receives)
+        count_end(r);
+    if (!r->counts && r->doubtful >= r->receives / WORN)
         count_begin(r);
-    }
+    if (r->counts && r->doubtful >= r->receives)
+        quiet_check(r);
+    else
+        r->quiet_ns = 0;
 }
 
 void wf_qp_receives_end(struct rdma_rail *r, uint32_t credit)

@@ -62,6 +62,7 @@ static void rail_look(struct rdma_rail *r)
     wf_rdma_rail_check(r);
     for (int i = 0; i < LOOK_LISTS && wf_qp_completions_take(r) > 0; i++)
         ;
+    wf_qp_wear_check(r);
     wf_rdma_receives_post(r);
     wf_list_each(it, &r->links) link_watch(wf_container_of(it, struct qp_link, item), now);
 }

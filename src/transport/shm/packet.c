@@ -34,8 +34,8 @@ int wf_packet_parse(const void *buf, size_t len, int nfds, struct wf_packet *out
         return -1;
     if (p.type == WF_PACKET_RING && !ring_ok(&p))
         return -1;
-    if ((p.type == WF_PACKET_RING_NO && p.u.ring_no.status >= 0) ||
-        (p.type == WF_PACKET_SLAB_NO && p.u.slab.status >= 0))
+    if ((p.type == WF_PACKET_RING_NO && !wf_status_is_failure(p.u.ring_no.status)) ||
+        (p.type == WF_PACKET_SLAB_NO && !wf_status_is_failure(p.u.slab.status)))
         return -1;
     if (p.type == WF_PACKET_RING_OK &&
         (p.u.ring_ok.bell >= WF_SHM_BELLS || p.u.ring_ok.bit >= WF_SHM_BELL_BITS))

@@ -10,11 +10,15 @@
 #include <sys/types.h>
 
 #include "base/seqpacket.h"
+#include "base/status.h"
 #include "transport/address.h"
 #include "transport/shm/ring.h"
 
 #define WF_PACKET_MAGIC 0x54464557u /* "WEFT" */
 #define WF_PACKET_VERSION 13
+_Static_assert(
+    WF_STATUSES == 34,
+    "RING_NO and SLAB_NO carry the statuses of weft/status.def: count WF_PACKET_VERSION up");
 #define WF_PACKET_FDS 3
 _Static_assert(WF_PACKET_FDS <= WF_SEQPACKET_FDS, "room for descriptors");
 
@@ -85,7 +89,7 @@ struct wf_packet {
         struct {
             uint64_t id;
             uint64_t size;
-            int32_t status; /* SLAB_NO: below 0 */
+            int32_t status; /* SLAB_NO: a failure */
         } slab;
         uint8_t room[112];
     } u;

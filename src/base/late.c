@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "core/late.h"
+#include "base/late.h"
 
+#include <sched.h>
+
+#include "base/clock.h"
 #include "base/util.h"
 
 #define LATE_ADDS 16
@@ -49,4 +52,12 @@ enum wf_late_state wf_late_state(struct wf_late *late, uint64_t now_ns)
         return WF_LATE_TRIAL;
     atomic_store_explicit(&late->any, false, memory_order_relaxed);
     return WF_LATE_NONE;
+}
+
+bool wf_late_yield(struct wf_late *late)
+{
+    uint64_t before = wf_now_ns(), after;
+    sched_yield();
+    after = wf_now_ns();
+    return wf_late_count(late, after - before, after);
 }

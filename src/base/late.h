@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Processes that compute on the processors of this context, noticed by yields that last long.
+/* Processes that compute on the processors of a context or node service, noticed by yields that
+ * last long.
  *
  * A yield that lasts longer than LATE_NS is late. A process that computes keeps a processor for its
  * time slice, mostly 2 ms and more. A turn of ranks that wait, yield and sleep can last 0.6 ms.
@@ -19,9 +20,10 @@
  *   trial   HOLDS times the length of the hold after   yield, sleep
  *
  * In a trial the next hold is twice as long as the one before. Behind the trial the state is none.
- * Any thread of the context calls these functions. Two threads may each count one yield as one. */
-#ifndef WF_CORE_LATE_H
-#define WF_CORE_LATE_H
+ * Any thread calls these functions. Of two yields that threads count at the same time, the score
+ * may miss one. */
+#ifndef WF_BASE_LATE_H
+#define WF_BASE_LATE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -46,6 +48,9 @@ enum wf_late_state {
 /* Count a yield, or spins between two readings of the clock, of [took_ns], which ended at
  * [now_ns]. Returns true if a hold began or goes on. */
 bool wf_late_count(struct wf_late *late, uint64_t took_ns, uint64_t now_ns);
+
+/* Yield the processor, and count the yield. Returns as wf_late_count. */
+bool wf_late_yield(struct wf_late *late);
 
 enum wf_late_state wf_late_state(struct wf_late *late, uint64_t now_ns);
 
