@@ -332,7 +332,7 @@ static int strays_filter(struct node_mover *m,
 
 static bool stray_keep(struct node_mover *m, struct node_waiter *w)
 {
-    bool closed = m->by_index[w->to_index] || m->left[w->to_index];
+    bool closed = m->by_index[w->to_index] || wf_load_relaxed(&m->page->left[w->to_index]);
     bool sent =
         !may_come(m, w->to_index) && waiter_answer(m, w, closed ? WF_NODE_CLOSED : WF_NODE_DEAD);
     m->dropped += sent;

@@ -21,6 +21,8 @@ enum weft_status wf_node_mover_open(const struct node_mover_params *params, stru
     m->young = params->young;
     m->heirs = params->heirs;
     wf_list_init(&m->ends);
+    for (uint32_t i = 0; params->before && i < m->nindexes; i++)
+        wf_store_relaxed(&m->page->left[i], wf_load_relaxed(&params->before->left[i]) == 1);
     if (wf_node_expect_open(m, params->rows) != WEFT_OK ||
         wf_node_waiters_open(m, params->waiters) != WEFT_OK) {
         wf_node_mover_close(m);

@@ -122,7 +122,7 @@ static void detach(struct node_work *work, struct desk_ring *r)
         return;
     (void)epoll_ctl(work->bells_fd, EPOLL_CTL_DEL, r->bell, NULL);
     r->end->tag = r->port->tag;
-    work->mover->left[r->port->index] = r->end->state == WF_NODE_CLOSED;
+    wf_store_relaxed(&work->page->left[r->port->index], r->end->state == WF_NODE_CLOSED);
     /* It may have taken messages since the last turn: acknowledge these before END. */
     (void)wf_node_acks_send(work->mover);
     wf_node_port_detach(r->port);
@@ -307,10 +307,23 @@ static void fds_close(struct node_work *work)
         munmap(work->page, sizeof *work->page);
 }
 
+/* Returns the page of the service before, or NULL if there was none, or it cannot be mapped: then
+ * peers of the endpoints that were closed there may take them for killed. */
+static struct wf_node_page *page_before(const struct node_work *work)
+{
+    void *map = NULL;
+    if (!work->young || wf_shared_map(work->estate[0], sizeof *work->page, 0, &map) != WEFT_OK)
+        return NULL;
+    return map;
+}
+
 static enum weft_status mover_open(struct node_work *work)
 {
+    struct wf_node_page *before = page_before(work);
+    enum weft_status status;
     struct node_mover_params params = {.ops = &work->ops,
                                        .page = work->page,
+                                       .before = before,
                                        .lanes = work->parameters.connections,
                                        .index_bits = work->parameters.index_bits,
                                        .rows = EXPECT_ROWS,
@@ -325,7 +338,10 @@ static enum weft_status mover_open(struct node_work *work)
                                         .behind = wf_node_other_behind,
                                         .owner = work};
     work->page->incarnation = work->incarnation;
-    return wf_node_mover_open(&params, &work->mover);
+    status = wf_node_mover_open(&params, &work->mover);
+    if (before)
+        munmap(before, sizeof *before);
+    return status;
 }
 
 WF_UNCHECKED enum weft_status wf_node_work_open(struct node_work *work)
@@ -341,10 +357,10 @@ WF_UNCHECKED enum weft_status wf_node_work_open(struct node_work *work)
     work->page = page;
     if (!fds_open(work) || work->page_fd < 0)
         goto close_fds;
-    work->estate[0] = work->page_fd;
     status = mover_open(work);
     if (status != WEFT_OK)
         goto close_fds;
+    work->estate[0] = work->page_fd;
     status = wf_node_others_open(work);
     if (status != WEFT_OK)
         goto close_mover;

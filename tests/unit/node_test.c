@@ -460,6 +460,7 @@ static void end_add(struct bed_client *b, enum wf_node_state state)
     struct node_end *end = calloc(1, sizeof *end);
     assert_non_null(end);
     *end = (struct node_end){.tag = b->port->tag, .state = state};
+    b->service->page->left[b->index] = state == WF_NODE_CLOSED;
     wf_node_port_detach(b->port);
     b->attached = false;
     wf_node_end_add(b->service->mover, end);
@@ -512,21 +513,35 @@ static void succeed(struct bed *bed, unsigned side)
         bed_resolve_all(&bed->clients[side][i]);
 }
 
+/* Service 1 dies, then its successor, to which no client has come. */
+static void succeed_twice(struct bed *bed)
+{
+    for (unsigned deaths = 0; deaths < 2; deaths++) {
+        bed_kill(bed, 1);
+        bed_service_start(&bed->services[1], true);
+    }
+    wf_node_mover_settle(bed->services[1].mover);
+    bed_connect(bed);
+}
+
 /* After the death of either service, the end of an endpoint is reported to one that had a flow to
- * it with nothing left to acknowledge. */
+ * it with nothing left to acknowledge; also if its service has let it go, and dies then (2). */
 static void ended_after_death(void **state)
 {
     (void)state;
-    for (unsigned side = 0; side < 2; side++) {
+    for (unsigned how = 0; how < 3; how++) {
         struct bed *bed = bed_new(1, 8);
         struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
         OK(send_to(from, 0, 8, 0));
         (void)run(bed, 3);
         assert_int_equal(from->to[0]->low, from->to[0]->next);
-        succeed(bed, side);
+        if (how < 2)
+            succeed(bed, how);
         (void)run(bed, 5);
         end_add(to, WF_NODE_CLOSED);
         to->stopped = true;
+        if (how == 2)
+            succeed_twice(bed);
         (void)run(bed, 5);
         assert_int_equal(from->ended, 1);
         assert_int_equal(from->why, WEFT_ECLOSED);
