@@ -131,7 +131,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                                 .address = b->address,
                                                 .contact = {.port = 7, .count = 1}};
         b->nasked = 0;
-        wf_node_client_reattach(b->c, bed->services[0].page);
+        wf_node_client_reattach(b->c, bed->services[0].page, false);
         if (wf_node_port_attach(bed->services[0].mover, &params, &b->port) == WEFT_OK) {
             b->port->user = b;
             b->attached = true;

@@ -10,10 +10,10 @@ static void fill(struct wf_node_packet *p)
     switch (p->type) {
     case WF_NODE_HELLO:
         p->u.hello = (struct wf_node_hello){
-            .role = WF_NODE_ATTACH, .held = 3, .last = 77, .nonce = {1}, .self = {.pid = 1}};
+            .role = WF_NODE_ATTACH, .held = 3, .last = 77, .line = 7, .self = {.pid = 1}};
         break;
     case WF_NODE_PROOF: p->u.proof.parameters.connections = 4; break;
-    case WF_NODE_WELCOME: p->u.welcome = (struct wf_node_welcome){4095, 1, {7, 1}}; break;
+    case WF_NODE_WELCOME: p->u.welcome = (struct wf_node_welcome){4095, 1, 1, 0, {7, 1}}; break;
     case WF_NODE_REFUSAL: p->u.refused.reason = WF_NODE_REFUSED_BUSY; break;
     case WF_NODE_RING:
         p->u.ring = (struct wf_node_ring){{.version = WF_ADDRESS_VERSION,
@@ -38,7 +38,8 @@ static void fill(struct wf_node_packet *p)
 
 size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 {
-    static const uint8_t fds[WF_NODE_TYPES] = {[WF_NODE_RING] = 2, [WF_NODE_RING_OK] = 1};
+    static const uint8_t fds[WF_NODE_TYPES] = {
+        [WF_NODE_WELCOME] = 3, [WF_NODE_RING] = 2, [WF_NODE_RING_OK] = 1};
     struct wf_node_packet p;
     if (i + 1 >= WF_NODE_TYPES || room <= sizeof p)
         return 0;

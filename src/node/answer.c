@@ -11,6 +11,15 @@ static bool is_up(const struct node_mover *m, uint16_t word)
     return m->sessions[word] && m->sessions[word]->state == WF_NODE_UP;
 }
 
+/* May an endpoint of [index] still attach that an earlier service had? */
+static bool may_come(const struct node_mover *m, uint32_t index)
+{
+    uint8_t heir = NODE_HEIR_UNKNOWN;
+    if (m->heirs)
+        heir = atomic_load_explicit(&m->heirs[index], memory_order_acquire);
+    return heir == NODE_HEIR_AWAITED || (heir == NODE_HEIR_UNKNOWN && m->young);
+}
+
 /* ---- sending ---- */
 
 static enum weft_status answers_send(struct node_mover *m, uint16_t word, unsigned lane,
@@ -194,17 +203,15 @@ void wf_node_refuse(struct node_mover *m, struct node_port *port, const struct n
     if (!w)
         w = waiter_new(m, port, d, word);
     if (!w) {
-        m->strays_lost = m->strays_lost || !port;
-        if (port) {
-            port->room_all[word / 64] |= UINT64_C(1) << word % 64;
-            port->room_all_any = true;
-        }
+        uint64_t *words = port ? port->room_all : m->strays_lost;
+        words[word / 64] |= UINT64_C(1) << word % 64;
+        *(port ? &port->room_all_any : &m->strays_lost_any) = true;
         return;
     }
     w->attempt = d->attempt;
     w->lane = (uint8_t)lane;
     w->blocks = blocks;
-    if (!port && !m->young) {
+    if (!port && !may_come(m, d->to_index)) {
         m->refusals_due += !w->refusal_due;
         w->refusal_due = true; /* strays_turn answers that it is gone */
         return;
@@ -222,25 +229,25 @@ static bool port_has_room(struct node_port *port, uint32_t blocks)
            wf_node_payload_find(port, blocks * WF_NODE_BLOCK, &at);
 }
 
-/* ROOM ALL by each lane of the services that have flows which the table of waiters does not hold. A
- * service whose session is over has none. */
-static int room_all_send(struct node_mover *m, struct node_port *port)
+/* ROOM ALL by each lane of the services of [words], which have flows to [tag] that the table of
+ * waiters does not hold. A service whose session is over has none. */
+static int room_all_send(struct node_mover *m, uint64_t tag, uint64_t *words, bool *any)
 {
     int n = 0;
-    port->room_all_any = false;
+    *any = false;
     for (uint32_t w = 0; w < m->nsessions; w++) {
         uint64_t bit = UINT64_C(1) << w % 64;
         bool sent = true;
-        if (!(port->room_all[w / 64] & bit))
+        if (!(words[w / 64] & bit))
             continue;
         for (unsigned lane = 0; lane < m->lanes && sent && is_up(m, (uint16_t)w); lane++) {
-            const uint32_t args[3] = {(uint32_t)port->tag, (uint32_t)(port->tag >> 32), lane};
+            const uint32_t args[3] = {(uint32_t)tag, (uint32_t)(tag >> 32), lane};
             sent = m->ops->send(m->ops->owner, (uint16_t)w, lane, WF_NODE_FRAME_ROOM_ALL, args, 3,
                                 NULL, 0) == WEFT_OK;
         }
         if (sent)
-            port->room_all[w / 64] &= ~bit;
-        port->room_all_any = port->room_all_any || !sent;
+            words[w / 64] &= ~bit;
+        *any = *any || !sent;
         n += sent;
     }
     return n;
@@ -284,7 +291,7 @@ static int port_turn(struct node_mover *m, struct node_port *port)
         n = waiting_turn(m, port);
     if (port->waiting == WF_NODE_NIL && port->room_all_any &&
         port_has_room(port, wf_node_longest(port->am_max) / WF_NODE_BLOCK))
-        n += room_all_send(m, port);
+        n += room_all_send(m, port->tag, port->room_all, &port->room_all_any);
     return n;
 }
 
@@ -294,7 +301,7 @@ static int refusals_send(struct node_mover *m)
     for (uint32_t i = 0; i < m->nwaiters && m->refusals_due; i++) {
         struct node_waiter *w = &m->waiters[i];
         if (w->word == FREE_WORD || !w->refusal_due ||
-            (!m->young && !wf_node_port_find(m, w->to_index, w->to_tag)) ||
+            (!may_come(m, w->to_index) && !wf_node_port_find(m, w->to_index, w->to_tag)) ||
             !waiter_answer(m, w, WF_NODE_REFUSED))
             continue;
         w->refusal_due = false;
@@ -325,8 +332,9 @@ static int strays_filter(struct node_mover *m,
 
 static bool stray_keep(struct node_mover *m, struct node_waiter *w)
 {
-    bool closed = m->by_index[w->to_index] || m->left[w->to_index];
-    bool sent = waiter_answer(m, w, closed ? WF_NODE_CLOSED : WF_NODE_DEAD);
+    bool closed = m->by_index[w->to_index] || wf_load_relaxed(&m->page->left[w->to_index]);
+    bool sent =
+        !may_come(m, w->to_index) && waiter_answer(m, w, closed ? WF_NODE_CLOSED : WF_NODE_DEAD);
     m->dropped += sent;
     return !sent;
 }
@@ -334,8 +342,11 @@ static bool stray_keep(struct node_mover *m, struct node_waiter *w)
 int wf_node_waiters_turn(struct node_mover *m)
 {
     int n = m->refusals_due ? refusals_send(m) : 0;
-    if (!m->young && m->strays != WF_NODE_NIL)
+    if (m->strays != WF_NODE_NIL)
         n += strays_filter(m, stray_keep);
+    /* The destinations of the others are not known: all flows of those services begin again. */
+    if (m->strays_lost_any && m->strays == WF_NODE_NIL && !m->young)
+        n += room_all_send(m, 0, m->strays_lost, &m->strays_lost_any);
     for (uint32_t i = 0; i < m->nports; i++)
         if (m->ports[i] && !m->ports[i]->failed)
             n += port_turn(m, m->ports[i]);
@@ -354,9 +365,8 @@ void wf_node_waiters_claim(struct node_mover *m, struct node_port *port)
             list_append(m, &m->strays, &m->strays_last, i);
         i = next;
     }
-    for (uint32_t w = 0; m->strays_lost && w < m->nsessions; w++)
-        port->room_all[w / 64] |= UINT64_C(1) << w % 64;
-    port->room_all_any = m->strays_lost;
+    memcpy(port->room_all, m->strays_lost, sizeof port->room_all);
+    port->room_all_any = m->strays_lost_any;
 }
 
 void wf_node_waiters_forget(struct node_mover *m, struct node_port *port)
@@ -385,6 +395,7 @@ static void list_cut(struct node_mover *m, uint32_t *first, uint32_t *last, uint
 void wf_node_waiters_cut(struct node_mover *m, uint16_t word)
 {
     list_cut(m, &m->strays, &m->strays_last, word);
+    m->strays_lost[word / 64] &= ~(UINT64_C(1) << word % 64);
     for (uint32_t i = 0; i < m->nports; i++)
         if (m->ports[i]) {
             list_cut(m, &m->ports[i]->waiting, &m->ports[i]->waiting_last, word);
@@ -446,6 +457,13 @@ enum weft_status wf_node_answers_take(struct node_mover *m, uint16_t word, const
     return WEFT_OK;
 }
 
+/* Has the other service reported the end of the destination? */
+static bool is_over(const struct node_port *port, uint32_t slot, uint16_t attempt)
+{
+    unsigned far = wf_node_word_state(wf_load_relaxed(&port->event->slots[slot].far), attempt);
+    return far == WF_NODE_CLOSED || far == WF_NODE_DEAD;
+}
+
 enum weft_status wf_node_room_all_take(struct node_mover *m, uint16_t word, const uint32_t *args,
                                        unsigned nargs)
 {
@@ -458,8 +476,9 @@ enum weft_status wf_node_room_all_take(struct node_mover *m, uint16_t word, cons
         for (uint32_t slot = 0; port && slot < WF_NODE_SLOTS; slot++) {
             const struct wf_node_record *r = &port->submit->records[slot];
             uint16_t attempt = wf_load_acquire(&r->attempt); /* "record" */
-            if (attempt && r->tag == tag && r->word == word &&
-                wf_node_lane_of(m, port->index, r->index) == args[2])
+            if (attempt && (r->tag == tag || !tag) && r->word == word &&
+                wf_node_lane_of(m, port->index, r->index) == args[2] &&
+                !is_over(port, slot, attempt))
                 wf_node_far_store(port, slot, attempt, WF_NODE_ROOM);
         }
         if (port)

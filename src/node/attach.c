@@ -33,7 +33,7 @@ static bool index_claim(struct node_desk *desk, const struct wf_node_hello *hell
 {
     uint32_t held = hello->held - 1;
     if (held >= node_indexes(desk) || desk->by_index[held] || hello->last == desk->incarnation ||
-        wf_now_ns() >= desk->claims_until_ns)
+        hello->line != desk->line || wf_now_ns() >= desk->claims_until_ns)
         return false;
     *index = held;
     return true;
@@ -46,7 +46,7 @@ static bool index_find(struct node_desk *desk, uint32_t *index)
     uint32_t n = node_indexes(desk);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t at = (desk->next_index + i) & (n - 1);
-        if (desk->by_index[at])
+        if (desk->by_index[at] || desk->work.heirs[at] == NODE_HEIR_AWAITED)
             continue;
         desk->next_index = (at + 1) & (n - 1);
         *index = at;
@@ -61,11 +61,14 @@ static void welcome(struct node_desk *desk, struct desk_client *client, uint32_t
     wf_node_packet_init(&p, WF_NODE_WELCOME);
     p.u.welcome.index = index;
     p.u.welcome.incarnation = desk->incarnation;
+    p.u.welcome.line = desk->line;
     p.u.welcome.contact = desk->work.contact;
     p.flags = desk->work.membarrier ? WF_NODE_MEMBARRIER : 0;
     client->serial = ++desk->next_serial;
     client->fence = !(client->hello.flags & WF_NODE_MEMBARRIER);
-    if (wf_node_packet_send(client->sock, &p, &desk->work.page_fd, 1)) {
+    wf_node_work_heir(&desk->work, index,
+                      client->hello.u.hello.held ? NODE_HEIR_AWAITED : NODE_HEIR_GONE);
+    if (wf_node_packet_send(client->sock, &p, desk->work.estate, (int)desk->work.nestate)) {
         wf_node_client_end(desk, client);
         return;
     }
@@ -76,6 +79,7 @@ static void welcome(struct node_desk *desk, struct desk_client *client, uint32_t
     desk->idle_since_ns = 0;
     desk->idle_limit_ns = WF_NODE_IDLE_MS * 1000000u;
     desk->by_index[index] = client;
+    wf_store_relaxed(&desk->work.page->pids[index], (uint32_t)client->pid);
     client->index = index;
     client->state = NODE_ATTACHED;
     client->since_ns = wf_now_ns();
@@ -255,6 +259,8 @@ void wf_node_client_packet(struct node_desk *desk, struct desk_client *client,
         wf_node_unring_read(desk, client, packet);
     else if (type == WF_NODE_NODE && client->state == NODE_ATTACHED)
         wf_node_other_read(desk, client, packet);
+    else if (type == WF_NODE_SETTLED && client->state == NODE_ATTACHED)
+        wf_node_work_heir(&desk->work, client->index, NODE_HEIR_GONE);
     else
         wf_node_client_fail(
             desk, client,

@@ -36,6 +36,7 @@ enum weft_status wf_node_desk_init(struct node_desk *desk, int listen_fd)
     struct epoll_event ev = {.events = EPOLLIN};
     struct epoll_event done = {.events = EPOLLIN, .data.ptr = &desk->work};
     enum weft_status status;
+    int page_before;
     desk->listen_fd = listen_fd;
     desk->epoll_fd = desk->spare_fd = -1;
     wf_list_init(&desk->unproved);
@@ -58,11 +59,15 @@ enum weft_status wf_node_desk_init(struct node_desk *desk, int listen_fd)
     }
     desk->work.parameters = desk->parameters;
     desk->work.incarnation = desk->incarnation;
+    desk->work.line = desk->line;
+    page_before = desk->work.estate[0];
     desk->work.key = desk->key;
     desk->work.scope = &desk->place;
     status = wf_node_work_open(&desk->work);
     if (status != WEFT_OK)
         goto fini;
+    if (desk->work.young)
+        wf_node_heirs_open(desk, page_before);
     if (!epoll_ctl(desk->epoll_fd, EPOLL_CTL_ADD, desk->work.done_fd, &done))
         return WEFT_OK;
     status = WEFT_ESYSTEM;
@@ -81,6 +86,7 @@ void wf_node_desk_fini(struct node_desk *desk)
     if (desk->spare_fd >= 0)
         close(desk->spare_fd);
     free(desk->by_index);
+    free(desk->heirs);
     desk->by_index = NULL;
     desk->epoll_fd = desk->spare_fd = -1;
     errno = err;
@@ -194,10 +200,10 @@ static void events_handle(struct node_desk *desk, const struct epoll_event *even
     for (int i = 0; i < count; i++) {
         if (events[i].data.ptr == &desk->work)
             wf_node_jobs_take(desk);
-        else if (events[i].data.ptr)
+        else if (events[i].data.ptr && !wf_node_heir_event(desk, events[i].data.ptr))
             client_event(desk, events[i].data.ptr, events[i].events);
         else
-            come = true;
+            come |= !events[i].data.ptr;
     }
     for (int i = 0; come && i < WF_NODE_TURN && desk->unproved_count < WF_NODE_UNPROVED; i++)
         if (!wf_node_accept(desk))
@@ -238,6 +244,8 @@ static int next_ms(const struct node_desk *desk, uint64_t now)
         at = desk->idle_since_ns + desk->idle_limit_ns;
     if (desk->retry_ns)
         at = WF_MIN(at, desk->retry_ns);
+    if (desk->work.young)
+        at = WF_MIN(at, desk->claims_until_ns);
     if (at == UINT64_MAX)
         return -1;
     return at <= now ? 0 : (int)((at - now + 999999) / 1000000);
@@ -252,6 +260,8 @@ void wf_node_desk_run(struct node_desk *desk)
         events_handle(desk, events, n);
         now = wf_now_ns();
         limits_check(desk, now);
+        if (desk->work.young && now >= desk->claims_until_ns)
+            wf_node_heirs_close(desk);
         wf_node_reap(desk);
         if (now >= desk->retry_ns)
             desk->retry_ns = 0;

@@ -31,6 +31,8 @@ void wf_node_client_end(struct node_desk *desk, struct desk_client *client)
     wf_node_rings_end(desk, client);
     if (client->state == NODE_ATTACHED) {
         desk->by_index[client->index] = NULL;
+        wf_store_relaxed(&desk->work.page->pids[client->index], 0);
+        wf_node_work_heir(&desk->work, client->index, NODE_HEIR_GONE);
         if (!--desk->attached_count)
             desk->idle_since_ns = wf_now_ns();
     } else {
@@ -84,6 +86,7 @@ void wf_node_leave(struct node_desk *desk)
     clients_leave(desk, &desk->unproved);
     clients_leave(desk, &desk->attached);
     wf_node_reap(desk);
+    close(desk->work.estate[1]); /* before the name is free: the next service may have it */
     close(desk->listen_fd);
     desk->listen_fd = -1;
 }

@@ -19,7 +19,10 @@ enum weft_status wf_node_mover_open(const struct node_mover_params *params, stru
     m->turn = 1;
     m->nindexes = 1u << params->index_bits;
     m->young = params->young;
+    m->heirs = params->heirs;
     wf_list_init(&m->ends);
+    for (uint32_t i = 0; params->before && i < m->nindexes; i++)
+        wf_store_relaxed(&m->page->left[i], wf_load_relaxed(&params->before->left[i]) == 1);
     if (wf_node_expect_open(m, params->rows) != WEFT_OK ||
         wf_node_waiters_open(m, params->waiters) != WEFT_OK) {
         wf_node_mover_close(m);
@@ -227,6 +230,7 @@ enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
     if (state == WF_NODE_UP && s->state == WF_NODE_LOST)
         s->use = (s->use + 1) % WF_NODE_USES;
     s->state = state;
+    s->end_lane = 0; /* the next session has had no lane of it */
     if (state == WF_NODE_LOST)
         wf_node_ends_cut(m, s);
     wf_node_rows_cut(m, word);

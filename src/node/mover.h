@@ -31,7 +31,7 @@ struct node_port;
 /* ---- frames ---- */
 
 /* In HELLO, the first frame of each lane (others.c). Counted up with each change of a frame. */
-#define WF_NODE_FRAMES_VERSION 3
+#define WF_NODE_FRAMES_VERSION 4
 
 enum wf_node_frame {
     WF_NODE_FRAME_DATA = 2,
@@ -85,6 +85,14 @@ struct node_mover_ops {
 };
 
 /* ---- objects ---- */
+
+/* A client that the service before had. Messages for its endpoints are refused until they attach.
+ */
+enum node_heir {
+    NODE_HEIR_UNKNOWN, /* there may be one, if the service is young */
+    NODE_HEIR_AWAITED, /* there is one */
+    NODE_HEIR_GONE,    /* there is none any more, or all its endpoints are attached */
+};
 
 /* What this service remembers of the attempts that it refused itself. */
 struct node_near {
@@ -175,9 +183,9 @@ struct node_mover {
     uint32_t lanes, nindexes;
     uint32_t turn; /* counted up by each; the first is 1 */
     bool young;    /* clients of an earlier service may still attach */
+    const _Atomic uint8_t *heirs;
     struct node_port *by_index[WF_NODE_INDEXES];
-    bool left[WF_NODE_INDEXES]; /* the last endpoint of the index was closed, not killed */
-    struct node_port **ports;   /* by id; NULL: free */
+    struct node_port **ports; /* by id; NULL: free */
     uint32_t nports, port_room;
     struct node_session *sessions[WF_NODE_WORDS];
     uint32_t nsessions;  /* words in use */
@@ -193,8 +201,10 @@ struct node_mover {
     struct node_waiter *waiters;
     uint32_t nwaiters, waiters_free;
     uint32_t strays, strays_last; /* those whose destination is not attached */
-    bool strays_lost;             /* there were more than the table holds */
-    uint32_t *waiter_hash;        /* as many buckets as waiters */
+    /* Sessions with more of them than the table holds. */
+    uint64_t strays_lost[WF_NODE_WORDS / 64];
+    bool strays_lost_any;
+    uint32_t *waiter_hash; /* as many buckets as waiters */
     uint32_t refusals_due;
     uint64_t dropped; /* frames for endpoints that do not exist, and replies that no slot expects */
     uint8_t scratch[WF_NODE_SENDER + 32768 + 64];
@@ -202,12 +212,14 @@ struct node_mover {
 
 struct node_mover_params {
     const struct node_mover_ops *ops;
-    struct wf_node_page *page; /* zeroed but for the incarnation */
-    uint32_t lanes;            /* 1..WF_NODE_LANES */
-    uint32_t index_bits;       /* 1..12 */
-    uint32_t rows;             /* of expect: a power of two, WF_NODE_WAYS or more */
-    uint32_t waiters;          /* a power of two */
+    struct wf_node_page *page;         /* zeroed but for the incarnation */
+    const struct wf_node_page *before; /* of the service before, or NULL; read by mover_open */
+    uint32_t lanes;                    /* 1..WF_NODE_LANES */
+    uint32_t index_bits;               /* 1..12 */
+    uint32_t rows;                     /* of expect: a power of two, WF_NODE_WAYS or more */
+    uint32_t waiters;                  /* a power of two */
     bool young;
+    const _Atomic uint8_t *heirs; /* by index, enum node_heir; NULL: UNKNOWN */
 };
 
 struct node_port_params {
@@ -240,7 +252,7 @@ void wf_node_port_detach(struct node_port *port);
 enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
                                      enum wf_node_session_state state);
 /* The service is no longer young: it answers messages for endpoints that no client has with CLOSED
- * or DEAD. */
+ * or DEAD, but for those of an heir that is awaited. */
 void wf_node_mover_settle(struct node_mover *m);
 /* One turn: read entries of each client, then send answers that are due. Returns how many entries
  * and answers there were. */

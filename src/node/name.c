@@ -58,6 +58,11 @@ void wf_node_socket_name(const uint8_t key[WF_NODE_KEY], const struct wf_node_sc
     snprintf(out, WF_NODE_SOCKET_ROOM, WF_NODE_SOCKET "%016" PRIx64, half);
 }
 
+void wf_node_hold_name(const char *socket, char out[WF_NODE_SOCKET_ROOM])
+{
+    snprintf(out, WF_NODE_SOCKET_ROOM, "%.*s-held", (int)strlen(WF_NODE_SOCKET) + 16, socket);
+}
+
 socklen_t wf_node_sockaddr(const char *name, struct sockaddr_un *sa)
 {
     size_t n = strnlen(name, sizeof sa->sun_path - 1);

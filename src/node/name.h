@@ -14,7 +14,8 @@
 /* Room for WEFT_NODE_NAME, which has at most 63 characters. */
 #define WF_NODE_NAME_ROOM 64
 #define WF_NODE_SOCKET "weft-node-"
-/* Room for the name of a socket: WF_NODE_SOCKET, 16 hexadecimal digits, a NUL. */
+/* Room for the name of a socket: WF_NODE_SOCKET, 16 hexadecimal digits, a NUL. The hold's has
+ * "-held" behind them. */
 #define WF_NODE_SOCKET_ROOM 32
 
 /* Where processes have to be alike to share a service. */
@@ -35,6 +36,8 @@ int wf_node_name_expand(const char *name, unsigned n, char out[WF_NODE_NAME_ROOM
 /* Write the name of the service's abstract socket. [name] is WEFT_NODE_NAME, expanded. */
 void wf_node_socket_name(const uint8_t key[WF_NODE_KEY], const struct wf_node_scope *place,
                          const char *name, char out[WF_NODE_SOCKET_ROOM]);
+/* Write the name of the hold (packet.h) of the service whose socket is [socket]. */
+void wf_node_hold_name(const char *socket, char out[WF_NODE_SOCKET_ROOM]);
 /* Make the address of the abstract socket [name]. Returns its length. */
 socklen_t wf_node_sockaddr(const char *name, struct sockaddr_un *sa);
 

@@ -20,8 +20,17 @@
  * | ATTACHED | RING                             | map it, hand it to the mover        | ATTACHED |
  * | ATTACHED | UNRING                           | take it back, UNRING_OK, unmap      | ATTACHED |
  * | ATTACHED | NODE                             | ask the mover, NODE_OK              | ATTACHED |
+ * | ATTACHED | SETTLED                          | its index is awaited no more        | ATTACHED |
  * | ATTACHED | BYE, or its socket or process ended | its rings go, its index is free  | -        |
  * | any     | any other packet, or no packet     | LOG, close                          | -        |
+ *
+ * Successors. A service whose clients live leaves them its estate (packet.h), with which one of
+ * them starts its successor. Until WEFT_PEER_TIMEOUT is over, clients of the service before may
+ * claim their indexes, in HELLO. The page of that service shows which processes these are: the
+ * successor awaits them, gives their indexes to no other client, and notices their deaths. The
+ * mover refuses messages for endpoints that they have not attached yet (enum node_heir). A client
+ * that has claimed its index is awaited until SETTLED: it may attach an endpoint only when that
+ * endpoint's owner polls.
  *
  * Objects are freed after the events of a round, since later events of the round may point to them.
  */
@@ -64,14 +73,21 @@ struct desk_client {
     struct wf_node_packet hello, challenge;
 };
 
+/* A process that had an index of the service before. */
+struct desk_heir {
+    uint32_t index;
+    int pidfd; /* or -1 */
+    bool ended;
+};
+
 struct node_desk {
     uint8_t key[WF_NODE_KEY];
     struct wf_node_parameters parameters;
     struct wf_node_scope place;
     char name[WF_NODE_SOCKET_ROOM];
-    uint32_t incarnation;
+    uint32_t incarnation, line;
     uint64_t born_ns;
-    uint64_t claims_until_ns; /* until then clients of an earlier service may claim their indexes */
+    uint64_t claims_until_ns; /* until then clients of the service before may claim their indexes */
     uint64_t idle_since_ns;   /* 0: it has clients */
     uint64_t idle_limit_ns;   /* how long it stays without clients */
     int epoll_fd, listen_fd;
@@ -82,6 +98,8 @@ struct node_desk {
     unsigned unproved_count, attached_count;
     struct wf_list unproved, attached, ended;
     struct desk_client **by_index; /* 1 << index_bits */
+    struct desk_heir *heirs;
+    unsigned nheirs, heirs_alive;
     uint64_t next_serial;
     unsigned jobs; /* that the mover has */
     struct node_work work;
@@ -141,6 +159,15 @@ wf_node_client_fail(struct node_desk *desk, struct desk_client *client, const ch
 void wf_node_reap(struct node_desk *desk);
 /* Refuse pending clients, send BYE to the others, and close all sockets, the listening one last. */
 void wf_node_leave(struct node_desk *desk);
+
+/* heirs.c */
+
+/* Find the clients of the service before, by its page, which is [fd]: the function closes it. */
+void wf_node_heirs_open(struct node_desk *desk, int fd);
+/* Handle the end of the process that [at] stands for. Returns false if [at] is no heir. */
+bool wf_node_heir_event(struct node_desk *desk, void *at);
+/* No heir may come any more. */
+void wf_node_heirs_close(struct node_desk *desk);
 
 /* start.c */
 

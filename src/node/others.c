@@ -10,7 +10,7 @@
 
 #define FRAME_HANDLER WEFT_AM_USER_HANDLERS /* plus the kind of the frame */
 #define FRAME_HELLO 1
-#define HELLO_ARGS 6
+#define HELLO_ARGS 7
 #define GUESSES 0xffffu /* more than a transport remembers sessions that have ended */
 #define HINTS 8         /* that are followed until something comes from the service */
 #define GEN_MASK ((1u << WF_GROUP_SHIFT) - 1)
@@ -126,14 +126,15 @@ static void other_lose(struct node_work *work, struct node_other *other)
     other->down = work->any_change = true;
 }
 
-/* Another instance of the service has connected than the one that [other] was taken for. All frames
- * go to it from now on, and those sent before begin again. */
+/* Another instance of the service has connected than the one that [other] was taken for, or was.
+ * All frames go to it from now on, and those sent before begin again. */
 static enum weft_status other_adopt(struct node_work *work, struct node_other *other,
                                     const struct wf_address *address,
                                     const struct wf_contact *contact)
 {
     struct wf_tpeer *peer;
-    enum weft_status status = peer_open(work, address, contact, &peer);
+    /* A second one in a turn comes again. */
+    enum weft_status status = other->stale ? WEFT_ENOMEM : peer_open(work, address, contact, &peer);
     if (status != WEFT_OK)
         return status;
     other->stale = other->peer;
@@ -143,12 +144,12 @@ static enum weft_status other_adopt(struct node_work *work, struct node_other *o
     other->address = *address;
     other->contact = *contact;
     other->guessed = false;
-    other->now_gen = 0;
+    other->now_gen = other->hints = 0;
     other->greeted = other->greetings = other->full = 0;
     return wf_node_session_set(work->mover, other->word, WF_NODE_UP);
 }
 
-/* The process at the address named its present instance when the guessed one was called. */
+/* The process at the address named its present instance when another one was called. */
 static enum weft_status other_follow(struct node_work *work, struct node_other *other)
 {
     struct wf_address address = other->address;
@@ -161,6 +162,7 @@ static enum weft_status other_follow(struct node_work *work, struct node_other *
     peer_close(work, &other->peer);
     other->peer = peer;
     other->address = address;
+    other->guessed = true; /* until a frame comes from it */
     other->now_gen = 0;
     other->hints++;
     other->greeted = other->greetings = other->full = 0;
@@ -183,7 +185,8 @@ static void other_drop(struct node_work *work, struct node_other *other)
     stale_drop(work, other);
     (void)wf_node_session_set(work->mover, other->word, WF_NODE_LOST); /* no new session */
     peer_close(work, &other->peer);
-    work->tep->transport->give_up(work->tep, &other->address); /* nothing names [other] any more */
+    if (!other->replaced) /* else that instance has another word */
+        work->tep->transport->give_up(work->tep, &other->address);
     work->others[other->word] = NULL;
     work->warned_full = false;
     free(other);
@@ -197,7 +200,7 @@ static void changes_do(struct node_work *work)
         enum weft_status status = WEFT_OK;
         if (!other)
             continue;
-        if (other->guessed && !other->down && other->now_gen)
+        if (!other->down && other->now_gen)
             status = other_follow(work, other);
         if (status == WEFT_ENOMEM)
             work->any_change = work->is_short = true; /* tried again */
@@ -228,6 +231,7 @@ static void hello_pack(const struct node_work *work, unsigned lane, uint32_t arg
     args[3] = work->parameters.am_max;
     args[4] = work->address.ep_gen;
     args[5] = lane;
+    args[6] = work->line;
 }
 
 static enum weft_status greet(const struct node_work *work, struct node_other *other, unsigned lane)
@@ -301,8 +305,10 @@ static bool hello_take(const struct node_work *work, struct node_other *other, c
     if (nargs != HELLO_ARGS || args[5] >= work->parameters.connections)
         return false;
     hello_pack(work, args[5], mine);
-    if (memcmp(mine, args, 4 * sizeof *args) || args[4] != other->address.ep_gen)
+    if (memcmp(mine, args, 4 * sizeof *args) || args[4] != other->address.ep_gen || !args[6] ||
+        (other->line && args[6] != other->line))
         return false;
+    other->line = args[6];
     other->greetings |= 1u << args[5];
     return true;
 }
@@ -314,41 +320,52 @@ static bool is_later(uint32_t gen, uint32_t than)
 }
 
 /* A service that calls first is known from then on. A later instance has the port of the one that
- * is known, so that one has ended.
+ * is known, so that one has ended. If it is of the same [line], it has that one's clients; 0: the
+ * line is not known.
  * Returns OK | ENOMEM | ELIMIT (no word is free) | EPEER (it has ended itself, or is this one) */
 static enum weft_status source_find(struct node_work *work, const struct wf_address *from,
-                                    const struct wf_contact *contact, struct node_other **out)
+                                    const struct wf_contact *contact, uint32_t line,
+                                    struct node_other **out)
 {
     struct node_other *other = other_at(work, &from->process);
+    bool same = other && !memcmp(&other->address, from, sizeof *from);
+    bool fits = other && (!other->line || other->line == line);
+    enum weft_status status;
     *out = other;
     if (other && !other->peer)
         return WEFT_EPEER; /* no other one is called as this service is */
-    if (other && !memcmp(&other->address, from, sizeof *from)) {
+    if (same && fits) {
         other->guessed = false;
+        other->hints = 0;
         return WEFT_OK;
     }
-    if (other && other->guessed)
-        return other_adopt(work, other, from, contact);
-    if (other && !is_later(from->ep_gen, other->address.ep_gen))
+    if (other && !same && !other->guessed && !is_later(from->ep_gen, other->address.ep_gen))
         return WEFT_EPEER;
-    if (other)
+    if (fits)
+        return other_adopt(work, other, from, contact);
+    status = other_new(work, from, contact, out);
+    if (status == WEFT_OK && other) {
+        other->replaced = same;
         other_lose(work, other);
-    return other_new(work, from, contact, out);
+    }
+    return status;
 }
 
 /* Find the service that a message comes from, and attach it to the connection. Returns as
  * source_find. */
 static enum weft_status source_of(struct node_work *work, const struct wf_token *token,
-                                  struct node_other **out)
+                                  uint32_t line, struct node_other **out)
 {
     struct wf_address from;
     struct wf_contact contact = {0};
     enum weft_status status = WEFT_OK;
     *out = *token->conn;
-    if (*out)
+    if (*out && !(*out)->stale)
         return WEFT_OK;
     work->tep->transport->source(token, &from, &contact);
-    status = source_find(work, &from, &contact, out);
+    if (*out) /* if it comes from the instance before, it is too late */
+        return memcmp(&(*out)->address, &from, sizeof from) ? WEFT_ECLOSED : WEFT_OK;
+    status = source_find(work, &from, &contact, line, out);
     if (status == WEFT_OK)
         *token->conn = *out;
     return status;
@@ -370,8 +387,11 @@ static void on_deliver(void *owner, struct weft_am *am)
     struct wf_token *token = am->token;
     struct node_other *other;
     unsigned kind = am->handler - FRAME_HANDLER;
-    enum weft_status status = source_of(work, token, &other);
+    uint32_t line = kind == FRAME_HELLO && am->nargs == HELLO_ARGS ? am->args[6] : 0;
+    enum weft_status status = source_of(work, token, line, &other);
     bool ok;
+    if (status == WEFT_ECLOSED)
+        return;
     /* A refusal is final: its service loses this one, and its clients their peers here. */
     token->later = status == WEFT_ENOMEM || status == WEFT_ELIMIT;
     token->refuse = status != WEFT_OK && !token->later;
@@ -393,7 +413,8 @@ static void on_deliver(void *owner, struct weft_am *am)
 static void on_moved(void *owner, struct wf_tpeer *peer, uint32_t now_gen)
 {
     struct node_other *other = other_of(owner, peer);
-    if (other && other->guessed && other->hints < HINTS && !(now_gen & ~GEN_MASK))
+    if (other && other->hints < HINTS && !(now_gen & ~GEN_MASK) &&
+        (other->guessed || is_later(now_gen, other->address.ep_gen)))
         other->now_gen = now_gen;
 }
 
@@ -408,9 +429,11 @@ static void on_peer_down(void *owner, struct wf_tpeer *peer, enum weft_status wh
         other_lose(work, other);
 }
 
+/* The session's handle, if there is one, has reported the end. */
 static void on_conn_down(void *owner, void **conn)
 {
-    other_lose(owner, *conn);
+    (void)owner;
+    (void)conn;
 }
 
 /* No frame is a bulk one: its payload is dropped, and the frame breaks the protocol. */
@@ -466,86 +489,15 @@ int wf_node_others_poll(struct node_work *work)
 
 /* ---- opening ---- */
 
-/* The transport of the lanes. */
-static const struct wf_transport *transport_of(enum wf_node_lanes lanes)
-{
-#ifdef WF_HAVE_VERBS
-    if (lanes == WF_NODE_RDMA)
-        return &wf_rdma_transport;
-#endif
-    (void)lanes;
-    return &wf_tcp_transport;
-}
-
-/* The service's address depends on its port. */
-static void identify(void *arg, const struct wf_contact *contact, struct wf_process_id *self)
-{
-    struct node_work *work = arg;
-    wf_node_service_address(work->key, work->scope, contact->port, work->incarnation,
-                            &work->address);
-    *self = work->address.process;
-}
-
-/* The longest payload of a frame: DATA that begins a flow, with all arguments. */
-static uint32_t frame_max(const struct node_work *work)
-{
-    return WF_NODE_SENDER + work->parameters.am_max + 4 * WF_NODE_ARGS;
-}
-
-static enum weft_status tep_open(struct node_work *work)
-{
-    struct wf_tep_params params = {.events = &events,
-                                   .owner = work,
-                                   .address = work->address,
-                                   .event_fd = work->event_fd,
-                                   .epoll_fd = work->epoll_fd,
-                                   .am_max = frame_max(work),
-                                   .lanes = work->parameters.connections,
-                                   .counters = work->counters,
-                                   .active = &work->active,
-                                   .active_bit = 1};
-    return work->tctx->transport->ep_open(work->tctx, &params, &work->tep);
-}
-
-/* Opens the context and the endpoint of the lanes. On failure neither is open. */
-static enum weft_status lanes_open(struct node_work *work, const struct wf_transport *t)
-{
-    const struct wf_process_id self = {.pid = 1};
-    const struct wf_tctx_params params = {.self = &self,
-                                          .network = true,
-                                          .key_follows = true,
-                                          .sharing = WEFT_SHARING_AUTO,
-                                          .endpoints = 1,
-                                          .am_max = frame_max(work),
-                                          .receives = work->parameters.receives,
-                                          .identify = identify,
-                                          .identify_arg = work};
-    enum weft_status status = t->ctx_open(&params, &work->tctx);
-    if (status != WEFT_OK)
-        return status;
-    work->contact = *t->contact(work->tctx);
-    status = tep_open(work);
-    if (status != WEFT_OK)
-        t->ctx_close(work->tctx);
-    return status;
-}
-
 enum weft_status wf_node_others_open(struct node_work *work)
 {
-    const struct wf_transport *t = transport_of((enum wf_node_lanes)work->parameters.lanes);
     struct node_other *own;
-    enum weft_status status = lanes_open(work, t);
-    if (status != WEFT_OK && t != &wf_tcp_transport) {
-        wf_info("the service's connections are TCP: RDMA cannot be used: %s",
-                weft_status_text(status));
-        t = &wf_tcp_transport;
-        status = lanes_open(work, t);
-    }
+    enum weft_status status = wf_node_lanes_open(work, &events);
     if (status != WEFT_OK)
         return status;
     status = other_new(work, &work->address, NULL, &own);
     if (status == WEFT_OK)
-        status = t->set_key(work->tctx, work->key, sizeof work->key);
+        status = work->tctx->transport->set_key(work->tctx, work->key, sizeof work->key);
     if (status != WEFT_OK)
         wf_node_others_close(work, 1);
     return status;

@@ -14,14 +14,14 @@
 _Static_assert(WF_NODE_KEY == WF_NET_KEY && WF_NODE_MAC == WF_NET_MAC,
                "the job's key and its MACs");
 
-/* Descriptors and bytes of the body, by type. */
+/* Descriptors and bytes of the body, by type. Some come with up to [more] descriptors more. */
 static const struct {
-    uint8_t fds, bytes;
+    uint8_t fds, bytes, more;
 } shapes[WF_NODE_TYPES] = {
     [WF_NODE_HELLO] = {0, sizeof(struct wf_node_hello)},
     [WF_NODE_CHALLENGE] = {0, sizeof(struct wf_node_challenge)},
     [WF_NODE_PROOF] = {0, sizeof(struct wf_node_proof)},
-    [WF_NODE_WELCOME] = {1, sizeof(struct wf_node_welcome)},
+    [WF_NODE_WELCOME] = {3, sizeof(struct wf_node_welcome), WF_NODE_FDS - 3},
     [WF_NODE_REFUSAL] = {0, sizeof(struct wf_node_refused)},
     [WF_NODE_RING] = {2, sizeof(struct wf_node_ring)},
     [WF_NODE_RING_OK] = {1, 0},
@@ -33,6 +33,7 @@ static const struct {
     [WF_NODE_LOG] = {0, sizeof(struct wf_node_line)},
     [WF_NODE_ROW] = {0, sizeof(struct wf_node_row)},
     [WF_NODE_BYE] = {0, 0},
+    [WF_NODE_SETTLED] = {0, 0},
 };
 
 /* ---- bodies ---- */
@@ -47,8 +48,8 @@ static bool are_zero(const uint8_t *bytes, size_t len)
 
 static bool hello_ok(const struct wf_node_hello *h)
 {
-    return h->role && h->role < WF_NODE_ROLES && !h->zero &&
-           h->held <= 1u << WF_NODE_INDEX_BITS_MAX && (h->held ? h->last != 0 : !h->last) &&
+    return h->role && h->role < WF_NODE_ROLES && h->held <= 1u << WF_NODE_INDEX_BITS_MAX &&
+           !h->held == !h->last && !h->held == !h->line &&
            (h->role == WF_NODE_ATTACH || !h->held) && h->self.pid && h->self.pid <= INT32_MAX;
 }
 
@@ -107,7 +108,7 @@ static bool body_ok(const struct wf_node_packet *p)
     case WF_NODE_PROOF: return parameters_ok(&p->u.proof.parameters);
     case WF_NODE_WELCOME:
         return p->u.welcome.index < 1u << WF_NODE_INDEX_BITS_MAX && p->u.welcome.incarnation &&
-               is_service(&p->u.welcome.contact);
+               p->u.welcome.line && !p->u.welcome.zero && is_service(&p->u.welcome.contact);
     case WF_NODE_REFUSAL: return refused_ok(&p->u.refused);
     case WF_NODE_RING: return ring_ok(&p->u.ring);
     case WF_NODE_RING_NO: return wf_status_is_failure(p->u.ring_no.status);
@@ -151,7 +152,8 @@ enum weft_status wf_node_packet_parse(const void *buf, size_t len, int nfds,
     if (len != sizeof p || p.size != sizeof p || !p.type || p.type >= WF_NODE_TYPES ||
         p.flags & ~(uint32_t)WF_NODE_MEMBARRIER)
         return WEFT_EPROTO;
-    if (nfds != shapes[p.type].fds && (nfds != WF_SEQPACKET_LOST || !shapes[p.type].fds))
+    if ((nfds < shapes[p.type].fds || nfds > shapes[p.type].fds + shapes[p.type].more) &&
+        (nfds != WF_SEQPACKET_LOST || !shapes[p.type].fds))
         return WEFT_EPROTO;
     if (!are_zero(p.u.room + shapes[p.type].bytes, sizeof p.u.room - shapes[p.type].bytes) ||
         !body_ok(&p))

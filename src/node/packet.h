@@ -27,16 +27,21 @@
 #define WF_NODE_MAGIC 0x444e4657u /* "WFND" */
 /* Of the packets; part of the socket's name, too. Counted up with each change of a packet, which a
  * new status is, too; test_versions in node_packet_test.c compares the layouts. */
-#define WF_NODE_VERSION 5
+#define WF_NODE_VERSION 6
 _Static_assert(
     WF_STATUSES == 34,
     "RING_NO and NODE_OK carry the statuses of weft/status.def: count WF_NODE_VERSION up");
 /* Of the memory that client and service share. Counted up with each change of layout.h. */
-#define WF_NODE_SHARED_VERSION 2
+#define WF_NODE_SHARED_VERSION 3
 #define WF_NODE_KEY 32 /* bytes of the job's key */
 #define WF_NODE_NONCE 32
 #define WF_NODE_MAC 32
-#define WF_NODE_FDS 2 /* the most descriptors of a packet */
+/* What a service leaves to a successor, in the care of its clients, which get it with WELCOME: its
+ * page; the *hold*, a socket whose name shows that there may be such clients; and the sockets at
+ * which other services call it. */
+#define WF_NODE_ESTATE_SOCKETS 2
+#define WF_NODE_ESTATE (WF_NODE_ESTATE_SOCKETS + WF_CONTACT_IPS)
+#define WF_NODE_FDS WF_NODE_ESTATE /* the most descriptors of a packet */
 _Static_assert(WF_NODE_FDS <= WF_SEQPACKET_FDS, "room for descriptors");
 
 #define WF_NODE_INDEX_BITS_MAX 12
@@ -49,8 +54,9 @@ enum wf_node_type {
     WF_NODE_HELLO = 1, /* from the client: its role, and its process */
     WF_NODE_CHALLENGE, /* from the service */
     WF_NODE_PROOF,     /* from the client */
-    WF_NODE_WELCOME,   /* from the service: the client is attached. fd: the service's page */
-    WF_NODE_REFUSAL,   /* from the service: it closes this connection */
+    /* From the service: the client is attached. fds: its estate. */
+    WF_NODE_WELCOME,
+    WF_NODE_REFUSAL, /* from the service: it closes this connection */
     /* From the client: opens the rings of an endpoint. fds: submit segment, event segment. */
     WF_NODE_RING,
     /* From the service. fd: the endpoint's end of a pair of stream sockets, the bell. Each side
@@ -65,6 +71,8 @@ enum wf_node_type {
     WF_NODE_LOG,       /* from the service: a line that the client logs */
     WF_NODE_ROW,       /* from the service: a line of its answer to a client that lists */
     WF_NODE_BYE,       /* from either: it closes this connection and has not died */
+    /* From a client that held an index: it has given all rings that the service before had. */
+    WF_NODE_SETTLED,
     WF_NODE_TYPES
 };
 
@@ -102,7 +110,7 @@ struct wf_node_hello {
     uint32_t role; /* enum wf_node_role */
     uint32_t held; /* index that the client had from an earlier service, plus 1; 0: none */
     uint32_t last; /* incarnation of that service */
-    uint32_t zero;
+    uint32_t line; /* and that of the first service of its line (struct wf_node_welcome) */
     uint8_t nonce[WF_NODE_NONCE];
     struct wf_process_id self;
 };
@@ -121,10 +129,13 @@ _Static_assert(sizeof(struct wf_node_proof) == 80, "wire structure");
 
 struct wf_node_welcome {
     uint32_t index;
-    uint32_t incarnation;      /* of the service, never 0 */
+    uint32_t incarnation; /* of the service, never 0 */
+    /* A service and its successors are a *line*, which is named by the incarnation of its first. */
+    uint32_t line;
+    uint32_t zero;
     struct wf_contact contact; /* of the service: see wf_node_port */
 };
-_Static_assert(sizeof(struct wf_node_welcome) == 48, "wire structure");
+_Static_assert(sizeof(struct wf_node_welcome) == 56, "wire structure");
 
 /* Returns the port at which a service takes connections, by its contact: [rdma] if its lanes are
  * queue pairs, else [port]. The other one is 0. */
@@ -225,7 +236,7 @@ void wf_node_packet_init(struct wf_node_packet *packet, enum wf_node_type type);
  * packets.
  *
  * Returns  OK        *out is set, and each field of its type is in range; bytes that its type does
- *                    not use are 0. nfds is the number that its type needs, or WF_SEQPACKET_LOST
+ *                    not use are 0. nfds is a number that its type may have, or WF_SEQPACKET_LOST
  *          EVERSION  of another version: only the first 8 bytes of *out are set
  *          EPROTO    any other bytes; *out is unchanged */
 enum weft_status wf_node_packet_parse(const void *buf, size_t len, int nfds,

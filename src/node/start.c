@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Becoming the service. The client's library starts this program with the job's key in a pipe,
- * which is descriptor 0, and reads one line from a pipe, which is descriptor 1: STARTED, TAKEN or
- * the reason why there is no service. The process that was started forks and ends, so that the
- * service is no child of the client's process. */
+ * which is descriptor 0, and reads one line from a pipe, which is descriptor 1 (start.h). The
+ * process that was started forks and ends, so that the service is no child of the client's process.
+ */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -49,20 +49,24 @@ __attribute__((format(printf, 1, 2))) static void report(const char *fmt, ...)
 
 /* ---- the key ---- */
 
-static bool key_read(uint8_t key[WF_NODE_KEY])
+/* The key alone is enough. */
+static bool start_read(struct wf_node_start *start)
 {
     struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
     size_t have = 0;
-    while (have < WF_NODE_KEY) {
+    *start = (struct wf_node_start){0};
+    while (have < sizeof *start) {
         ssize_t n;
         if (poll(&p, 1, KEY_MS) != 1)
             break;
-        n = read(STDIN_FILENO, key + have, WF_NODE_KEY - have);
+        n = read(STDIN_FILENO, (uint8_t *)start + have, sizeof *start - have);
         if (n <= 0)
             break;
         have += (size_t)n;
     }
-    return have == WF_NODE_KEY;
+    return (have == sizeof *start || have == WF_NODE_KEY) && start->anew <= 1 && !start->zero &&
+           (start->line ? start->count > WF_NODE_ESTATE_SOCKETS : !start->count) &&
+           start->count <= WF_NODE_ESTATE;
 }
 
 /* ---- what a process inherits ---- */
@@ -76,23 +80,24 @@ static void signals_reset(void)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-static void descriptors_close_listed(void)
+static void descriptors_close_listed(int from)
 {
     DIR *dir = opendir("/proc/self/fd"); /* no wf_fd_high(): closed before the function ends */
     struct dirent *d;
     while (dir && (d = readdir(dir))) {
         int fd = atoi(d->d_name);
-        if (fd >= WF_FD_MIN && fd != dirfd(dir))
+        if (fd >= from && fd != dirfd(dir))
             close(fd);
     }
     if (dir)
         closedir(dir);
 }
 
-static void descriptors_close(void)
+/* Close the descriptors from [from] on. */
+static void descriptors_close(int from)
 {
-    if (syscall(SYS_close_range, WF_FD_MIN, ~0u, 0)) /* Linux 5.9 */
-        descriptors_close_listed();
+    if (syscall(SYS_close_range, from, ~0u, 0)) /* Linux 5.9 */
+        descriptors_close_listed(from);
 }
 
 /* A rank may be bound to one processor; the kernel takes of all those that the cpuset allows. */
@@ -146,7 +151,37 @@ static int name_bind(const char *name)
     return -1;
 }
 
-static int serve(struct node_desk *desk)
+/* The hold of a new line. Clients of an earlier one may live, and then have its name: only one of
+ * them can start the successor that they need. Returns -1 with errno, EADDRINUSE then. */
+static int hold_bind(const struct node_desk *desk, bool anew)
+{
+    char name[WF_NODE_SOCKET_ROOM];
+    struct sockaddr_un sa;
+    socklen_t len;
+    int fd = wf_fd_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), err;
+    wf_node_hold_name(desk->name, name);
+    len = wf_node_sockaddr(name, &sa);
+    if (fd < 0 || !bind(fd, (struct sockaddr *)&sa, len) || anew)
+        return fd;
+    err = errno;
+    close(fd);
+    errno = err;
+    return -1;
+}
+
+/* Returns false with errno if there is no hold. */
+static bool line_begin(struct node_desk *desk, bool anew)
+{
+    desk->incarnation = wf_node_incarnation();
+    if (desk->line)
+        return true;
+    desk->line = desk->incarnation;
+    desk->work.estate[1] = hold_bind(desk, anew);
+    desk->work.nestate = WF_NODE_ESTATE_SOCKETS;
+    return desk->work.estate[1] >= 0;
+}
+
+static int serve(struct node_desk *desk, bool anew)
 {
     int fd = name_bind(desk->name);
     enum weft_status status;
@@ -158,7 +193,12 @@ static int serve(struct node_desk *desk)
         report("cannot listen on the abstract socket %s: %s", desk->name, strerror(errno));
         return 1;
     }
-    desk->incarnation = wf_node_incarnation();
+    if (!line_begin(desk, anew)) {
+        bool held = errno == EADDRINUSE;
+        report(held ? WF_NODE_HELD : "the service has no descriptor for its socket (ulimit -n)");
+        close(fd);
+        return !held;
+    }
     status = wf_node_desk_init(desk, fd);
     if (status != WEFT_OK) {
         if (status == WEFT_EUNREACH || status == WEFT_EINVAL)
@@ -179,14 +219,22 @@ static int serve(struct node_desk *desk)
 
 /* Everything that can fail for the starter's settings comes before the fork, so that the exit code
  * shows it. */
-static bool desk_prepare(struct node_desk *desk)
+static bool desk_prepare(struct node_desk *desk, bool *anew)
 {
     char name[WF_NODE_NAME_ROOM];
-    if (!key_read(desk->key)) {
+    struct wf_node_start start;
+    if (!start_read(&start)) {
         report("the job's key did not come: descriptor 0 is to be a pipe with its %d bytes",
                WF_NODE_KEY);
         return false;
     }
+    *anew = start.anew;
+    desk->line = start.line;
+    desk->work.nestate = start.count;
+    for (unsigned i = 0; i < start.count; i++)
+        desk->work.estate[i] = WF_NODE_ESTATE_AT + (int)i;
+    memcpy(desk->key, start.key, sizeof desk->key);
+    sodium_memzero(&start, sizeof start);
     if (wf_config_init() != WEFT_OK) {
         report("a variable of Weft has a value that is not allowed: weft info --config names it");
         return false;
@@ -209,11 +257,13 @@ int wf_node_start(void)
 {
     static struct node_desk desk;
     int code = 0;
+    bool anew;
     pid_t pid;
-    descriptors_close();
+    descriptors_close(WF_NODE_ESTATE_AT + WF_NODE_ESTATE);
     signals_reset();
-    if (!desk_prepare(&desk))
+    if (!desk_prepare(&desk, &anew))
         return 1;
+    descriptors_close(WF_NODE_ESTATE_AT + (int)desk.work.nestate);
     pid = fork();
     if (pid < 0) {
         report("cannot start a process: %s (ulimit -u)", strerror(errno));
@@ -226,7 +276,7 @@ int wf_node_start(void)
         processors_take_all();
         limit_raise(RLIMIT_NOFILE);
         limit_raise(RLIMIT_MEMLOCK);
-        code = serve(&desk);
+        code = serve(&desk, anew);
     }
     sodium_memzero(desk.key, sizeof desk.key);
     return code;

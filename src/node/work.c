@@ -88,6 +88,20 @@ void wf_node_work_failed(struct node_work *work, struct desk_ring *r)
     ring(work->done_fd);
 }
 
+void wf_node_work_heir(struct node_work *work, uint32_t index, enum node_heir heir)
+{
+    uint8_t was =
+        atomic_exchange_explicit(&work->heirs[index], (uint8_t)heir, memory_order_acq_rel);
+    if (was != heir && heir == NODE_HEIR_GONE)
+        ring(work->bell_fd);
+}
+
+void wf_node_work_settle(struct node_work *work)
+{
+    atomic_store_explicit(&work->young, false, memory_order_release);
+    ring(work->bell_fd);
+}
+
 static void attach(struct node_work *work, struct desk_ring *r)
 {
     struct epoll_event ev = {.events = EPOLLIN | EPOLLET, .data.fd = r->bell};
@@ -108,7 +122,7 @@ static void detach(struct node_work *work, struct desk_ring *r)
         return;
     (void)epoll_ctl(work->bells_fd, EPOLL_CTL_DEL, r->bell, NULL);
     r->end->tag = r->port->tag;
-    work->mover->left[r->port->index] = r->end->state == WF_NODE_CLOSED;
+    wf_store_relaxed(&work->page->left[r->port->index], r->end->state == WF_NODE_CLOSED);
     /* It may have taken messages since the last turn: acknowledge these before END. */
     (void)wf_node_acks_send(work->mover);
     wf_node_port_detach(r->port);
@@ -151,6 +165,8 @@ static int turn(struct node_work *work)
     int n = 0;
     if (atomic_load_explicit(&work->has_asked, memory_order_acquire))
         n += jobs_do(work);
+    if (work->mover->young && !atomic_load_explicit(&work->young, memory_order_acquire))
+        wf_node_mover_settle(work->mover);
     n += wf_node_mover_turn(work->mover);
     return n + wf_node_others_poll(work);
 }
@@ -291,14 +307,29 @@ static void fds_close(struct node_work *work)
         munmap(work->page, sizeof *work->page);
 }
 
+/* Returns the page of the service before, or NULL if there was none, or it cannot be mapped: then
+ * peers of the endpoints that were closed there may take them for killed. */
+static struct wf_node_page *page_before(const struct node_work *work)
+{
+    void *map = NULL;
+    if (!work->young || wf_shared_map(work->estate[0], sizeof *work->page, 0, &map) != WEFT_OK)
+        return NULL;
+    return map;
+}
+
 static enum weft_status mover_open(struct node_work *work)
 {
+    struct wf_node_page *before = page_before(work);
+    enum weft_status status;
     struct node_mover_params params = {.ops = &work->ops,
                                        .page = work->page,
+                                       .before = before,
                                        .lanes = work->parameters.connections,
                                        .index_bits = work->parameters.index_bits,
                                        .rows = EXPECT_ROWS,
-                                       .waiters = WAITERS};
+                                       .waiters = WAITERS,
+                                       .young = work->young,
+                                       .heirs = work->heirs};
     work->ops = (struct node_mover_ops){.send = wf_node_other_send,
                                         .has_room = wf_node_other_has_room,
                                         .tag = tag_of,
@@ -307,7 +338,10 @@ static enum weft_status mover_open(struct node_work *work)
                                         .behind = wf_node_other_behind,
                                         .owner = work};
     work->page->incarnation = work->incarnation;
-    return wf_node_mover_open(&params, &work->mover);
+    status = wf_node_mover_open(&params, &work->mover);
+    if (before)
+        munmap(before, sizeof *before);
+    return status;
 }
 
 WF_UNCHECKED enum weft_status wf_node_work_open(struct node_work *work)
@@ -316,6 +350,7 @@ WF_UNCHECKED enum weft_status wf_node_work_open(struct node_work *work)
     void *page = NULL;
     wf_list_init(&work->asked);
     wf_list_init(&work->done);
+    work->young = work->line != work->incarnation;
     work->processors = wf_processors_allowed();
     work->membarrier = wf_config()->membarrier && wf_sleep_register();
     work->page_fd = wf_shared_create("weft-node-page", sizeof *work->page, 1, &page);
@@ -325,6 +360,7 @@ WF_UNCHECKED enum weft_status wf_node_work_open(struct node_work *work)
     status = mover_open(work);
     if (status != WEFT_OK)
         goto close_fds;
+    work->estate[0] = work->page_fd;
     status = wf_node_others_open(work);
     if (status != WEFT_OK)
         goto close_mover;

@@ -65,8 +65,8 @@ struct desk_other {
 
 /* An instance of another service, or this service itself (word 0). A client does not know which
  * instance has a port: so the first call names any (a guess), and the process at the port answers
- * with its own. An instance is known from the first frame on that comes from it. If a later one
- * calls, or that one's port is called, it is lost:
+ * with its own. An instance is known from the first frame on that comes from it. A later one of its
+ * line (packet.h) is its successor, which has its clients. A later one of another line has others:
  *
  * | state   | event                                   | action                          | next    |
  * | ------- | --------------------------------------- | ------------------------------- | ------- |
@@ -75,7 +75,9 @@ struct desk_other {
  * | guessed | refused, the refusal names an instance  | call that one, begin again      | guessed |
  * | guessed | a frame of the instance that is called  | -                               | known   |
  * | guessed | a frame of another instance             | send to that one, begin again   | known   |
- * | known   | a frame of a later instance             | LOST, another word for that one | -       |
+ * | known   | refused, the refusal names a later one  | call that one, begin again      | guessed |
+ * | known   | a frame of a later one of its line      | send to that one, begin again   | known   |
+ * | any     | a frame of a later one of another line  | LOST, another word for that one | -       |
  * | any     | its session ends, or it breaks a rule   | LOST, the word is free          | -       |
  *
  * A frame of an earlier instance is refused: the other service loses this one. A service for which
@@ -87,6 +89,8 @@ struct node_other {
     uint16_t word;
     bool down; /* to be lost when the turn is over */
     bool guessed;
+    bool replaced;    /* [down]: its instance has another word */
+    uint32_t line;    /* of it (packet.h); 0: not known */
     uint32_t now_gen; /* the instance that a refusal named: to be called when the turn is over */
     unsigned hints;   /* how many were followed */
     struct wf_address stale_address; /* of [stale] */
@@ -100,9 +104,13 @@ struct node_other {
 struct node_work {
     /* Constant while the thread runs. */
     struct wf_node_parameters parameters;
-    uint32_t incarnation;
+    uint32_t incarnation, line;
     struct wf_address address;
     struct wf_contact contact;
+    /* Page, hold, and the sockets at which other services call (packet.h). But for the hold, they
+     * are first those of the service before, then the page and the network's. */
+    int estate[WF_NODE_ESTATE];
+    unsigned nestate;
     struct wf_node_page *page;
     int page_fd;
     int bell_fd;  /* the desk wakes the mover by it */
@@ -134,12 +142,15 @@ struct node_work {
     struct wf_list asked WF_UNDER(node_work_lock_class);
     struct wf_list done WF_UNDER(node_work_lock_class);
     _Atomic bool has_asked, stop;
+    _Atomic bool young;                     /* as of node_mover, which follows */
+    _Atomic uint8_t heirs[WF_NODE_INDEXES]; /* enum node_heir */
 };
 
 /* ---- work.c ---- */
 
-/* Start the thread. [work] is all zero but for its parameters, incarnation, key and scope.
- * Returns  OK | ENOMEM | ESYSTEM | as the network's ctx_open */
+/* Start the thread. [work] is all zero but for its parameters, incarnation, line, estate, key and
+ * scope. Takes over the estate, if it succeeds. Returns  OK | ENOMEM | ESYSTEM | as the network's
+ * ctx_open */
 enum weft_status wf_node_work_open(struct node_work *work);
 /* All rings are detached, and the desk has taken all jobs. Blocks for at most [close_ms], while
  * other services take what was sent. */
@@ -148,8 +159,18 @@ void wf_node_work_close(struct node_work *work, uint32_t close_ms);
 void wf_node_work_ask(struct node_work *work, struct node_job *job);
 /* Returns a job that is done, or NULL. Only the desk calls it. */
 struct node_job *wf_node_work_done(struct node_work *work);
+/* Is a client awaited that had the index in the service before? Any thread but the mover's. */
+void wf_node_work_heir(struct node_work *work, uint32_t index, enum node_heir heir);
+/* Clients of the service before may not come any more. */
+void wf_node_work_settle(struct node_work *work);
 /* A ring's client broke the protocol. Only the mover calls it. */
 void wf_node_work_failed(struct node_work *work, struct desk_ring *ring);
+
+/* ---- lanes.c ---- */
+
+/* Open the network of the lanes, by the sockets of work->estate if there are any: then the network
+ * takes these over. Sets tctx, tep, contact, address and estate. */
+enum weft_status wf_node_lanes_open(struct node_work *work, const struct wf_tep_events *events);
 
 /* ---- others.c: only the mover's thread calls these ---- */
 

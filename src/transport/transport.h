@@ -145,9 +145,8 @@ static inline void wf_am_pieces_copy(uint8_t *dst, const struct wf_am_out *out)
 }
 
 /* A control message with a long payload, which the transport moves between the memory of two
- * processes without an intermediate copy. The memory can be unmapped while the message is in
- * transit. So before each access to the payload, the transport asks the core for the payload's
- * address (bulk_hold). */
+ * processes without an intermediate copy. The memory can be unmapped meanwhile. So before each
+ * access to the payload, the transport asks the core for the payload's address (bulk_hold). */
 struct wf_bulk {
     const uint32_t *args;
     uint32_t len; /* 1 .. WF_BULK_MAX */
@@ -167,8 +166,7 @@ struct wf_bulk {
 
 /* Names a message to a peer by its lane, which is one of the transport's connections to the peer,
  * and by its number in that lane. A function that takes an order reads which message the new
- * message must follow, and stores the name of the new message. If lane is 0, the order names no
- * message. */
+ * message must follow, and stores the name of the new message. If lane is 0, it names none. */
 struct wf_order {
     uint32_t lane; /* one more than its index, or one of those below */
     uint32_t number;
@@ -257,9 +255,12 @@ struct wf_tctx_params {
     /* NULL, or where ctx_open stores a string literal for the log if it returns EUNREACH. */
     const char **why;
     /* NULL, or sets in *self what depends on the ports of [contact]. Called by a network
-     * transport's ctx_open, before any peer can connect. */
-    void (*identify)(void *arg, const struct wf_contact *contact, struct wf_process_id *self);
+     * transport's ctx_open, before any peer can connect. [fds] listen, and stay the context's. */
+    void (*identify)(void *arg, const struct wf_contact *contact, const int *fds,
+                     struct wf_process_id *self);
     void *identify_arg;
+    const int *inherited; /* sockets of one port, of which a network transport takes copies to */
+    unsigned ninherited;  /* listen by, and which it does not shut down; 0: it opens new ones */
 };
 
 /* Called by the ctx_open of a transport that is of no use here. Stores [why], the reason for the
@@ -370,8 +371,7 @@ struct wf_token {
 };
 
 enum wf_reply_state {
-    /* No reply may be sent: the message is one-way or is itself a reply, or the core has replied.
-     */
+    /* No reply may be sent: the message is one-way or a reply, or the core has replied. */
     WF_REPLY_NONE,
     /* The transport sets this state for a request that expects a reply. */
     WF_REPLY_DUE,

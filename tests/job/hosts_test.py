@@ -88,7 +88,7 @@ def test_node():
                 ways = ["loop" if o == r else "shm" if host[o] == here else "node" for o in range(n)]
                 assert re.search(rf"^{r}: at {r} of {n}, .*{' '.join(ways)}$", out, re.M), out
         end = time.monotonic() + 10
-        while any(net.services(h) for h in range(HOSTS)):
+        while any(net.names(h) for h in range(HOSTS)):
             assert time.monotonic() < end, "a service is left"
 
 

@@ -25,7 +25,7 @@ DEADLINE = 40.0
 
 def services(net):
     """The services of all hosts: their processes, and their names' sockets."""
-    names = [line for host in net.hosts for line in net.services(host.number)]
+    names = [line for host in net.hosts for line in net.names(host.number)]
     return netlib.processes("weft-node"), names
 
 

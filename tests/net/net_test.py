@@ -96,8 +96,8 @@ def test_node(side=8, connections=4):
         members.finish(60)
         carried_by(members, lambda a, b: "shm" if places[a] == places[b] else "node")
         end = time.monotonic() + 10
-        while any(services(net, host) != (0, 0) for host in (1, 2)):
-            assert time.monotonic() < end, f"left: {services(net, 1)}, {services(net, 2)}"
+        while any(services(net, host) != (0, 0) or net.names(host) for host in (1, 2)):
+            assert time.monotonic() < end, f"left: {net.names(1)}, {net.names(2)}"
         print(f"{side} processes on each host: {connections} connections between the hosts, not "
               f"{2 * side * side}")
 

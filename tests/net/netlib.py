@@ -273,9 +273,14 @@ class Net:
         """Run a short command on a host; its output, or RuntimeError."""
         return _must(self._words(number, argv), stdin)
 
-    def services(self, number):
-        """The sockets of the names of the node services on a host, a line each."""
+    def names(self, number):
+        """The sockets on a host whose names are of node services, or of what these leave to their
+        successors, a line each."""
         return [line for line in self.check(number, "ss -H -x -l").splitlines() if "@weft-node-" in line]
+
+    def services(self, number):
+        """Those of the services."""
+        return [line for line in self.names(number) if "-held" not in line]
 
     @staticmethod
     def agent():

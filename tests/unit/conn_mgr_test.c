@@ -44,6 +44,7 @@ struct given_up {
     uint64_t dial;
     enum weft_status status;
     uint32_t now_gen;
+    bool at_once;
     char why[128];
 };
 
@@ -102,6 +103,7 @@ static void on_given_up(void *owner, uint16_t ep, uint32_t gen, struct wf_dial_r
     g->dial = v->dial;
     g->status = v->status;
     g->now_gen = v->now_gen;
+    g->at_once = v->at_once;
     snprintf(g->why, sizeof g->why, "%s", v->why);
     free(v);
     pthread_cond_broadcast(&s->changed);
@@ -804,7 +806,57 @@ static void test_refusals(void **state)
     side_close(&a);
 }
 
-/* Fails when: a dial that follows waits though another generation has the number, or does not
+static int kept[WF_CONTACT_IPS];
+
+static void keep(void *arg, const struct wf_contact *contact, const int *fds,
+                 struct wf_process_id *id)
+{
+    (void)arg;
+    (void)id;
+    for (unsigned i = 0; i < contact->count; i++)
+        kept[i] = dup(fds[i]);
+}
+
+/* Fails when: a manager shuts down sockets that another process may have, or one that gets them
+ * listens elsewhere, or does not take the calls that have come meanwhile; or takes what is no such
+ * socket. */
+static void test_inherited(void **state)
+{
+    struct side a, b;
+    struct wf_conn_mgr_params params = {&events, &b, &b.id, keep};
+    struct wf_contact contact;
+    struct wf_dial dial;
+    int pipes[2];
+    (void)state;
+    side_open(&a, right_key);
+    side_open(&b, right_key);
+    wf_conn_mgr_close(b.mgr, 0);
+    OK(wf_conn_mgr_open(&params, &b.mgr));
+    contact = *wf_conn_mgr_contact(b.mgr);
+    dial = dial_to(&a, &b, 1);
+    wf_conn_mgr_close(b.mgr, 0);
+    assert_true(wf_conn_mgr_dial(a.mgr, &dial) > 0);
+    assert_false(reaches(&a, &a.ngiven_up, 1, 50));
+    params.inherited = kept;
+    params.ninherited = contact.count;
+    params.identify = NULL;
+    OK(wf_conn_mgr_open(&params, &b.mgr));
+    OK(wf_conn_mgr_set_key(b.mgr, right_key));
+    assert_memory_equal(wf_conn_mgr_contact(b.mgr), &contact, sizeof contact);
+    conn_drop(conn_wait(&a));
+    conn_drop(conn_wait(&b));
+    side_close(&b);
+    assert_int_equal(pipe(pipes), 0);
+    params.inherited = pipes;
+    assert_int_equal(wf_conn_mgr_open(&params, &b.mgr), WEFT_ESYSTEM);
+    side_close(&a);
+    close(pipes[0]);
+    close(pipes[1]);
+    for (unsigned i = 0; i < contact.count; i++)
+        close(kept[i]);
+}
+
+/* Fails when: a dial that follows waits though another generation has the number, or one does not
  * report which; or another dial ends before its time, as a forged refusal could end it. */
 static void test_moved(void **state)
 {
@@ -819,7 +871,8 @@ static void test_moved(void **state)
         dial.follows = follows;
         is_given_up(&a, wf_conn_mgr_dial(a.mgr, &dial), WEFT_EPEER, "", begin, follows ? 0 : 400,
                     follows ? 300 : 1500);
-        assert_int_equal(a.given_up[0].now_gen, follows);
+        assert_int_equal(a.given_up[0].now_gen, 1);
+        assert_int_equal(a.given_up[0].at_once, follows);
         dial.to.process.token[0]++; /* another process: it gets no answer but GONE */
         begin = test_now_ns();
         is_given_up(&a, wf_conn_mgr_dial(a.mgr, &dial), WEFT_EPEER, "", begin, 400, 1500);
@@ -2181,6 +2234,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_wrong_key),
         cmocka_unit_test(test_stripped),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_inherited),
         cmocka_unit_test(test_moved),
         cmocka_unit_test(test_busy),
         cmocka_unit_test(test_garbage),

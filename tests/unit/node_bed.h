@@ -290,7 +290,7 @@ static inline void bed_client_open(struct bed *bed, unsigned side, unsigned i)
 static inline void bed_reattach(struct bed_client *b)
 {
     b->nasked = 0;
-    wf_node_client_reattach(b->c, b->service->page);
+    wf_node_client_reattach(b->c, b->service->page, false);
     bed_attach(b);
 }
 
@@ -303,6 +303,7 @@ static inline void bed_service_start(struct bed_service *s, bool young)
                                        .index_bits = 4,
                                        .rows = s->bed->limits.rows,
                                        .waiters = s->bed->limits.waiters,
+                                       .before = s->page,
                                        .young = young};
     if (s->page) {
         CHECK(s->bed->nold < WF_ARRAY_LEN(s->bed->old_pages));
@@ -350,6 +351,14 @@ static inline void bed_open(struct bed *bed)
             }
 }
 
+/* It has not rung its bell for what it has written since the client looked. */
+static inline void bed_bell_lose(struct bed_client *b)
+{
+    for (unsigned w = 0; w < WF_SHM_BELL_WORDS; w++)
+        b->event->bell.bits[w] = 0;
+    b->event->bell.rung = 0;
+}
+
 /* The service dies at this instruction: its mover's memory and all frames in flight to it are lost.
  */
 static inline void bed_kill(struct bed *bed, unsigned side)
@@ -360,6 +369,8 @@ static inline void bed_kill(struct bed *bed, unsigned side)
         if (b->attached)
             wf_node_port_detach(b->port);
         b->attached = false;
+        if (bed_draw(bed, 2))
+            bed_bell_lose(b);
     }
     wf_node_mover_close(s->mover);
     s->mover = NULL;

@@ -460,6 +460,7 @@ static void end_add(struct bed_client *b, enum wf_node_state state)
     struct node_end *end = calloc(1, sizeof *end);
     assert_non_null(end);
     *end = (struct node_end){.tag = b->port->tag, .state = state};
+    b->service->page->left[b->index] = state == WF_NODE_CLOSED;
     wf_node_port_detach(b->port);
     b->attached = false;
     wf_node_end_add(b->service->mover, end);
@@ -497,6 +498,131 @@ static void ended(void **state)
     assert_int_equal(to->port->ends_due, 0);
     assert_int_equal(idle->ended + idle->gone, 0);
     assert_int_equal(send_to(heeds, 0, 8, 0), WEFT_ECLOSED);
+    bed_free(bed);
+}
+
+/* The service of [side] has died: its successor gets its clients. */
+static void succeed(struct bed *bed, unsigned side)
+{
+    bed_kill(bed, side);
+    bed_service_start(&bed->services[side], true);
+    for (unsigned i = 0; i < bed->limits.clients; i++)
+        bed_reattach(&bed->clients[side][i]);
+    bed_connect(bed);
+    for (unsigned i = 0; i < bed->limits.clients; i++)
+        bed_resolve_all(&bed->clients[side][i]);
+}
+
+/* Service 1 dies, then its successor, to which no client has come. */
+static void succeed_twice(struct bed *bed)
+{
+    for (unsigned deaths = 0; deaths < 2; deaths++) {
+        bed_kill(bed, 1);
+        bed_service_start(&bed->services[1], true);
+    }
+    wf_node_mover_settle(bed->services[1].mover);
+    bed_connect(bed);
+}
+
+/* After the death of either service, the end of an endpoint is reported to one that had a flow to
+ * it with nothing left to acknowledge; also if its service has let it go, and dies then (2). */
+static void ended_after_death(void **state)
+{
+    (void)state;
+    for (unsigned how = 0; how < 3; how++) {
+        struct bed *bed = bed_new(1, 8);
+        struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+        OK(send_to(from, 0, 8, 0));
+        (void)run(bed, 3);
+        assert_int_equal(from->to[0]->low, from->to[0]->next);
+        if (how < 2)
+            succeed(bed, how);
+        (void)run(bed, 5);
+        end_add(to, WF_NODE_CLOSED);
+        to->stopped = true;
+        if (how == 2)
+            succeed_twice(bed);
+        (void)run(bed, 5);
+        assert_int_equal(from->ended, 1);
+        assert_int_equal(from->why, WEFT_ECLOSED);
+        assert_int_equal(to->got[0], 1);
+        bed_free(bed);
+    }
+}
+
+/* A reply that a service has written, without ringing for it, before it died, arrives once. */
+static void reply_without_bell(void **state)
+{
+    struct bed *bed = bed_new(1, 8);
+    struct bed_client *from = &bed->clients[0][0];
+    (void)state;
+    OK(send_to(from, 0, 8, 9));
+    (void)wf_node_client_poll(from->c, bed->now, 100);
+    from->stopped = true;
+    (void)run(bed, 4);
+    bed_bell_lose(from);
+    succeed(bed, 0);
+    from->stopped = false;
+    (void)run(bed, 5);
+    assert_true(from->c->places_free == UINT64_MAX); /* its handler did not reply */
+    assert_int_equal(bed->clients[1][0].got[0], 1);
+    bed_free(bed);
+}
+
+/* The successor of service 1, which remembers [waiters] flows, before its clients have come. */
+static struct bed *bed_young(unsigned waiters)
+{
+    struct bed *bed = bed_new(2, 8);
+    bed_kill(bed, 1);
+    bed->clients[1][0].stopped = bed->clients[1][1].stopped = true;
+    bed->limits.waiters = waiters;
+    bed_service_start(&bed->services[1], true);
+    return bed;
+}
+
+/* A successor answers that an endpoint is gone once its client is: before it is settled if it knows
+ * that, and after that not before. */
+static void heirs(void **state)
+{
+    static _Atomic uint8_t heirs[WF_NODE_INDEXES];
+    struct bed *bed = bed_young(64);
+    struct bed_client *from = &bed->clients[0][0];
+    (void)state;
+    bed->services[1].mover->heirs = heirs;
+    heirs[bed->clients[1][0].index] = NODE_HEIR_AWAITED;
+    bed_connect(bed);
+    OK(send_to(from, 0, 8, 0));
+    OK(send_to(from, 1, 8, 0));
+    (void)run(bed, 5);
+    assert_int_equal(from->ended, 0);
+    heirs[bed->clients[1][1].index] = NODE_HEIR_GONE;
+    (void)run(bed, 5);
+    assert_int_equal(from->ended, 1);
+    wf_node_mover_settle(bed->services[1].mover);
+    (void)run(bed, 5);
+    assert_int_equal(from->ended, 1);
+    heirs[bed->clients[1][0].index] = NODE_HEIR_GONE;
+    (void)run(bed, 5);
+    assert_int_equal(from->ended, 2);
+    assert_int_equal(from->why, WEFT_EPEER);
+    bed_free(bed);
+}
+
+/* The same if more flows wait than the service remembers: here two, and it has one place. */
+static void heirs_many(void **state)
+{
+    struct bed *bed = bed_young(1);
+    struct bed_client *from = &bed->clients[0][0];
+    (void)state;
+    bed_connect(bed);
+    for (unsigned to = 0; to < 2; to++)
+        OK(send_to(from, to, 8, 0));
+    (void)run(bed, 5);
+    assert_int_equal(from->ended, 0);
+    wf_node_mover_settle(bed->services[1].mover);
+    (void)run(bed, 9);
+    assert_int_equal(from->ended, 2);
+    assert_int_equal(from->why, WEFT_EPEER);
     bed_free(bed);
 }
 
@@ -681,7 +807,8 @@ static void room_all(void **state)
     OK(wf_node_session_set(m, BED_STUCK, WF_NODE_UP));
     OK(wf_node_session_set(m, BED_STUCK, WF_NODE_LOST));
     wf_node_port_detach(to->port);
-    m->strays_lost = true;
+    m->strays_lost[0] = UINT64_C(1) << BED_STUCK | UINT64_C(1) << BED_WORD;
+    m->strays_lost_any = true;
     bed_attach(to);
     assert_true(to->port->room_all_any);
     assert_true(run(bed, 2) >= BED_LANES);
@@ -796,17 +923,30 @@ static void few_slots(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes),         cmocka_unit_test(bodies),
-        cmocka_unit_test(blocks),        cmocka_unit_test(lies),
-        cmocka_unit_test(frames),        cmocka_unit_test(lies_of_services),
-        cmocka_unit_test(stopped),       cmocka_unit_test(gone),
-        cmocka_unit_test(lost),          cmocka_unit_test(ended),
-        cmocka_unit_test(ended_late),    cmocka_unit_test(ended_beside),
-        cmocka_unit_test(ended_at_once), cmocka_unit_test(short_of_memory),
-        cmocka_unit_test(flows_freed),   cmocka_unit_test(room_beside),
-        cmocka_unit_test(room_tries),    cmocka_unit_test(room_all),
-        cmocka_unit_test(word_again),    cmocka_unit_test(wakes),
-        cmocka_unit_test(few_slots)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sizes),
+                                       cmocka_unit_test(bodies),
+                                       cmocka_unit_test(blocks),
+                                       cmocka_unit_test(lies),
+                                       cmocka_unit_test(frames),
+                                       cmocka_unit_test(lies_of_services),
+                                       cmocka_unit_test(stopped),
+                                       cmocka_unit_test(gone),
+                                       cmocka_unit_test(lost),
+                                       cmocka_unit_test(ended),
+                                       cmocka_unit_test(ended_after_death),
+                                       cmocka_unit_test(reply_without_bell),
+                                       cmocka_unit_test(heirs),
+                                       cmocka_unit_test(heirs_many),
+                                       cmocka_unit_test(ended_late),
+                                       cmocka_unit_test(ended_beside),
+                                       cmocka_unit_test(ended_at_once),
+                                       cmocka_unit_test(short_of_memory),
+                                       cmocka_unit_test(flows_freed),
+                                       cmocka_unit_test(room_beside),
+                                       cmocka_unit_test(room_tries),
+                                       cmocka_unit_test(room_all),
+                                       cmocka_unit_test(word_again),
+                                       cmocka_unit_test(wakes),
+                                       cmocka_unit_test(few_slots)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

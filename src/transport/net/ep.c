@@ -51,6 +51,8 @@ static enum weft_status mgr_open(struct net_ctx *ctx, const struct wf_tctx_param
                                      .self = params->self,
                                      .identify = params->identify,
                                      .identify_arg = params->identify_arg,
+                                     .inherited = params->inherited,
+                                     .ninherited = params->ninherited,
                                      .owner = ctx};
     enum weft_status status = wf_net_auth_init();
     if (status == WEFT_OK)

@@ -88,9 +88,9 @@ static void given_up(struct net_ep *ep, const struct wf_dial_result *v)
     chan->dial = 0;
     if (session->bye) {
         wf_net_session_end(session, WEFT_ECLOSED);
-    } else if (v->now_gen && !wf_net_session_is_guess(session)) {
-        /* A refusal is not authenticated, but the peer meanwhile is: dial again, and follow no
-         * refusal. */
+    } else if (v->at_once && !wf_net_session_is_guess(session)) {
+        /* A refusal is not authenticated, but the peer meanwhile is: dial again, and follow a
+         * refusal only when each attempt of some time was refused. */
         wf_net_chan_dial(chan, 0);
     } else if (chan->gen &&
                /* the other channel shows that the peer's process lives */
@@ -101,7 +101,7 @@ static void given_up(struct net_ep *ep, const struct wf_dial_result *v)
         wf_info("lane %u to endpoint %u of process %u cannot be opened: %s", chan->index,
                 session->known.address.ep, session->known.address.process.pid, v->why);
         chan->lost = true;
-    } else if (v->now_gen) {
+    } else if (v->now_gen && ep->base.events->moved) {
         moved(session, v->now_gen);
         wf_net_session_end(session, v->status);
     } else {

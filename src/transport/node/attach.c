@@ -16,6 +16,7 @@
 #include "base/process.h"
 
 #define STARTS 8            /* services that one attempt starts, one after the other */
+#define SILENT 4            /* and how many of them may end without a word */
 #define LIMIT_NS 500000000u /* for a service without descriptors or memory */
 #define PAUSE_MIN_MS 1u     /* between two attempts to connect */
 #define PAUSE_MAX_MS 64u
@@ -25,12 +26,13 @@ struct node_attempt {
     const struct wf_node_attach_params *params;
     struct wf_node_link *link;
     char name[WF_NODE_SOCKET_ROOM];
-    uint32_t held, last;
+    uint32_t held, last, line;
     unsigned starts, pause_ms;
-    uint64_t limit_ns;       /* when the service first had no descriptor or memory; 0: never */
-    int page_fd;             /* that came with WELCOME, or -1 */
-    enum weft_status status; /* FAILED: the result */
-    char why[512];           /* and why there is no service, and what to change */
+    uint64_t limit_ns;          /* when the service first had no descriptor or memory; 0: never */
+    uint64_t anew_ns;           /* from when on no clients of an earlier service are waited for */
+    int fds[WF_NODE_FDS], nfds; /* that came with WELCOME */
+    enum weft_status status;    /* FAILED: the result */
+    char why[512];              /* and why there is no service, and what to change */
 };
 
 /* What became of one connection. */
@@ -60,21 +62,29 @@ static int ms_left(const struct node_attempt *a)
     return now >= until ? 0 : (int)WF_MIN((until - now + 999999) / 1000000, 3600000);
 }
 
+/* Is the attempt to stop? Waits for [ms], or until then. */
+static bool is_stopped(const struct node_attempt *a, int ms)
+{
+    struct pollfd p = {.fd = a->params->stop_fd ? a->params->stop_fd : -1, .events = POLLIN};
+    return poll(&p, 1, ms) == 1;
+}
+
 /* Wait until the socket has something to read, or ends. Returns false if the time is over. */
 static bool sock_wait(const struct node_attempt *a, int sock)
 {
-    struct pollfd p = {.fd = sock, .events = POLLIN};
+    struct pollfd p[] = {{.fd = sock, .events = POLLIN},
+                         {.fd = a->params->stop_fd ? a->params->stop_fd : -1, .events = POLLIN}};
     int ready;
     do
-        ready = poll(&p, 1, ms_left(a));
+        ready = poll(p, 2, ms_left(a));
     while (ready < 0 && errno == EINTR);
-    return ready == 1;
+    return ready > 0 && p[0].revents;
 }
 
 /* Nothing reports that a bound name begins to listen, or that a queue has room again. */
 static void pause_for_service(struct node_attempt *a)
 {
-    (void)poll(NULL, 0, WF_MIN((int)a->pause_ms, ms_left(a)));
+    (void)is_stopped(a, WF_MIN((int)a->pause_ms, ms_left(a)));
     a->pause_ms = WF_MIN(2 * a->pause_ms, PAUSE_MAX_MS);
 }
 
@@ -83,11 +93,14 @@ static enum weft_status receive(struct node_attempt *a, int sock, struct wf_node
 {
     int fds[WF_NODE_FDS], nfds = 0;
     enum weft_status status = WEFT_AGAIN;
+    bool lost;
     while (status == WEFT_AGAIN && sock_wait(a, sock))
         status = wf_node_packet_recv(sock, p, fds, &nfds);
-    if (status == WEFT_OK && p->type == WF_NODE_WELCOME && nfds == 1 && a->page_fd < 0)
-        a->page_fd = fds[0];
-    else if (status == WEFT_OK)
+    lost = nfds == WF_SEQPACKET_LOST || a->nfds;
+    if (status == WEFT_OK && p->type == WF_NODE_WELCOME && !lost) {
+        memcpy(a->fds, fds, (size_t)nfds * sizeof *fds);
+        a->nfds = nfds;
+    } else if (status == WEFT_OK)
         wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
     return status;
 }
@@ -96,7 +109,7 @@ static enum weft_status receive(struct node_attempt *a, int sock, struct wf_node
 
 static enum outcome index_outcome(struct node_attempt *a)
 {
-    a->held = a->last = 0; /* peers with the old address lose this process */
+    a->held = a->last = a->line = 0; /* peers with the old address lose this process */
     return AGAIN;
 }
 
@@ -182,8 +195,11 @@ static enum outcome greet(struct node_attempt *a, int sock)
     struct wf_node_packet hello, challenge, proof, welcome;
     enum outcome o;
     wf_node_packet_init(&hello, WF_NODE_HELLO);
-    hello.u.hello = (struct wf_node_hello){
-        .role = WF_NODE_ATTACH, .held = a->held, .last = a->last, .self = a->params->self};
+    hello.u.hello = (struct wf_node_hello){.role = WF_NODE_ATTACH,
+                                           .held = a->held,
+                                           .last = a->last,
+                                           .line = a->line,
+                                           .self = a->params->self};
     hello.flags = a->params->membarrier ? WF_NODE_MEMBARRIER : 0;
     wf_node_nonce(hello.u.hello.nonce);
     if (wf_node_packet_send(sock, &hello, NULL, 0) && errno != EPIPE && errno != ECONNRESET)
@@ -206,13 +222,16 @@ static enum outcome greet(struct node_attempt *a, int sock)
     if (o != ATTACHED)
         return o;
     WF_HOOK("node.welcome");
-    if (a->page_fd < 0)
+    if (!a->nfds)
         return fail(a, WEFT_ELIMIT, "this process has no descriptor left (ulimit -n)");
     a->link->index = welcome.u.welcome.index;
     a->link->incarnation = welcome.u.welcome.incarnation;
     a->link->contact = welcome.u.welcome.contact;
     a->link->membarrier = a->params->membarrier && welcome.flags & WF_NODE_MEMBARRIER;
-    a->link->page_fd = a->page_fd;
+    a->link->line = welcome.u.welcome.line;
+    a->link->page_fd = a->fds[0];
+    a->link->nestate = a->nfds;
+    memcpy(a->link->estate, a->fds, (size_t)a->nfds * sizeof *a->fds);
     return ATTACHED;
 }
 
@@ -264,9 +283,8 @@ static enum outcome connect_once(struct node_attempt *a)
     close(sock);
     if (a->link->pidfd >= 0)
         close(a->link->pidfd);
-    if (a->page_fd >= 0)
-        close(a->page_fd);
-    a->page_fd = -1;
+    wf_seqpacket_drop(a->fds, WF_NODE_FDS, a->nfds);
+    a->nfds = 0;
     return o;
 }
 
@@ -281,17 +299,34 @@ static enum outcome start(struct node_attempt *a)
                     "a process has taken the name %s of this job's service, and does not listen: "
                     "end it, or give the job another WEFT_NODE_NAME",
                     a->name);
-    a->status = wf_node_spawn(a->params, a->why);
+    a->status = wf_node_spawn(a->params, wf_now_ns() >= a->anew_ns, a->why);
+    if (a->status == WEFT_EBUSY) { /* it is not this process that is to start one */
+        a->starts--;
+        pause_for_service(a);
+        return AGAIN;
+    }
+    if (a->status == WEFT_ECLOSED && a->starts < SILENT)
+        return AGAIN;
+    if (a->status == WEFT_ECLOSED)
+        a->status = WEFT_ESYSTEM;
     return a->status == WEFT_OK ? AGAIN : FAILED;
 }
 
 /* ---- the link ---- */
 
+void wf_node_estate_close(struct wf_node_link *link)
+{
+    int n = link->nestate;
+    link->nestate = 0; /* first: a child forked meanwhile must close nothing else */
+    for (int i = 0; i < n; i++)
+        close(link->estate[i]);
+}
+
 static void link_close(struct wf_node_link *link)
 {
+    wf_node_estate_close(link);
     close(link->sock);
     close(link->pidfd);
-    close(link->page_fd);
     link->sock = link->pidfd = link->page_fd = -1;
 }
 
@@ -309,8 +344,9 @@ enum weft_status wf_node_attach(const struct wf_node_attach_params *params,
                              .link = link,
                              .held = params->held,
                              .last = params->last,
-                             .page_fd = -1,
+                             .line = params->line,
                              .pause_ms = PAUSE_MIN_MS};
+    uint64_t now = wf_now_ns();
     struct wf_node_scope place;
     enum outcome o = AGAIN;
     a.status = wf_node_mac_init();
@@ -319,8 +355,11 @@ enum weft_status wf_node_attach(const struct wf_node_attach_params *params,
     *link = (struct wf_node_link){.sock = -1, .pidfd = -1, .page_fd = -1};
     wf_node_scope_here(&place);
     wf_node_socket_name(params->key, &place, params->name, a.name);
+    a.anew_ns = now + (params->until_ns > now ? (params->until_ns - now) / 2 : 0);
     while (o == AGAIN || o == NOBODY) {
         o = o == NOBODY ? start(&a) : connect_once(&a);
+        if (o != ATTACHED && is_stopped(&a, 0))
+            o = fail(&a, WEFT_ECLOSED, "this process waits for it no more");
         if ((o == AGAIN || o == NOBODY) && !ms_left(&a)) {
             o = fail(&a, WEFT_ETIMEDOUT, "none could be reached in time (WEFT_CONNECT_TIMEOUT)");
         }
@@ -329,7 +368,10 @@ enum weft_status wf_node_attach(const struct wf_node_attach_params *params,
         wf_fork_join(&link->fork, &fork_ops);
         return WEFT_OK;
     }
-    wf_warn("this process has no node service: %s", a.why);
+    if (params->why)
+        snprintf(params->why, sizeof a.why, "%s", a.why);
+    else
+        wf_warn("this process has no node service: %s", a.why);
     return a.status;
 }
 

@@ -14,28 +14,38 @@ struct wf_node_attach_params {
     const uint8_t *key;        /* WF_NODE_KEY bytes */
     const char *name;          /* WEFT_NODE_NAME, expanded (wf_node_name_expand) */
     const char *program;       /* the service's; NULL: the one that was built with this library */
+    char **environment;        /* the service's; NULL: wf_config_service_environment */
     struct wf_process_id self; /* of the context */
     struct wf_node_parameters parameters;
-    uint32_t held;     /* index that the context had from an earlier service, plus 1; 0: none */
-    uint32_t last;     /* incarnation of that service; 0: none */
+    uint32_t held; /* index that the context had from an earlier service, plus 1; 0: none */
+    /* If [held] is not 0: incarnation and line of that service, and what it has left, with which a
+     * successor is started (packet.h). */
+    uint32_t last, line;
+    const int *estate;
+    int nestate;
     bool membarrier;   /* this process has registered for membarrier(2) */
     uint64_t until_ns; /* wf_now_ns() at which the attempt ends */
+    int stop_fd;       /* or when this one is readable; 0: none */
+    char *why;         /* NULL: a failure is logged; or 512 bytes, which get the line instead */
 };
 
 struct wf_node_link {
     struct wf_fork_item fork; /* a forked child closes its copies */
     int sock;
     int pidfd;   /* of the service: readable when it has ended */
-    int page_fd; /* the service's page: wf_shared_map */
+    int page_fd; /* the service's page: wf_shared_map. estate[0] */
     pid_t pid;
     uint32_t index;
-    uint32_t incarnation;
+    uint32_t incarnation, line;
+    int estate[WF_NODE_ESTATE]; /* of the service, kept for its successor */
+    int nestate;
     struct wf_contact contact; /* of the service */
     bool membarrier;           /* both processes have registered for membarrier(2) */
     /* NULL, or takes an answer to RING, UNRING or NODE: wf_node_hear calls it. Returns false if the
      * packet is none; else it has taken over the descriptors. */
     bool (*answer)(struct wf_node_link *link, const struct wf_node_packet *packet, const int *fds,
                    int nfds);
+    void *owner;
 };
 
 /* Attach to the service of the job on this node, and start it if there is none. [link] is the
@@ -50,14 +60,19 @@ struct wf_node_link {
  *          EVERSION   the service is of another version
  *          EPROTO     what has the name breaks the protocol
  *          ETIMEDOUT  no service answered in time
+ *          ECLOSED    stop_fd is readable
  *          ESYSTEM    a service cannot be started, or a system call failed
- * All but OK are logged, as one warning that says what to change. */
+ * All but OK are logged, as one warning that says what to change, if params->why is NULL. */
 enum weft_status wf_node_attach(const struct wf_node_attach_params *params,
                                 struct wf_node_link *link);
 
 /* Take leave of the service, and close the link's descriptors. Never blocks. A link that
  * wf_node_attach did not attach must not be given. */
 void wf_node_detach(struct wf_node_link *link);
+
+/* The service has ended, and is to have no successor: close its estate. Other nodes' services that
+ * call it then learn that nobody answers. */
+void wf_node_estate_close(struct wf_node_link *link);
 
 /* Read what the service has sent since, and log its lines. Never blocks. To be called when
  * link->sock or link->pidfd is readable.
@@ -70,8 +85,13 @@ void wf_node_detach(struct wf_node_link *link);
 enum weft_status wf_node_hear(struct wf_node_link *link);
 
 /* spawn.c: start the service, and wait until clients can connect to it, or another process has its
- * name, which is a success, too. Blocks, at most until [until_ns].
- * Returns  OK | ESYSTEM | ETIMEDOUT: [why] has a sentence */
-enum weft_status wf_node_spawn(const struct wf_node_attach_params *params, char why[512]);
+ * name, which is a success, too. With params->held, it is a successor of that service. Blocks, at
+ * most until [until_ns].
+ * Returns  OK | ESYSTEM | ETIMEDOUT: [why] has a sentence
+ *          ECLOSED  it has ended, or was killed, before it wrote its line
+ *          EBUSY  clients of an earlier service live, of which one is to start the successor; not
+ * if [anew] */
+enum weft_status wf_node_spawn(const struct wf_node_attach_params *params, bool anew,
+                               char why[512]);
 
 #endif

@@ -82,15 +82,15 @@ void wf_node_client_close(struct node_client *c)
     free(c);
 }
 
+/* A flow that is ending waits for what its destination had sent before. */
 static void flow_reattach(struct node_client *c, struct node_flow *flow)
 {
     flow->to.word = WF_NODE_NO_WORD;
     flow->asked = false;
-    if (flow->ended)
+    if (flow->ended || flow->ending)
         return;
-    wf_node_journal_park(c, flow);
-    wf_node_flow_again(c, flow);
-    if (flow->low == flow->next)
+    wf_node_flow_anew(c, flow);
+    if (!wf_node_is_due(flow))
         return;
     flow->asked = true;
     c->ops->resolve(c->owner, flow);
@@ -106,11 +106,21 @@ uint32_t wf_node_event_tail(const struct node_client *c)
     return at;
 }
 
-void wf_node_client_reattach(struct node_client *c, const struct wf_node_page *page)
+/* The service may have died before it rang the bell. */
+static void words_take(struct node_client *c)
 {
-    for (uint32_t slot = 0; slot < WF_NODE_SLOTS; slot++)
+    for (uint32_t slot = 0; slot < WF_NODE_SLOTS && !c->failed; slot++)
         (void)wf_node_slot_look(c, slot);
+    for (uint32_t place = 0; place < WF_NODE_PLACES && !c->failed; place++)
+        (void)wf_node_place_look(c, place);
+}
+
+void wf_node_client_reattach(struct node_client *c, const struct wf_node_page *page, bool fence)
+{
+    words_take(c);
+    wf_node_senders_forget(c);
     c->page = page;
+    c->fence = fence;
     c->changes = wf_load_acquire(&page->changes) - 1;
     c->service_seen = 0;
     c->attached_at = wf_node_event_tail(c);

@@ -189,10 +189,12 @@ struct node_client_params {
 enum weft_status wf_node_client_open(const struct node_client_params *params,
                                      struct node_client **out);
 void wf_node_client_close(struct node_client *c);
-/* The service has died, and nothing writes to the segments any more. Take what it has acknowledged,
- * and prepare the segments for a successor whose page is [page]. [resolve] is called for each flow
- * that has something to send. */
-void wf_node_client_reattach(struct node_client *c, const struct wf_node_page *page);
+/* The service has died, and nothing writes to the segments any more. Take the acknowledgements and
+ * replies that it has written, and prepare the segments for a successor whose page is [page]. Flows
+ * that have something to send begin again, and so do those that had an attempt under way: else the
+ * successor would not know them, and not report their ends. [resolve] is called for each. [fence]:
+ * as in struct node_client_params. Called as poll is. */
+void wf_node_client_reattach(struct node_client *c, const struct wf_node_page *page, bool fence);
 /* Do what is due at [now_ns] and deliver at most [budget] messages. Returns the number of events;
  * room after a send that returned AGAIN is an event. */
 int wf_node_client_poll(struct node_client *c, uint64_t now_ns, int budget);
@@ -225,6 +227,9 @@ int wf_node_slot_look(struct node_client *c, uint32_t slot);
 int wf_node_sessions_look(struct node_client *c);
 /* Post again from the oldest message on that is not acknowledged, as soon as that is possible. */
 void wf_node_flow_again(struct node_client *c, struct node_flow *flow);
+/* The same after a service has died, by which the attempt went: no bell reports that it is over. If
+ * all is acknowledged, a message without a handler makes the successor know the flow. */
+void wf_node_flow_anew(struct node_client *c, struct node_flow *flow);
 void wf_node_flow_end(struct node_client *c, struct node_flow *flow, enum weft_status why);
 /* The endpoint of [tag] has ended: end the flows to it. */
 void wf_node_flows_end(struct node_client *c, uint64_t tag, enum weft_status why);
@@ -286,6 +291,10 @@ static inline bool wf_node_is_due(const struct node_flow *flow)
 
 int wf_node_events_poll(struct node_client *c, int budget);
 int wf_node_place_look(struct node_client *c, uint32_t place);
+/* The sender of [tag], or NULL. */
+struct node_sender *wf_node_sender_find(const struct node_client *c, uint64_t tag);
+/* The words of the senders' services were those of an earlier service's page. */
+void wf_node_senders_forget(struct node_client *c);
 void wf_node_place_free(struct node_client *c, uint32_t place);
 void wf_node_senders_free(struct node_client *c);
 /* End the senders whose services are lost, or all of them. */

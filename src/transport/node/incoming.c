@@ -10,12 +10,12 @@
 
 /* ---- senders ---- */
 
-static struct node_sender **bucket_of(struct node_client *c, uint64_t tag)
+static struct node_sender **bucket_of(const struct node_client *c, uint64_t tag)
 {
     return &c->senders[(tag ^ tag >> 32) & c->sender_mask];
 }
 
-static struct node_sender *sender_find(struct node_client *c, uint64_t tag)
+struct node_sender *wf_node_sender_find(const struct node_client *c, uint64_t tag)
 {
     struct node_sender *s = *bucket_of(c, tag);
     while (s && s->tag != tag)
@@ -107,7 +107,7 @@ static void body_take(struct node_client *c, struct node_am *am, const uint8_t *
 static struct node_sender *sender_of(struct node_client *c, const struct wf_node_entry *e,
                                      const uint8_t *block, enum arrival *why)
 {
-    struct node_sender *s = sender_find(c, e->event.tag);
+    struct node_sender *s = wf_node_sender_find(c, e->event.tag);
     bool bad = false;
     if (s)
         return s;
@@ -159,11 +159,18 @@ void wf_node_senders_lost(struct node_client *c, bool all)
         }
 }
 
+void wf_node_senders_forget(struct node_client *c)
+{
+    for (uint32_t i = 0; i <= c->sender_mask; i++)
+        for (struct node_sender *s = c->senders[i]; s; s = s->next_sender)
+            s->word = WF_NODE_NO_WORD;
+}
+
 /* Its replies came before its end, but by other memory: look there first. */
 static enum arrival end_take(struct node_client *c, const struct wf_node_entry *e)
 {
     enum weft_status why = e->handler == WF_NODE_CLOSED ? WEFT_ECLOSED : WEFT_EPEER;
-    struct node_sender *s = sender_find(c, e->event.tag);
+    struct node_sender *s = wf_node_sender_find(c, e->event.tag);
     (void)wf_node_bell_read(c);
     wf_node_flows_end(c, e->event.tag, why);
     if (s)

@@ -6,7 +6,7 @@
  *   submit segment  Written by the client, read by the service.
  *   event segment   Written by the service. The client clears words of slots, writes what a reply
  *                   place waits for, and after the death of a service [taken].
- *   page            Written by the service, read by its clients.
+ *   page            Written by the service, read by its clients, and by its successor.
  *
  * The *body* of a message is its payload, zeroes up to a multiple of 4, and its arguments. It lies
  * in the entry if it fits there, else at the beginning of a block.
@@ -185,6 +185,10 @@ struct wf_node_page {
     _Atomic uint64_t sleep_epoch; /* odd while the service's mover sleeps */
     uint8_t pad[48];
     _Atomic uint64_t words[WF_NODE_WORDS]; /* wf_node_session_word */
+    /* A successor reads these. Which process has an index; 0: none: these clients may come to it. 1
+     * for an index whose last endpoint was closed, not killed. */
+    _Atomic uint32_t pids[WF_NODE_INDEXES];
+    _Atomic uint8_t left[WF_NODE_INDEXES];
 };
 _Static_assert(offsetof(struct wf_node_page, words) == 64, "wire structure");
 

@@ -273,6 +273,8 @@ bool wf_node_reply_room(struct node_client *c, const struct node_am *am)
         flow = am->from->replies = wf_node_flow_find(c, &to, true);
     if (flow && flow->ended)
         return true; /* its replies are dropped */
+    if (flow && flow->to.word == WF_NODE_NO_WORD && am->word != WF_NODE_NO_WORD)
+        wf_node_flow_resolve(c, flow, am->word); /* a successor's */
     if (!flow || !wf_node_journal_open(c, flow))
         return false;
     if (!c->spare)

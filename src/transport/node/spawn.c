@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Starting the service of a node. The key is in the pipe before the program starts, so that nothing
- * waits for it; the program's line comes by another pipe (src/node/start.c). */
+/* Starting the service of a node. What it reads is in the pipe before the program starts, so that
+ * nothing waits for it; the program's line comes by another pipe (src/node/start.h). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -60,19 +60,40 @@ static int pipe_open(int ends[2])
     return -1;
 }
 
-/* Returns a pipe from which the key can be read, and nothing after it; or -1 with errno. */
-static int key_pipe(const uint8_t key[WF_NODE_KEY])
+/* Returns a pipe from which [start] can be read, and nothing after it; or -1 with errno. */
+static int key_pipe(const struct wf_node_start *start)
 {
     int ends[2];
     ssize_t n;
     if (pipe_open(ends))
         return -1;
-    n = write(ends[1], key, WF_NODE_KEY); /* less than PIPE_BUF, so it does not wait */
+    n = write(ends[1], start, sizeof *start); /* less than PIPE_BUF, so it does not wait */
     close(ends[1]);
-    if (n == WF_NODE_KEY)
+    if (n == sizeof *start)
         return ends[0];
     close(ends[0]);
     return -1;
+}
+
+/* Copies of the estate's descriptors, none of which is to be another one's place in the new
+ * process. Returns false with errno. */
+static bool estate_copy(const struct wf_node_attach_params *params, int copies[WF_NODE_ESTATE])
+{
+    const int above = WF_NODE_ESTATE_AT + WF_NODE_ESTATE;
+    bool copied = true;
+    for (int i = 0; i < params->nestate; i++) {
+        copies[i] = wf_fd_high(fcntl(params->estate[i], F_DUPFD_CLOEXEC, above));
+        copied &= copies[i] >= 0;
+    }
+    return copied;
+}
+
+static void estate_drop(const struct wf_node_attach_params *params,
+                        const int copies[WF_NODE_ESTATE])
+{
+    for (int i = 0; i < params->nestate; i++)
+        if (copies[i] >= 0)
+            close(copies[i]);
 }
 
 /* ---- the process ---- */
@@ -89,19 +110,29 @@ static int attributes_set(posix_spawnattr_t *attr)
                : posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
 }
 
-static int actions_set(posix_spawn_file_actions_t *actions, int key_fd, int line_fd)
+/* What a program that starts has as descriptors. */
+struct given {
+    int key_fd, line_fd;
+    int estate[WF_NODE_ESTATE], nestate;
+};
+
+static int actions_set(posix_spawn_file_actions_t *actions, const struct given *given)
 {
-    int err = posix_spawn_file_actions_adddup2(actions, key_fd, STDIN_FILENO);
-    err = err ? err : posix_spawn_file_actions_adddup2(actions, line_fd, STDOUT_FILENO);
+    int err = posix_spawn_file_actions_adddup2(actions, given->key_fd, STDIN_FILENO);
+    err = err ? err : posix_spawn_file_actions_adddup2(actions, given->line_fd, STDOUT_FILENO);
+    for (int i = 0; i < given->nestate && !err; i++)
+        err = posix_spawn_file_actions_adddup2(actions, given->estate[i], WF_NODE_ESTATE_AT + i);
     return err ? err
                : posix_spawn_file_actions_addopen(actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
 }
 
 /* Returns 0 or an error number. */
-static int process_start(const char *path, const char *name, int key_fd, int line_fd, pid_t *pid)
+static int process_start(const char *path, const struct wf_node_attach_params *params,
+                         const struct given *given, pid_t *pid)
 {
     char *argv[] = {(char[]){"weft-node"}, NULL};
-    char **env = wf_config_service_environment(name);
+    char **own = params->environment ? NULL : wf_config_service_environment(params->name);
+    char **env = own ? own : params->environment;
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attr;
     int err = env ? posix_spawnattr_init(&attr) : ENOMEM;
@@ -111,13 +142,13 @@ static int process_start(const char *path, const char *name, int key_fd, int lin
     if (err)
         goto destroy_attr;
     err = attributes_set(&attr);
-    err = err ? err : actions_set(&actions, key_fd, line_fd);
+    err = err ? err : actions_set(&actions, given);
     err = err ? err : posix_spawn(pid, path, &actions, &attr, argv, env);
     posix_spawn_file_actions_destroy(&actions);
 destroy_attr:
     posix_spawnattr_destroy(&attr);
 free_env:
-    free(env);
+    free(own);
     return err;
 }
 
@@ -171,42 +202,62 @@ static enum weft_status started(const char *path, int line_fd, uint64_t until_ns
     }
     if (!strcmp(line, WF_NODE_STARTED) || !strcmp(line, WF_NODE_TAKEN))
         return WEFT_OK;
-    if (line[0])
+    if (!strcmp(line, WF_NODE_HELD))
+        return WEFT_EBUSY;
+    if (line[0]) {
         snprintf(why, 512, "%s", line);
-    else
-        snprintf(why, 512, "%.256s ended without a word: it cannot be run as it is", path);
-    return WEFT_ESYSTEM;
+        return WEFT_ESYSTEM;
+    }
+    snprintf(why, 512, "%.256s ended without a word: it cannot be run as it is", path);
+    return WEFT_ECLOSED;
 }
 
-enum weft_status wf_node_spawn(const struct wf_node_attach_params *params, char why[512])
+static enum weft_status spawn(const struct wf_node_attach_params *params, const struct given *given,
+                              int line, char why[512])
 {
-    int key_fd = key_pipe(params->key), line[2] = {-1, -1}, pidfd, err;
     enum weft_status status = WEFT_ESYSTEM;
     char path[4096];
     pid_t pid = -1;
+    int err, pidfd;
     if (params->program)
         snprintf(path, sizeof path, "%s", params->program);
     else
         program_find(path, sizeof path);
-    if (key_fd < 0 || pipe_open(line)) {
-        snprintf(why, 512, "no pipe for the service's key: %s (ulimit -n)", strerror(errno));
-        goto close_key;
-    }
-    err = process_start(path, params->name, key_fd, line[1], &pid);
-    close(line[1]);
+    err = process_start(path, params, given, &pid);
+    close(given->line_fd);
     if (err) {
         snprintf(why, 512, "cannot start %.256s: %s: install it, or give it execute permission",
                  path, strerror(err));
-    } else {
-        pidfd = wf_pidfd_open(pid);
-        status = started(path, line[0], params->until_ns, why);
-        process_reap(pid, pidfd, params->until_ns);
-        if (pidfd >= 0)
-            close(pidfd);
+        return status;
     }
-    close(line[0]);
-close_key:
-    if (key_fd >= 0)
-        close(key_fd);
+    pidfd = wf_pidfd_open(pid);
+    status = started(path, line, params->until_ns, why);
+    process_reap(pid, pidfd, params->until_ns);
+    if (pidfd >= 0)
+        close(pidfd);
+    return status;
+}
+
+enum weft_status wf_node_spawn(const struct wf_node_attach_params *params, bool anew, char why[512])
+{
+    struct wf_node_start start = {
+        .line = params->line, .count = (uint32_t)params->nestate, .anew = anew};
+    struct given given = {.nestate = params->nestate};
+    int line[2] = {-1, -1};
+    enum weft_status status = WEFT_ESYSTEM;
+    memcpy(start.key, params->key, sizeof start.key);
+    given.key_fd = key_pipe(&start);
+    explicit_bzero(&start, sizeof start);
+    if (!estate_copy(params, given.estate) || given.key_fd < 0 || pipe_open(line)) {
+        snprintf(why, 512, "no descriptor for starting the service: %s (ulimit -n)",
+                 strerror(errno));
+    } else {
+        given.line_fd = line[1];
+        status = spawn(params, &given, line[0], why);
+        close(line[0]);
+    }
+    estate_drop(params, given.estate);
+    if (given.key_fd >= 0)
+        close(given.key_fd);
     return status;
 }

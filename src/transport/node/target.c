@@ -199,6 +199,18 @@ void wf_node_flow_again(struct node_client *c, struct node_flow *flow)
         wf_list_append(&c->due, &flow->due_item);
 }
 
+void wf_node_flow_anew(struct node_client *c, struct node_flow *flow)
+{
+    bool known = flow->live && !flow->is_reply;
+    wf_node_journal_park(c, flow);
+    wf_node_flow_again(c, flow);
+    if (!known || flow->low != flow->next || flow->heeds)
+        return;
+    flow->heeds = true;
+    if (!wf_node_is_due(flow))
+        wf_list_append(&c->due, &flow->due_item);
+}
+
 void wf_node_flow_end(struct node_client *c, struct node_flow *flow, enum weft_status why)
 {
     if (flow->ended)
@@ -365,8 +377,7 @@ static void session_look(struct node_client *c, struct node_flow *flow)
     state = wf_node_session_state(word, flow->to.word);
     if (flow->live && (state != WF_NODE_UP || (uint32_t)word != flow->session)) {
         (void)acked_look(c, flow);
-        wf_node_journal_park(c, flow);
-        wf_node_flow_again(c, flow);
+        wf_node_flow_anew(c, flow);
     }
     if (state == WF_NODE_LOST)
         wf_node_flow_ending(c, flow, WEFT_EPEER);

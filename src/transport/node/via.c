@@ -6,14 +6,10 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "config/config.h"
-#include "mem/shared.h"
-#include "transport/ring/sleep.h"
 
 #define OFF "WEFT_NODE of this process is off"
 #define NO_KEY                                                                                     \
@@ -33,46 +29,43 @@ static int via_probe(char *note, size_t room)
 /* ---- attaching ---- */
 
 /* How this process is called by way of the service. */
-static void contact_set(struct via_ctx *ctx)
+static void contact_set(struct via_ctx *ctx, const struct wf_node_link *link)
 {
-    ctx->contact = ctx->link.contact;
+    ctx->contact = link->contact;
     ctx->contact.port = 0;
-    ctx->contact.rdma = wf_node_port(&ctx->link.contact);
-    ctx->contact.node = (uint8_t)wf_node_lanes_of(&ctx->link.contact);
-    ctx->contact.index = (uint16_t)ctx->link.index;
+    ctx->contact.rdma = wf_node_port(&link->contact);
+    ctx->contact.node = (uint8_t)wf_node_lanes_of(&link->contact);
+    ctx->contact.index = (uint16_t)link->index;
 }
 
 /* Without a service the context goes on by other transports: wf_node_attach has said why. */
-static void attach(struct via_ctx *ctx)
+static WF_UNCHECKED void attach(struct via_ctx *ctx)
 {
     char name[WF_NODE_NAME_ROOM];
-    struct wf_node_attach_params params = {
-        .key = ctx->key,
-        .name = name,
-        .self = ctx->self,
-        .membarrier = wf_config()->membarrier && wf_sleep_register(),
-        .until_ns = wf_now_ns() + wf_config()->connect_timeout_ms * 1000000u};
-    void *page;
+    struct wf_node_attach_params params;
     if (wf_node_name_expand(wf_config()->node_name, ctx->number, name)) {
         wf_warn("this process has no node service: WEFT_NODE_NAME has more than %d characters with "
                 "the number of this context",
                 WF_NODE_NAME_ROOM - 1);
         return;
     }
-    wf_node_parameters_here(&params.parameters);
-    if (wf_node_attach(&params, &ctx->link) != WEFT_OK)
+    /* Another thread starts a successor, when the program may be changing its environment. */
+    ctx->environment = wf_config_service_environment(name);
+    params = wf_via_attach_params(ctx, name, wf_config()->connect_timeout_ms);
+    ctx->link = &ctx->links[0];
+    if (wf_node_attach(&params, ctx->link) != WEFT_OK)
         return;
-    if (wf_shared_map(ctx->link.page_fd, sizeof *ctx->page, 0, &page) != WEFT_OK) {
+    ctx->page = wf_via_page_new(ctx->link);
+    if (!ctx->page) {
         wf_warn(
             "this process has no node service: the service's page cannot be mapped (ulimit -v)");
-        wf_node_detach(&ctx->link);
+        wf_node_detach(ctx->link);
         return;
     }
-    ctx->page = page;
-    contact_set(ctx);
+    contact_set(ctx, ctx->link);
     if (wf_via_reader_start(ctx) != WEFT_OK) {
-        munmap(page, sizeof *ctx->page);
-        wf_node_detach(&ctx->link);
+        wf_via_page_drop(ctx->page);
+        wf_node_detach(ctx->link);
         return;
     }
     ctx->attached = true;
@@ -85,10 +78,9 @@ static WF_UNCHECKED void ctx_init(struct via_ctx *ctx, const struct wf_tctx_para
     ctx->base.transport = &wf_node_transport;
     ctx->self = *params->self;
     ctx->number = atomic_fetch_add(&contexts, 1);
-    ctx->stop_fd = -1;
+    ctx->stop_fd = ctx->wake_fd = -1;
     wf_via_lock_init(ctx);
     wf_list_init(&ctx->eps);
-    wf_list_init(&ctx->calls);
 }
 
 static WF_UNCHECKED enum weft_status via_ctx_open(const struct wf_tctx_params *params,
@@ -120,15 +112,16 @@ static WF_UNCHECKED enum weft_status via_ctx_open(const struct wf_tctx_params *p
     return WEFT_OK;
 }
 
-static void via_ctx_close(struct wf_tctx *tctx)
+static WF_UNCHECKED void via_ctx_close(struct wf_tctx *tctx)
 {
     struct via_ctx *ctx = VIA_OF(tctx, via_ctx);
     if (ctx->attached) {
         wf_via_reader_stop(ctx);
-        munmap((void *)(uintptr_t)ctx->page, sizeof *ctx->page);
-        wf_node_detach(&ctx->link);
+        wf_via_page_drop(ctx->page);
+        wf_node_detach(ctx->link);
     }
     sodium_memzero(ctx->key, sizeof ctx->key);
+    free(ctx->environment);
     wf_via_lock_fini(ctx);
     free(ctx);
 }

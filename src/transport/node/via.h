@@ -4,16 +4,37 @@
  * transport (transport.h) of the engine.
  *
  *   via.c       the table of functions; contexts; whether a peer can be reached
- *   via_link.c  the thread that reads the service's packets, and calls that wait for an answer
+ *   via_link.c  the thread that sends packets to the service and reads those that it sends
+ *   via_next.c  what that thread does when the service has ended: a successor
  *   via_ep.c    endpoints: rings, polling, sleeping, closing
  *   via_ops.c   peers, requests and replies
  *   via_state.c what messages to a peer wait for, for the log
  *
- * Threads. An endpoint's owner uses its engine, flows and peers. The reader's thread receives the
- * service's packets; it and the owners share what via_ctx.lock guards. While it holds the lock, a
+ * Threads. An endpoint's owner uses its engine, flows and peers. The reader's thread sends and
+ * receives packets; it and the owners share what via_ctx.lock guards. While it holds the lock, a
  * thread waits for nothing but via_ctx.answered.
  *
- * The end of the service. The reader notices it and sets via_ctx.ended. Each endpoint then delivers
+ * Rings. An owner wants its endpoint's rings to be given to the service, or taken back; the reader
+ * does it. When a service has died, and its successor is there, the owner prepares the rings for
+ * that one (wf_node_client_reattach):
+ *
+ * | stage  | event                              | by     | action             | next   |
+ * | ------ | ---------------------------------- | ------ | ------------------ | ------ |
+ * | WANTED | the socket has room                | reader | RING               | ASKED  |
+ * | ASKED  | RING_OK                            | reader | keep the new bell  | GIVEN  |
+ * | ASKED  | RING_NO                            | reader | -                  | NO     |
+ * | GIVEN  | the endpoint closes                | owner  | -                  | LEAVES |
+ * | LEAVES | the socket has room                | reader | UNRING             | LEFT   |
+ * | LEFT   | UNRING_OK                          | reader | -                  | NO     |
+ * | others | the service has died               | reader | -                  | STALE  |
+ * | STALE  | a successor is there; poll, close  | owner  | reattach           | WANTED |
+ *
+ * Until then, an endpoint works on as if the dead service were slow: what it sends waits in its
+ * ring, and then in its journal. The successor does not take it for gone, since this process sends
+ * SETTLED only when all endpoints that the dead one had are GIVEN again, or closed.
+ *
+ * The end of the service. If it was stopped, breaks the protocol, or has no successor within
+ * WEFT_PEER_TIMEOUT after its death, the reader sets via_ctx.ended. Each endpoint then delivers
  * what its ring holds, and after that all its flows end with EPEER. */
 #ifndef WF_TRANSPORT_NODE_VIA_H
 #define WF_TRANSPORT_NODE_VIA_H
@@ -42,14 +63,13 @@ struct via_node {
     uint32_t pause_ms;
 };
 
-/* A call that waits for an answer, on the stack of its thread. */
-struct via_call {
-    struct wf_list item;
-    uint32_t cookie;
-    unsigned asks; /* type of the call's packet: RING or UNRING */
-    unsigned type; /* of the answer; 0: none has come */
-    enum weft_status status;
-    int fd; /* that came with it, or -1 */
+enum via_stage { VIA_NO, VIA_WANTED, VIA_ASKED, VIA_GIVEN, VIA_LEAVES, VIA_LEFT, VIA_STALE };
+
+/* The page of a service, as this process has mapped it. */
+struct via_page {
+    const struct wf_node_page *map;
+    uint32_t refs; /* of endpoints, and of the context if the service is the present one */
+    bool membarrier;
 };
 
 struct via_ctx {
@@ -62,22 +82,26 @@ struct via_ctx {
     /* Constant once [attached] is set, which is at most once. */
     _Atomic bool attached;
     uint8_t key[WF_NODE_KEY];
-    struct wf_node_link link;
+    char **environment; /* of services that this context starts */
     struct wf_contact contact;
-    const struct wf_node_page *page;
     pthread_t reader;
-    int stop_fd; /* wakes the reader */
+    int wake_fd; /* wakes the reader */
+    int stop_fd; /* and ends it */
     struct wf_fork_item fork;
+    /* The reader's. One link is the present service's, the other one a successor's. */
+    struct wf_node_link links[2];
     pthread_mutex_t lock;
     pthread_cond_t answered;
     struct wf_list eps WF_UNDER(via_ctx_lock_class);
-    struct wf_list calls WF_UNDER(via_ctx_lock_class);
+    struct wf_node_link *link WF_UNDER(via_ctx_lock_class);
+    struct via_page *page WF_UNDER(via_ctx_lock_class); /* NULL: the service has died */
+    bool unsettled WF_UNDER(via_ctx_lock_class);        /* SETTLED is to be sent */
     struct via_node *nodes WF_UNDER(via_ctx_lock_class);
     uint32_t nnodes, nodes_room WF_UNDER(via_ctx_lock_class);
     uint32_t cookie WF_UNDER(via_ctx_lock_class);
     uint64_t warned_ns WF_UNDER(via_ctx_lock_class); /* of a failure to reach a service */
     uint32_t nasks WF_UNDER(via_ctx_lock_class);     /* NODEs that are not answered */
-    bool unsent WF_UNDER(via_ctx_lock_class);        /* a NODE is to be sent by the reader */
+    bool unsent WF_UNDER(via_ctx_lock_class);        /* a packet is to be sent by the reader */
     uint64_t short_ns WF_UNDER(via_ctx_lock_class); /* when flows look again that found no memory */
     _Atomic uint32_t changes;                       /* counted up when an endpoint has to look */
     _Atomic int ended;                              /* not OK: the service has ended, and why */
@@ -92,7 +116,14 @@ struct via_ep {
     struct wf_tep base;
     struct via_ctx *ctx;
     struct wf_list item;                       /* in ctx->eps */
-    bool is_open WF_UNDER(via_ctx_lock_class); /* the service has its rings */
+    bool is_open WF_UNDER(via_ctx_lock_class); /* the service has had its rings */
+    enum via_stage stage WF_UNDER(via_ctx_lock_class);
+    bool comes_back WF_UNDER(via_ctx_lock_class); /* a service that has died had its rings */
+    uint32_t cookie WF_UNDER(via_ctx_lock_class); /* ASKED and LEFT: of the packet */
+    enum weft_status refusal WF_UNDER(via_ctx_lock_class); /* NO: why, if the service refused */
+    int given_bell WF_UNDER(via_ctx_lock_class); /* that came with RING_OK, for the owner; or -1 */
+    int fds[2];                                  /* submit segment, event segment */
+    struct via_page *page;                       /* of the service that the engine works with */
     struct wf_address address;
     struct node_client *client;
     void *submit, *event;
@@ -155,20 +186,40 @@ void wf_via_lock_fini(struct via_ctx *ctx);
 /* Start the reader of an attached link. Returns OK | ESYSTEM (logged) */
 enum weft_status wf_via_reader_start(struct via_ctx *ctx);
 void wf_via_reader_stop(struct via_ctx *ctx);
-/* Send [packet], and wait for its answer for at most [ms]. [call] is set on success.
- * Returns  OK | ETIMEDOUT | EPEER (the service has ended) | ESYSTEM */
-enum weft_status wf_via_call(struct via_ctx *ctx, struct wf_node_packet *packet, const int *fds,
-                             int nfds, uint64_t ms, struct via_call *call);
+/* Have the reader do what is due. */
+WF_REQUIRES(via_ctx_lock_class) void wf_via_reader_wake(struct via_ctx *ctx);
+/* Wake all endpoints: there is something new for them. */
+WF_REQUIRES(via_ctx_lock_class) void wf_via_eps_wake(struct via_ctx *ctx);
+/* Takes an answer of the service (struct wf_node_link). */
+bool wf_via_answer(struct wf_node_link *link, const struct wf_node_packet *p, const int *fds,
+                   int nfds);
 /* Returns the name of the word of the service that [flow] leads to, or WF_NODE_NO_WORD: with
  * *status OK, it is asked for, and ctx->changes counts up when the answer has come, or, if this
- * process had no memory to ask, after some time. Else *status is why there is none. */
-uint32_t wf_via_word(struct via_ctx *ctx, struct via_flow *flow, enum weft_status *status);
+ * process had no memory to ask, after some time. Else *status is why there is none. [page] is that
+ * of the asking endpoint: if its service has died, there is no word yet. */
+uint32_t wf_via_word(struct via_ctx *ctx, const struct via_page *page, struct via_flow *flow,
+                     enum weft_status *status);
+
+/* ---- via_next.c: what the reader calls ---- */
+
+/* Map the page of [link]. Returns NULL without memory, or if it is none. */
+struct via_page *wf_via_page_new(const struct wf_node_link *link);
+WF_REQUIRES(via_ctx_lock_class) void wf_via_page_drop(struct via_page *page);
+/* Fill in what attaching takes, but for the name. */
+struct wf_node_attach_params wf_via_attach_params(const struct via_ctx *ctx, const char *name,
+                                                  uint64_t ms);
+/* The service has died. Find or start its successor, for at most WEFT_PEER_TIMEOUT. Returns false
+ * if there is none, which is logged, or if the reader is to stop. */
+bool wf_via_succeed(struct via_ctx *ctx);
 
 /* ---- via_ep.c ---- */
 
 enum weft_status wf_via_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params,
                                 struct wf_tep **out);
 void wf_via_ep_close(struct wf_tep *tep);
+/* Take a new bell, and reattach to a successor. Returns false if the service has refused the rings,
+ * or there is no room for the bell. Only the owner calls it. */
+bool wf_via_ep_look(struct via_ep *ep);
 int wf_via_poll(struct wf_tep *tep);
 enum weft_status wf_via_arm(struct wf_tep *tep);
 void wf_via_disarm(struct wf_tep *tep);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Endpoints: their rings, polling, sleeping, and closing. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -40,13 +42,6 @@ static WF_UNCHECKED void ep_opened(struct via_ep *ep)
     wf_tep_activate(&ep->base);
 }
 
-static WF_UNCHECKED void ep_unlist(struct via_ep *ep)
-{
-    via_lock(ep->ctx);
-    wf_list_remove(&ep->item);
-    via_unlock(ep->ctx);
-}
-
 static void segments_unmap(struct via_ep *ep)
 {
     if (ep->submit)
@@ -55,67 +50,172 @@ static void segments_unmap(struct via_ep *ep)
         munmap(ep->event, ep->size);
 }
 
-static void bell_in_child(struct wf_fork_item *item)
+static WF_UNCHECKED void fds_close(struct via_ep *ep)
 {
-    close(wf_container_of(item, struct via_ep, fork)->bell);
+    const int fds[] = {ep->bell, ep->given_bell, ep->fds[0], ep->fds[1]};
+    for (size_t i = 0; i < WF_ARRAY_LEN(fds); i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    ep->bell = ep->given_bell = ep->fds[0] = ep->fds[1] = -1;
 }
 
-static const struct wf_fork_ops fork_ops = {.level = WF_FORK_TRANSPORT, .child = bell_in_child};
-
-static struct wf_node_packet unring_of(const struct via_ep *ep)
+static WF_UNCHECKED void fds_in_child(struct wf_fork_item *item)
 {
-    struct wf_node_packet p;
-    wf_node_packet_init(&p, WF_NODE_UNRING);
-    p.u.unring = (struct wf_node_unring){.ep = ep->address.ep, .ep_gen = ep->address.ep_gen};
-    return p;
+    fds_close(wf_container_of(item, struct via_ep, fork));
 }
+
+static const struct wf_fork_ops fork_ops = {.level = WF_FORK_TRANSPORT, .child = fds_in_child};
+
+/* ---- the service that has the rings, and its successors ---- */
+
+static void bell_close(struct via_ep *ep)
+{
+    if (ep->bell < 0)
+        return;
+    (void)epoll_ctl(ep->epoll_fd, EPOLL_CTL_DEL, ep->bell, NULL);
+    close(ep->bell);
+    ep->bell = -1;
+}
+
+/* The service may have looked for a byte in vain before this side had its end. Returns false if the
+ * owner's epoll descriptor takes no more. */
+static bool bell_take(struct via_ep *ep, int bell)
+{
+    struct epoll_event ev = {.events = EPOLLIN};
+    bell_close(ep);
+    if (epoll_ctl(ep->epoll_fd, EPOLL_CTL_ADD, bell, &ev)) {
+        close(bell);
+        return false;
+    }
+    ep->bell = bell;
+    wf_via_client_ops.wake(ep);
+    return true;
+}
+
+/* The engine goes on with the service of [page], which then gets the rings. */
+static WF_UNCHECKED void reattach(struct via_ep *ep, struct via_page *page)
+{
+    struct via_page *old = ep->page;
+    bell_close(ep);
+    ep->page = page;
+    wf_node_client_reattach(ep->client, page->map, !page->membarrier);
+    WF_HOOK("node.reattached");
+    via_lock(ep->ctx);
+    wf_via_page_drop(old);
+    if (ep->ctx->page == page) { /* else that one has died, too */
+        ep->stage = VIA_WANTED;
+        wf_via_reader_wake(ep->ctx);
+    }
+    via_unlock(ep->ctx);
+}
+
+WF_UNCHECKED bool wf_via_ep_look(struct via_ep *ep)
+{
+    struct via_ctx *ctx = ep->ctx;
+    struct via_page *page = NULL;
+    bool refused;
+    int bell;
+    via_lock(ctx);
+    bell = ep->given_bell;
+    ep->given_bell = -1;
+    if (ep->stage == VIA_STALE && ctx->page) {
+        page = ctx->page;
+        page->refs++;
+    }
+    refused = ep->stage == VIA_NO && ep->is_open && !ep->closing;
+    via_unlock(ctx);
+    if (bell >= 0)
+        refused |= !bell_take(ep, bell);
+    if (page)
+        reattach(ep, page);
+    return !refused;
+}
+
+static struct timespec time_of(uint64_t ns)
+{
+    return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+}
+
+/* Wait until the stage is [wanted]. Returns OK | EPEER (the service has ended, and has no
+ * successor) | ETIMEDOUT | why the service does not take the rings. */
+static WF_UNCHECKED enum weft_status stage_await(struct via_ep *ep, enum via_stage wanted,
+                                                 uint64_t until_ns)
+{
+    struct via_ctx *ctx = ep->ctx;
+    struct timespec until = time_of(until_ns);
+    enum weft_status status = WEFT_OK;
+    via_lock(ctx);
+    while (status == WEFT_OK && ep->stage != wanted && ep->stage != VIA_NO) {
+        if (atomic_load_explicit(&ctx->ended, memory_order_relaxed)) {
+            status = WEFT_EPEER;
+        } else if (ep->stage == VIA_STALE && ctx->page) {
+            via_unlock(ctx);
+            (void)wf_via_ep_look(ep);
+            via_lock(ctx);
+        } else if (wanted == VIA_NO && ep->stage == VIA_GIVEN) {
+            ep->stage = VIA_LEAVES;
+            wf_via_reader_wake(ctx);
+        } else if (pthread_cond_timedwait(&ctx->answered, &ctx->lock, &until) == ETIMEDOUT) {
+            status = ctx->page ? WEFT_ETIMEDOUT : WEFT_EPEER;
+        }
+    }
+    if (status == WEFT_OK && ep->stage != wanted)
+        status = ep->refusal;
+    via_unlock(ctx);
+    return status;
+}
+
+/* ---- opening ---- */
 
 /* The endpoint does not open, but the service may have its rings, or still take them: it is to let
  * them go, too. Nothing waits for its answer. */
-static void rings_forget(const struct via_ep *ep)
+static WF_UNCHECKED void ep_unlist(struct via_ep *ep)
 {
-    struct wf_node_packet p = unring_of(ep);
-    if (wf_node_packet_send(ep->ctx->link.sock, &p, NULL, 0))
-        wf_debug("the node's service keeps the rings of an endpoint that did not open: %m");
+    struct via_ctx *ctx = ep->ctx;
+    struct wf_node_packet p;
+    via_lock(ctx);
+    wf_list_remove(&ep->item);
+    if (ctx->page && (ep->stage == VIA_ASKED || ep->stage == VIA_GIVEN)) {
+        wf_node_packet_init(&p, WF_NODE_UNRING);
+        p.u.unring = (struct wf_node_unring){.ep = ep->address.ep, .ep_gen = ep->address.ep_gen};
+        if (wf_node_packet_send(ctx->link->sock, &p, NULL, 0))
+            wf_debug("the node's service keeps the rings of an endpoint that did not open: %m");
+    }
+    if (ctx->unsettled)
+        wf_via_reader_wake(ctx);
+    wf_via_page_drop(ep->page);
+    ep->page = NULL;
+    via_unlock(ctx);
+    if (ep->fork.ops)
+        wf_fork_leave(&ep->fork);
+    fds_close(ep);
 }
 
 /* Give the service the rings, and get the endpoint's bell. */
-static enum weft_status rings_give(struct via_ep *ep, int submit_fd, int event_fd)
+static WF_UNCHECKED enum weft_status rings_give(struct via_ep *ep, uint64_t until_ns)
 {
     struct via_ctx *ctx = ep->ctx;
-    const int fds[] = {submit_fd, event_fd};
-    struct epoll_event ev = {.events = EPOLLIN};
-    struct wf_node_packet p;
-    struct via_call call;
     enum weft_status status;
-    wf_node_packet_init(&p, WF_NODE_RING);
-    p.u.ring = (struct wf_node_ring){
-        .from = ep->address, .contact = ctx->contact, .bytes = ep->size, .am_max = WF_NODE_AM_MAX};
-    status = wf_via_call(ctx, &p, fds, 2, wf_config()->connect_timeout_ms, &call);
-    if (status == WEFT_OK && call.status != WEFT_OK)
-        return call.status; /* it has not taken them */
-    if (status == WEFT_OK && call.fd < 0)
-        status = WEFT_ELIMIT; /* this process had no descriptor left for the bell */
-    if (status == WEFT_OK && epoll_ctl(ep->epoll_fd, EPOLL_CTL_ADD, call.fd, &ev)) {
-        close(call.fd);
-        status = WEFT_ELIMIT;
-    }
-    if (status != WEFT_OK) {
-        rings_forget(ep);
-        return status;
-    }
-    ep->bell = call.fd;
+    via_lock(ctx);
+    ep->stage = ep->page == ctx->page ? VIA_WANTED : VIA_STALE;
+    wf_via_reader_wake(ctx);
+    via_unlock(ctx);
+    status = stage_await(ep, VIA_GIVEN, until_ns);
+    if (status == WEFT_OK && !wf_via_ep_look(ep))
+        status = WEFT_ELIMIT; /* this process has no room for the bell */
     WF_HOOK("node.rings");
-    wf_fork_join(&ep->fork, &fork_ops);
-    return WEFT_OK;
+    return status;
 }
 
 /* The service does not take the rings. The address of this context names the service, so the
  * endpoint cannot go without. Returns what weft_ep_open returns for it: ELIMIT | ENOMEM | ESYSTEM
  */
-static enum weft_status ring_failed(const struct via_ctx *ctx, enum weft_status why)
+static WF_UNCHECKED enum weft_status ring_failed(struct via_ctx *ctx, enum weft_status why)
 {
-    int pid = (int)ctx->link.pid;
+    int pid;
+    via_lock(ctx);
+    pid = (int)ctx->link->pid;
+    via_unlock(ctx);
     if (why == WEFT_ELIMIT)
         wf_error("the node's service, process %d, does not take another endpoint: it takes %d "
                  "endpoints of a context, or a process has no descriptor left (ulimit -n, its own "
@@ -130,8 +230,8 @@ static enum weft_status ring_failed(const struct via_ctx *ctx, enum weft_status 
             "it stopped? (kill -CONT, or WEFT_CONNECT_TIMEOUT)",
             pid);
     else if (why == WEFT_EPEER)
-        wf_error("the node's service, process %d, has ended, so no endpoint can be opened in this "
-                 "context: open another context, or set WEFT_NODE=0",
+        wf_error("the node's service, process %d, has ended, and has no successor, so no endpoint "
+                 "can be opened in this context: open another context, or set WEFT_NODE=0",
                  pid);
     else
         wf_error("the node's service, process %d, refuses an endpoint: %s", pid,
@@ -139,37 +239,48 @@ static enum weft_status ring_failed(const struct via_ctx *ctx, enum weft_status 
     return why == WEFT_ELIMIT || why == WEFT_ENOMEM ? why : WEFT_ESYSTEM;
 }
 
+/* Wait until there is a service. Returns NULL if there is none in time. */
+static WF_UNCHECKED struct via_page *page_take(struct via_ctx *ctx, uint64_t until_ns)
+{
+    struct timespec until = time_of(until_ns);
+    struct via_page *page;
+    int err = 0;
+    via_lock(ctx);
+    while (!ctx->page && !err && !atomic_load_explicit(&ctx->ended, memory_order_relaxed))
+        err = pthread_cond_timedwait(&ctx->answered, &ctx->lock, &until);
+    page = ctx->page;
+    if (page)
+        page->refs++;
+    via_unlock(ctx);
+    return page;
+}
+
 static enum weft_status rings_open(struct via_ep *ep)
 {
-    int submit_fd = wf_shared_create("weft-node-ring", ep->size, 1, &ep->submit);
-    int event_fd = wf_shared_create("weft-node-ring", ep->size, 0, &ep->event);
-    struct node_client_params params = {.submit = ep->submit,
-                                        .event = ep->event,
-                                        .page = ep->ctx->page,
-                                        .size = ep->size,
-                                        .am_max = WF_NODE_AM_MAX,
-                                        .fence = !ep->ctx->link.membarrier,
-                                        .ops = &wf_via_client_ops,
-                                        .owner = ep};
-    enum weft_status status = submit_fd < 0 || event_fd < 0 ? WEFT_ELIMIT : WEFT_OK;
+    struct node_client_params params = {
+        .size = ep->size, .am_max = WF_NODE_AM_MAX, .ops = &wf_via_client_ops, .owner = ep};
+    uint64_t until_ns = wf_now_ns() + wf_config()->connect_timeout_ms * UINT64_C(1000000);
+    enum weft_status status;
+    ep->page = page_take(ep->ctx, until_ns);
+    if (!ep->page)
+        return ring_failed(ep->ctx, WEFT_EPEER);
+    wf_fork_join(&ep->fork, &fork_ops);
+    ep->fds[0] = wf_shared_create("weft-node-ring", ep->size, 1, &ep->submit);
+    ep->fds[1] = wf_shared_create("weft-node-ring", ep->size, 0, &ep->event);
+    params.submit = ep->submit;
+    params.event = ep->event;
+    params.page = ep->page->map;
+    params.fence = !ep->page->membarrier;
+    status = ep->fds[0] < 0 || ep->fds[1] < 0 ? WEFT_ELIMIT : WEFT_OK;
     if (status == WEFT_OK)
         status = wf_node_client_open(&params, &ep->client);
-    if (status == WEFT_OK && (status = rings_give(ep, submit_fd, event_fd)) != WEFT_OK) {
-        wf_node_client_close(ep->client);
-        ep->client = NULL;
+    if (status == WEFT_OK && (status = rings_give(ep, until_ns)) != WEFT_OK)
         status = ring_failed(ep->ctx, status);
-    }
-    if (submit_fd >= 0)
-        close(submit_fd);
-    if (event_fd >= 0)
-        close(event_fd);
-    if (status != WEFT_OK)
-        segments_unmap(ep);
     return status;
 }
 
-enum weft_status wf_via_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params,
-                                struct wf_tep **out)
+WF_UNCHECKED enum weft_status
+wf_via_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params, struct wf_tep **out)
 {
     struct via_ctx *ctx = VIA_OF(tctx, via_ctx);
     struct via_ep *ep = calloc(1, sizeof *ep);
@@ -182,13 +293,16 @@ enum weft_status wf_via_ep_open(struct wf_tctx *tctx, const struct wf_tep_params
     ep->size = wf_node_size((uint32_t)wf_config()->node_ring, WF_NODE_AM_MAX);
     ep->budget = (int)wf_config()->poll_burst;
     ep->token.base.tep = &ep->base;
-    ep->bell = -1;
+    ep->bell = ep->given_bell = ep->fds[0] = ep->fds[1] = -1;
     ep->epoll_fd = params->epoll_fd;
     wf_list_init(&ep->peers);
     ep_list(ep);
     status = ctx->attached ? rings_open(ep) : WEFT_OK;
     if (status != WEFT_OK) {
         ep_unlist(ep);
+        if (ep->client)
+            wf_node_client_close(ep->client);
+        segments_unmap(ep);
         free(ep);
         return status;
     }
@@ -205,10 +319,17 @@ enum weft_status wf_via_ep_open(struct wf_tctx *tctx, const struct wf_tep_params
 static bool bell_read(const struct via_ep *ep)
 {
     char bytes[BELL_BYTES];
-    ssize_t n = recv(ep->bell, bytes, sizeof bytes, MSG_DONTWAIT);
+    ssize_t n = ep->bell < 0 ? -1 : recv(ep->bell, bytes, sizeof bytes, MSG_DONTWAIT);
     if (!n) /* the service has closed its end, and would wake this side for ever */
         (void)epoll_ctl(ep->epoll_fd, EPOLL_CTL_DEL, ep->bell, NULL);
     return n > 0;
+}
+
+static void turn_wait(const struct via_ep *ep)
+{
+    struct pollfd p[] = {{.fd = ep->bell, .events = POLLIN},
+                         {.fd = ep->base.event_fd, .events = POLLIN}};
+    (void)poll(p, 2, LOOK_MS);
 }
 
 /* Wait until the peers' services have all that was sent. */
@@ -217,11 +338,10 @@ static void last_messages(struct via_ep *ep)
     uint32_t ms =
         ep->ctx->base.close_ms ? ep->ctx->base.close_ms : (uint32_t)wf_config()->peer_timeout_ms;
     uint64_t until = wf_now_ns() + ms * UINT64_C(1000000), now, n;
-    struct pollfd p[] = {{.fd = ep->bell, .events = POLLIN},
-                         {.fd = ep->base.event_fd, .events = POLLIN}};
     wf_sleep_set(&ep->client->submit->sleep_epoch, &ep->client->epoch, true);
     while (now = wf_now_ns(), wf_node_client_drain(ep->client, now)) {
-        wf_via_words_look(ep); /* a word may have come since the last poll */
+        (void)wf_via_ep_look(ep); /* a successor may have come since the last poll, or a word */
+        wf_via_words_look(ep);
         if (atomic_load_explicit(&ep->ctx->ended, memory_order_acquire))
             return;
         if (now >= until) {
@@ -230,7 +350,7 @@ static void last_messages(struct via_ep *ep)
                     ms);
             return;
         }
-        (void)poll(p, 2, LOOK_MS);
+        turn_wait(ep);
         if (!bell_read(ep) && read(ep->base.event_fd, &n, sizeof n) < 0)
             continue; /* nothing has come */
         wf_sleep_set(&ep->client->submit->sleep_epoch, &ep->client->epoch, false);
@@ -238,16 +358,16 @@ static void last_messages(struct via_ep *ep)
     }
 }
 
-/* The segments are unmapped here in any case: the service has mappings of its own. */
+/* Have the service let the rings go. If it dies meanwhile, its successor gets them first, so that
+ * it reports to other services that the endpoint was closed. */
 static void rings_take(struct via_ep *ep)
 {
-    struct wf_node_packet p = unring_of(ep);
-    struct via_call call;
-    if (wf_via_call(ep->ctx, &p, NULL, 0, wf_config()->peer_timeout_ms, &call) == WEFT_ETIMEDOUT)
-        wf_warn("the node's service, process %d, does not answer: is it stopped? (kill -CONT)",
-                (int)ep->ctx->link.pid);
+    uint64_t until_ns = wf_now_ns() + wf_config()->peer_timeout_ms * UINT64_C(1000000);
+    if (stage_await(ep, VIA_NO, until_ns) == WEFT_ETIMEDOUT)
+        wf_warn("the node's service does not answer: is it stopped? (kill -CONT)");
 }
 
+/* The segments are unmapped here in any case: the service has mappings of its own. */
 void wf_via_ep_close(struct wf_tep *tep)
 {
     struct via_ep *ep = VIA_OF(tep, via_ep);
@@ -261,8 +381,6 @@ void wf_via_ep_close(struct wf_tep *tep)
     if (ep->client) {
         wf_node_client_close(ep->client);
         segments_unmap(ep);
-        wf_fork_leave(&ep->fork);
-        close(ep->bell);
     }
     free(ep);
 }
@@ -274,16 +392,22 @@ int wf_via_poll(struct wf_tep *tep)
     struct via_ep *ep = VIA_OF(tep, via_ep);
     struct node_client *c = ep->client;
     uint32_t changes;
-    int events;
+    int events = 0;
     if (!c)
         return 0;
     changes = atomic_load_explicit(&ep->ctx->changes, memory_order_acquire);
     if (__builtin_expect(changes != ep->changes, 0)) {
         ep->changes = changes;
+        events = 1; /* what a dead service has written may be delivered here */
+        if (!wf_via_ep_look(ep) && !c->failed) {
+            wf_error("the node's service does not take an endpoint again, whose messages are lost "
+                     "(ulimit -n, ulimit -v)");
+            c->failed = WEFT_EPEER;
+        }
         wf_via_words_look(ep);
     }
     /* Only flows that have lost their slot need the time. */
-    events = wf_node_client_poll(c, wf_list_empty(&c->due) ? c->now_ns : wf_now_ns(), ep->budget);
+    events += wf_node_client_poll(c, wf_list_empty(&c->due) ? c->now_ns : wf_now_ns(), ep->budget);
     if (__builtin_expect(!events && !c->failed &&
                              atomic_load_explicit(&ep->ctx->ended, memory_order_acquire),
                          0)) {
@@ -313,7 +437,7 @@ enum weft_status wf_via_arm(struct wf_tep *tep)
         return WEFT_OK;
     (void)bell_read(ep);
     wf_sleep_set(&c->submit->sleep_epoch, &c->epoch, true);
-    if (!wf_sleep_barrier(ep->ctx->link.membarrier) || wf_node_client_pending(c) || is_probing(c) ||
+    if (!wf_sleep_barrier(ep->page->membarrier) || wf_node_client_pending(c) || is_probing(c) ||
         (!c->failed && atomic_load_explicit(&ep->ctx->ended, memory_order_acquire)) ||
         atomic_load_explicit(&ep->ctx->changes, memory_order_acquire) != ep->changes)
         return WEFT_AGAIN;

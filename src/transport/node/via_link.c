@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The connection to the service, after attaching: one thread reads its packets. */
+/* The connection to the service, after attaching: one thread, the reader, sends and reads packets.
+ */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/array.h"
@@ -21,6 +21,7 @@
 #define PAUSE_MIN_MS 10u /* until NODE is sent again */
 #define PAUSE_MAX_MS 100u
 #define FORGET_MS 1000u /* after which a failure to reach a service is not taken as its state */
+#define DEATH_MS 200    /* for the end of a process whose socket has ended */
 #define SHORT_MS 100u   /* until flows look again for which this process had no memory */
 #define MS UINT64_C(1000000)
 
@@ -31,8 +32,13 @@ static void eventfd_ring(int fd)
         wf_error("cannot wake a thread: %s", strerror(errno));
 }
 
-/* Wake all endpoints: there is something new for them. */
-static WF_REQUIRES(via_ctx_lock_class) void eps_wake(struct via_ctx *ctx)
+void wf_via_reader_wake(struct via_ctx *ctx)
+{
+    ctx->unsent = true;
+    eventfd_ring(ctx->wake_fd);
+}
+
+void wf_via_eps_wake(struct via_ctx *ctx)
 {
     atomic_fetch_add_explicit(&ctx->changes, 1, memory_order_release);
     wf_list_each(it, &ctx->eps)
@@ -79,36 +85,53 @@ static WF_REQUIRES(via_ctx_lock_class) void node_answer(struct via_ctx *ctx,
     } else {
         node->word = p->u.node_ok.word;
     }
-    eps_wake(ctx);
+    wf_via_eps_wake(ctx);
 }
 
-/* Returns whether the answer is one to the call of its cookie. A call may have given up. */
-static WF_REQUIRES(via_ctx_lock_class) bool call_answer(struct via_ctx *ctx,
-                                                        const struct wf_node_packet *p,
-                                                        const int *fds, int nfds)
+static WF_REQUIRES(via_ctx_lock_class) struct via_ep *ep_asking(struct via_ctx *ctx,
+                                                                uint32_t cookie)
 {
-    wf_list_each(it, &ctx->calls)
+    wf_list_each(it, &ctx->eps)
     {
-        struct via_call *call = wf_container_of(it, struct via_call, item);
-        if (call->cookie != p->cookie || call->type)
-            continue;
-        if ((call->asks == WF_NODE_UNRING) != (p->type == WF_NODE_UNRING_OK))
-            return false;
-        call->type = p->type;
-        call->status = p->type == WF_NODE_RING_NO ? (enum weft_status)p->u.ring_no.status : WEFT_OK;
-        call->fd = nfds == 1 ? fds[0] : -1;
-        pthread_cond_broadcast(&ctx->answered);
+        struct via_ep *ep = wf_container_of(it, struct via_ep, item);
+        if ((ep->stage == VIA_ASKED || ep->stage == VIA_LEFT) && ep->cookie == cookie)
+            return ep;
+    }
+    return NULL;
+}
+
+/* An endpoint that did not open in time may have been given up. Returns whether the answer is one
+ * to the packet of its cookie. */
+static WF_REQUIRES(via_ctx_lock_class) bool ep_answer(struct via_ctx *ctx,
+                                                      const struct wf_node_packet *p,
+                                                      const int *fds, int nfds)
+{
+    struct via_ep *ep = ep_asking(ctx, p->cookie);
+    if (!ep) {
+        wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
         return true;
     }
-    wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
+    if ((ep->stage == VIA_LEFT) != (p->type == WF_NODE_UNRING_OK))
+        return false;
+    ep->comes_back = false;
+    ep->stage = p->type == WF_NODE_RING_OK && nfds == 1 ? VIA_GIVEN : VIA_NO;
+    ep->given_bell = ep->stage == VIA_GIVEN ? fds[0] : -1;
+    ep->refusal = WEFT_OK;
+    if (p->type == WF_NODE_RING_NO)
+        ep->refusal = (enum weft_status)p->u.ring_no.status;
+    else if (p->type == WF_NODE_RING_OK && nfds != 1)
+        ep->refusal = WEFT_ELIMIT; /* this process has no descriptor left for the bell */
+    ctx->unsent |= ctx->unsettled;
+    wf_via_eps_wake(ctx);
+    pthread_cond_broadcast(&ctx->answered);
     return true;
 }
 
 /* Returns false if the service may not send that. */
-static bool answer(struct wf_node_link *link, const struct wf_node_packet *p, const int *fds,
+bool wf_via_answer(struct wf_node_link *link, const struct wf_node_packet *p, const int *fds,
                    int nfds)
 {
-    struct via_ctx *ctx = wf_container_of(link, struct via_ctx, link);
+    struct via_ctx *ctx = link->owner;
     bool fits = true;
     if (p->type != WF_NODE_RING_OK && p->type != WF_NODE_RING_NO && p->type != WF_NODE_UNRING_OK &&
         p->type != WF_NODE_NODE_OK)
@@ -117,12 +140,53 @@ static bool answer(struct wf_node_link *link, const struct wf_node_packet *p, co
     if (p->type == WF_NODE_NODE_OK)
         node_answer(ctx, p);
     else
-        fits = call_answer(ctx, p, fds, nfds);
+        fits = ep_answer(ctx, p, fds, nfds);
     via_unlock(ctx);
     return fits;
 }
 
-/* ---- the reader ---- */
+/* ---- what the reader sends ---- */
+
+static WF_REQUIRES(via_ctx_lock_class) bool packet_send(struct via_ctx *ctx,
+                                                        const struct wf_node_packet *p,
+                                                        const int *fds, int nfds)
+{
+    return !wf_node_packet_send(ctx->link->sock, p, fds, nfds);
+}
+
+/* RING or UNRING, whichever is due. */
+static WF_REQUIRES(via_ctx_lock_class) bool ep_send(struct via_ctx *ctx, struct via_ep *ep)
+{
+    struct wf_node_packet p;
+    bool gives = ep->stage == VIA_WANTED, sent;
+    wf_node_packet_init(&p, gives ? WF_NODE_RING : WF_NODE_UNRING);
+    p.cookie = ctx->cookie + 1;
+    if (gives)
+        p.u.ring = (struct wf_node_ring){.from = ep->address,
+                                         .contact = ctx->contact,
+                                         .bytes = ep->size,
+                                         .am_max = WF_NODE_AM_MAX};
+    else
+        p.u.unring = (struct wf_node_unring){.ep = ep->address.ep, .ep_gen = ep->address.ep_gen};
+    sent = packet_send(ctx, &p, ep->fds, gives ? 2 : 0);
+    WF_HOOK("node.asked");
+    if (sent) {
+        ep->cookie = ++ctx->cookie;
+        ep->stage = gives ? VIA_ASKED : VIA_LEFT;
+    }
+    return sent;
+}
+
+/* SETTLED, if no endpoint of the service before is left to be given. */
+static WF_REQUIRES(via_ctx_lock_class) bool settled_send(struct via_ctx *ctx)
+{
+    struct wf_node_packet p;
+    wf_list_each(it,
+                 &ctx->eps) if (wf_container_of(it, struct via_ep, item)->comes_back) return true;
+    wf_node_packet_init(&p, WF_NODE_SETTLED);
+    ctx->unsettled = !packet_send(ctx, &p, NULL, 0);
+    return !ctx->unsettled;
+}
 
 static WF_REQUIRES(via_ctx_lock_class) bool node_send(struct via_ctx *ctx, struct via_node *node,
                                                       uint64_t now)
@@ -131,7 +195,7 @@ static WF_REQUIRES(via_ctx_lock_class) bool node_send(struct via_ctx *ctx, struc
     wf_node_packet_init(&p, WF_NODE_NODE);
     p.u.node = node->who;
     p.cookie = ctx->cookie + 1;
-    if (wf_node_packet_send(ctx->link.sock, &p, NULL, 0))
+    if (!packet_send(ctx, &p, NULL, 0))
         return false;
     node->cookie = ++ctx->cookie;
     ctx->nasks++;
@@ -148,10 +212,9 @@ static WF_REQUIRES(via_ctx_lock_class) bool node_send(struct via_ctx *ctx, struc
 static WF_REQUIRES(via_ctx_lock_class) bool nodes_ask(struct via_ctx *ctx, int *ms)
 {
     uint64_t now = wf_now_ns(), next = UINT64_MAX;
-    ctx->unsent = false;
     if (ctx->short_ns && now >= ctx->short_ns) {
         ctx->short_ns = 0;
-        eps_wake(ctx);
+        wf_via_eps_wake(ctx);
     } else if (ctx->short_ns) {
         next = ctx->short_ns;
     }
@@ -162,8 +225,7 @@ static WF_REQUIRES(via_ctx_lock_class) bool nodes_ask(struct via_ctx *ctx, int *
         if (node->at_ns > now) {
             next = WF_MIN(next, node->at_ns);
         } else if (!node_send(ctx, node, now)) {
-            ctx->unsent = true;
-            return errno != EAGAIN; /* else the service has ended, which the reader sees */
+            return false;
         }
     }
     ctx->unsent |= next != UINT64_MAX;
@@ -171,60 +233,105 @@ static WF_REQUIRES(via_ctx_lock_class) bool nodes_ask(struct via_ctx *ctx, int *
     return true;
 }
 
-static void ended(struct via_ctx *ctx, enum weft_status why)
+/* Send what is due. Returns false if the socket has no room. */
+static WF_REQUIRES(via_ctx_lock_class) bool packets_send(struct via_ctx *ctx, int *ms)
+{
+    bool sent = true;
+    ctx->unsent = false;
+    wf_list_each(it, &ctx->eps)
+    {
+        struct via_ep *ep = wf_container_of(it, struct via_ep, item);
+        if (sent && (ep->stage == VIA_WANTED || ep->stage == VIA_LEAVES))
+            sent = ep_send(ctx, ep);
+    }
+    if (sent && ctx->unsettled)
+        sent = settled_send(ctx);
+    sent = sent && nodes_ask(ctx, ms);
+    ctx->unsent |= !sent;
+    return sent || errno != EAGAIN; /* else the service has ended, which the reader sees */
+}
+
+/* ---- the reader ---- */
+
+static WF_UNCHECKED void ended(struct via_ctx *ctx, enum weft_status why)
 {
     if (why == WEFT_ECLOSED)
         wf_warn("the node's service was stopped: this process's messages by it are lost");
-    else if (why == WEFT_EPEER)
-        wf_warn("the node's service, process %d, has ended: this process's messages by it are lost",
-                (int)ctx->link.pid);
     else if (why == WEFT_ESYSTEM)
         wf_error("cannot wait for the node's service: this process's messages by it are lost");
-    else
+    else if (why != WEFT_EPEER) /* wf_via_succeed has logged that */
         wf_error("the node's service, process %d, does not keep to its packets, or closed this "
                  "process's connection: this process's messages by it are lost",
-                 (int)ctx->link.pid);
+                 (int)ctx->link->pid);
+    wf_node_estate_close(ctx->link);
     via_lock(ctx);
     atomic_store_explicit(&ctx->ended, (int)WEFT_EPEER, memory_order_release);
     pthread_cond_broadcast(&ctx->answered);
-    eps_wake(ctx);
+    wf_via_eps_wake(ctx);
     via_unlock(ctx);
 }
 
-static void *reader_main(void *arg)
+static bool is_readable(int fd, int ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return poll(&p, 1, ms) == 1;
+}
+
+/* Wait for an event, at most *ms. Returns what wf_node_hear returns. */
+static WF_UNCHECKED enum weft_status hear(struct via_ctx *ctx, bool *room, int *ms)
+{
+    struct pollfd p[] = {{.fd = ctx->link->sock, .events = (short)(POLLIN | (*room ? 0 : POLLOUT))},
+                         {.fd = ctx->link->pidfd, .events = POLLIN},
+                         {.fd = ctx->wake_fd, .events = POLLIN},
+                         {.fd = ctx->stop_fd, .events = POLLIN}};
+    enum weft_status status = WEFT_OK;
+    uint64_t n;
+    if (poll(p, WF_ARRAY_LEN(p), *ms) < 0 && errno != EINTR)
+        return WEFT_ESYSTEM;
+    *ms = -1;
+    if (p[2].revents && read(ctx->wake_fd, &n, sizeof n) < 0)
+        n = 0; /* not a descriptor that blocks */
+    if (p[0].revents & (POLLIN | POLLHUP | POLLERR) || p[1].revents)
+        status = wf_node_hear(ctx->link);
+    /* Its socket has ended: its process may be about to, though /proc does not show it (ulimit -n).
+     */
+    if (status == WEFT_EPROTO && is_readable(ctx->link->pidfd, DEATH_MS))
+        status = WEFT_EPEER;
+    if (status != WEFT_OK)
+        return status;
+    via_lock(ctx);
+    *room = !ctx->unsent || packets_send(ctx, ms);
+    via_unlock(ctx);
+    return WEFT_OK;
+}
+
+static WF_UNCHECKED void *reader_main(void *arg)
 {
     struct via_ctx *ctx = arg;
-    struct pollfd p[] = {{.fd = ctx->stop_fd, .events = POLLIN},
-                         {.fd = ctx->link.sock, .events = POLLIN},
-                         {.fd = ctx->link.pidfd, .events = POLLIN}};
     enum weft_status status = WEFT_OK;
+    bool room = true;
     int ms = -1;
-    for (;;) {
-        uint64_t n;
-        bool room;
-        if (poll(p, 3, ms) < 0 && errno != EINTR)
-            status = WEFT_ESYSTEM;
-        ms = -1;
-        if (p[0].revents && read(ctx->stop_fd, &n, sizeof n) > 0 && n >= UINT32_MAX)
-            return NULL;
-        if (status == WEFT_OK && (p[1].revents & (POLLIN | POLLHUP | POLLERR) || p[2].revents))
-            status = wf_node_hear(&ctx->link);
-        via_lock(ctx);
-        room = !ctx->unsent || status != WEFT_OK || nodes_ask(ctx, &ms);
-        via_unlock(ctx);
-        p[1].events = (short)(POLLIN | (room ? 0 : POLLOUT));
-        if (status != WEFT_OK && p[1].fd >= 0) {
-            ended(ctx, status);
-            p[1].fd = p[2].fd = -1; /* poll(2) leaves them out: only the end is waited for */
+    while (status == WEFT_OK && !is_readable(ctx->stop_fd, 0)) {
+        status = hear(ctx, &room, &ms);
+        if (status == WEFT_EPEER && wf_via_succeed(ctx)) {
+            status = WEFT_OK;
+            room = true;
+            ms = 0;
         }
     }
+    if (status != WEFT_OK && !is_readable(ctx->stop_fd, 0))
+        ended(ctx, status);
+    while (!is_readable(ctx->stop_fd, -1))
+        continue;
+    return NULL;
 }
 
 static void in_child(struct wf_fork_item *item)
 {
     struct via_ctx *ctx = wf_container_of(item, struct via_ctx, fork);
     close(ctx->stop_fd);
-    ctx->stop_fd = -1;
+    close(ctx->wake_fd);
+    ctx->stop_fd = ctx->wake_fd = -1;
 }
 
 static const struct wf_fork_ops fork_ops = {.level = WF_FORK_TRANSPORT, .child = in_child};
@@ -245,18 +352,29 @@ WF_UNCHECKED void wf_via_lock_fini(struct via_ctx *ctx)
     pthread_mutex_destroy(&ctx->lock);
 }
 
+static void fds_close(const struct via_ctx *ctx)
+{
+    if (ctx->stop_fd >= 0)
+        close(ctx->stop_fd);
+    if (ctx->wake_fd >= 0)
+        close(ctx->wake_fd);
+}
+
 WF_UNCHECKED enum weft_status wf_via_reader_start(struct via_ctx *ctx)
 {
     ctx->stop_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (ctx->stop_fd < 0) {
+    ctx->wake_fd = wf_fd_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (ctx->stop_fd < 0 || ctx->wake_fd < 0) {
         wf_warn("this process has no node service: no descriptor is left (ulimit -n)");
+        fds_close(ctx);
         return WEFT_ESYSTEM;
     }
-    ctx->link.answer = answer;
+    ctx->link->answer = wf_via_answer;
+    ctx->link->owner = ctx;
     errno = wf_thread_start(&ctx->reader, "weft-node", STACK, reader_main, ctx);
     if (errno) {
         wf_warn("this process has no node service: cannot start a thread: %s", strerror(errno));
-        close(ctx->stop_fd);
+        fds_close(ctx);
         return WEFT_ESYSTEM;
     }
     wf_fork_join(&ctx->fork, &fork_ops);
@@ -265,68 +383,18 @@ WF_UNCHECKED enum weft_status wf_via_reader_start(struct via_ctx *ctx)
 
 WF_UNCHECKED void wf_via_reader_stop(struct via_ctx *ctx)
 {
-    const uint64_t stop = UINT32_MAX; /* more than all rings since */
-    if (write(ctx->stop_fd, &stop, sizeof stop) < 0)
-        wf_error("cannot stop a thread: %s", strerror(errno));
+    eventfd_ring(ctx->stop_fd);
     pthread_join(ctx->reader, NULL);
     wf_fork_leave(&ctx->fork);
-    close(ctx->stop_fd);
+    fds_close(ctx);
     free(ctx->nodes);
-}
-
-/* ---- calls ---- */
-
-static struct timespec time_of(uint64_t ns)
-{
-    return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-}
-
-static enum weft_status packet_send(struct via_ctx *ctx, const struct wf_node_packet *packet,
-                                    const int *fds, int nfds, uint64_t until_ns)
-{
-    struct pollfd p = {.fd = ctx->link.sock, .events = POLLOUT};
-    while (wf_node_packet_send(ctx->link.sock, packet, fds, nfds)) {
-        uint64_t now = wf_now_ns();
-        if (errno != EAGAIN && errno != EINTR)
-            return WEFT_EPEER;
-        if (now >= until_ns)
-            return WEFT_ETIMEDOUT;
-        (void)poll(&p, 1, (int)((until_ns - now + 999999) / 1000000));
-    }
-    return WEFT_OK;
-}
-
-WF_UNCHECKED enum weft_status wf_via_call(struct via_ctx *ctx, struct wf_node_packet *packet,
-                                          const int *fds, int nfds, uint64_t ms,
-                                          struct via_call *call)
-{
-    uint64_t until_ns = wf_now_ns() + ms * 1000000u;
-    struct timespec until = time_of(until_ns);
-    enum weft_status status;
-    *call = (struct via_call){.asks = packet->type, .fd = -1};
-    via_lock(ctx);
-    packet->cookie = call->cookie = ++ctx->cookie;
-    wf_list_append(&ctx->calls, &call->item);
-    via_unlock(ctx);
-    status = packet_send(ctx, packet, fds, nfds, until_ns);
-    WF_HOOK("node.asked");
-    via_lock(ctx);
-    while (status == WEFT_OK && !call->type) {
-        if (atomic_load_explicit(&ctx->ended, memory_order_relaxed))
-            status = WEFT_EPEER;
-        else if (pthread_cond_timedwait(&ctx->answered, &ctx->lock, &until) == ETIMEDOUT)
-            status = WEFT_ETIMEDOUT;
-    }
-    wf_list_remove(&call->item);
-    via_unlock(ctx);
-    return call->type ? WEFT_OK : status;
 }
 
 /* ---- other services ---- */
 
-static bool is_lost(const struct via_ctx *ctx, uint32_t name)
+static WF_REQUIRES(via_ctx_lock_class) bool is_lost(const struct via_ctx *ctx, uint32_t name)
 {
-    uint64_t word = wf_load_acquire(&ctx->page->words[wf_node_word_index(name)]); /* "page" */
+    uint64_t word = wf_load_acquire(&ctx->page->map->words[wf_node_word_index(name)]); /* "page" */
     return wf_node_session_state(word, name) == WF_NODE_LOST;
 }
 
@@ -340,8 +408,7 @@ static WF_REQUIRES(via_ctx_lock_class) struct via_node *node_again(struct via_ct
         return node;
     *node =
         (struct via_node){.who = node->who, .word = WF_NODE_NO_WORD, .failures = node->failures};
-    ctx->unsent = true;
-    eventfd_ring(ctx->stop_fd);
+    wf_via_reader_wake(ctx);
     return node;
 }
 
@@ -359,7 +426,6 @@ static WF_REQUIRES(via_ctx_lock_class) struct via_node *node_add(struct via_ctx 
                                                                  const struct wf_node_other *who)
 {
     struct via_node *more = wf_array_grow(ctx->nodes, ctx->nnodes, &ctx->nodes_room, sizeof *more);
-    ctx->unsent = true;
     if (more) {
         ctx->nodes = more;
         more += ctx->nnodes++;
@@ -367,18 +433,21 @@ static WF_REQUIRES(via_ctx_lock_class) struct via_node *node_add(struct via_ctx 
     } else if (!ctx->short_ns) {
         ctx->short_ns = wf_now_ns() + SHORT_MS * MS;
     }
-    eventfd_ring(ctx->stop_fd);
+    wf_via_reader_wake(ctx);
     return more;
 }
 
-uint32_t wf_via_word(struct via_ctx *ctx, struct via_flow *flow, enum weft_status *status)
+uint32_t wf_via_word(struct via_ctx *ctx, const struct via_page *page, struct via_flow *flow,
+                     enum weft_status *status)
 {
     struct via_node *node;
     uint32_t word = WF_NODE_NO_WORD;
     *status = WEFT_OK;
     via_lock(ctx);
     node = node_find(ctx, &flow->who);
-    if (node && flow->waits && flow->failures != node->failures) {
+    if (page != ctx->page) {
+        flow->waits = false; /* asked again when the endpoint has been reattached */
+    } else if (node && flow->waits && flow->failures != node->failures) {
         *status = WEFT_EPEER; /* also if another flow has had the service asked anew */
     } else {
         node = node ? node_again(ctx, node) : node_add(ctx, &flow->who);

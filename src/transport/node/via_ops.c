@@ -37,12 +37,13 @@ static void flow_part(struct via_peer *peer)
 }
 
 /* The service of a peer's node, as NODE names it. */
-static struct wf_node_other service_of(const struct via_peer *peer)
+static struct wf_node_other service_of(const struct wf_address *address,
+                                       const struct wf_contact *contact)
 {
-    const struct wf_process_id *p = &peer->address.process;
-    struct wf_node_other who = {.contact = peer->contact, .host = p->host, .user = p->user};
-    who.contact.port = peer->contact.node == WF_NODE_TCP ? peer->contact.rdma : 0;
-    who.contact.rdma = peer->contact.node == WF_NODE_RDMA ? peer->contact.rdma : 0;
+    const struct wf_process_id *p = &address->process;
+    struct wf_node_other who = {.contact = *contact, .host = p->host, .user = p->user};
+    who.contact.port = contact->node == WF_NODE_TCP ? contact->rdma : 0;
+    who.contact.rdma = contact->node == WF_NODE_RDMA ? contact->rdma : 0;
     who.contact.index = who.contact.node = 0;
     return who;
 }
@@ -74,7 +75,7 @@ static struct node_flow *flow_of(struct via_peer *peer, enum weft_status *why)
             *why = WEFT_ENOMEM;
             return NULL;
         }
-        vf->who = service_of(peer);
+        vf->who = service_of(&peer->address, &peer->contact);
         flow->user = vf;
         wf_via_count(ep, WF_STAT_CONNECTIONS);
     }
@@ -82,14 +83,31 @@ static struct node_flow *flow_of(struct via_peer *peer, enum weft_status *why)
     return flow;
 }
 
+/* A flow of replies keeps no name of its service: its sender does. Returns false if that has ended.
+ */
+static bool sender_service(const struct via_ep *ep, const struct node_flow *flow,
+                           struct via_flow *out)
+{
+    const struct node_sender *from = wf_node_sender_find(ep->client, flow->to.tag);
+    *out = (struct via_flow){0};
+    if (from)
+        out->who = service_of(&from->address, &from->contact);
+    return from;
+}
+
 /* ---- what the engine calls ---- */
 
 static void on_resolve(void *owner, struct node_flow *flow)
 {
     struct via_ep *ep = owner;
-    struct via_flow *vf = flow->user;
+    struct via_flow of_reply, *vf = flow->user ? flow->user : &of_reply;
     enum weft_status status = WEFT_OK;
-    uint32_t word = vf ? wf_via_word(ep->ctx, vf, &status) : WF_NODE_NO_WORD;
+    uint32_t word;
+    if (!flow->user && !sender_service(ep, flow, &of_reply)) {
+        wf_node_flow_ending(ep->client, flow, WEFT_EPEER);
+        return;
+    }
+    word = wf_via_word(ep->ctx, ep->page, vf, &status);
     if (word != WF_NODE_NO_WORD)
         wf_node_flow_resolve(ep->client, flow, word);
     else if (status != WEFT_OK)
@@ -180,7 +198,7 @@ static void on_wake(void *owner)
 {
     struct via_ep *ep = owner;
     /* EAGAIN: the service has bytes to read. EPIPE, ECONNRESET: it ends, which the reader sees. */
-    if (send(ep->bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+    if (ep->bell >= 0 && send(ep->bell, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         wf_debug("the node's service was woken already, or ends: %m");
 }
 

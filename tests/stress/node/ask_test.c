@@ -120,6 +120,7 @@ static void unring_take(struct service *s, const struct wf_node_packet *p)
 
 static void client_accept(struct service *s, int fd)
 {
+    const int estate[] = {s->page_fd, s->page_fd, s->page_fd}; /* it has no successor */
     struct wf_node_packet hello, p;
     s->sock = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
     CHECK(s->sock >= 0 && near_receive(s->sock, &hello) == WF_NODE_HELLO);
@@ -128,10 +129,10 @@ static void client_accept(struct service *s, int fd)
     CHECK(!wf_node_packet_send(s->sock, &p, NULL, 0));
     CHECK(near_receive(s->sock, &p) == WF_NODE_PROOF);
     wf_node_packet_init(&p, WF_NODE_WELCOME);
-    p.u.welcome.incarnation = 1;
+    p.u.welcome.incarnation = p.u.welcome.line = 1;
     p.u.welcome.contact =
         (struct wf_contact){.port = 7, .count = 1, .ip = {{[10] = 0xff, 0xff, 127, 0, 0, 1}}};
-    CHECK(!wf_node_packet_send(s->sock, &p, &s->page_fd, 1));
+    CHECK(!wf_node_packet_send(s->sock, &p, estate, 3));
 }
 
 /* Answers wait until there are as many questions as may be, and one more would have come. */

@@ -185,11 +185,20 @@ static void killed_parent(void)
     near_end(key);
 }
 
-/* Fails when: a forked child keeps the socket or the pidfd of its parent's link. */
+static int count_open(const int *fds, int count)
+{
+    int n = 0;
+    for (int i = 0; i < count; i++)
+        n += fcntl(fds[i], F_GETFD) >= 0;
+    return n;
+}
+
+/* Fails when: a forked child keeps the socket or the pidfd of its parent's link, or what a
+ * successor is to get: then the port of a job that has ended stays in use. */
 static void forked_child(void)
 {
     struct wf_node_attach_params params;
-    struct wf_node_link link;
+    struct wf_node_link link, first;
     int status, sock, pidfd;
     pid_t pid;
     near_begin();
@@ -197,35 +206,112 @@ static void forked_child(void)
     CHECK_STATUS(wf_node_attach(&params, &link), WEFT_OK);
     sock = link.sock;
     pidfd = link.pidfd;
+    first = link;
     pid = fork();
     if (!pid)
-        _exit(fcntl(sock, F_GETFD) < 0 && fcntl(pidfd, F_GETFD) < 0 && link.sock < 0 ? 0 : 1);
+        _exit(fcntl(sock, F_GETFD) < 0 && fcntl(pidfd, F_GETFD) < 0 && link.sock < 0 &&
+                      !count_open(first.estate, first.nestate)
+                  ? 0
+                  : 1);
+    CHECK(count_open(first.estate, first.nestate) == first.nestate && first.nestate > 2);
     CHECK(waitpid(pid, &status, 0) == pid && status == 0);
     CHECK_STATUS(wf_node_hear(&link), WEFT_OK);
     wf_node_detach(&link);
     near_end(key);
 }
 
+/* Kill the service. Returns what its client needs to attach to a successor. */
+static struct wf_node_attach_params service_kill(struct wf_node_link *link)
+{
+    struct wf_node_attach_params params = near_client(key);
+    CHECK(!kill(link->pid, SIGKILL));
+    CHECK_STATUS(near_hear(link), WEFT_EPEER);
+    CHECK(WTERMSIG(near_reap(link->pid)) == SIGKILL);
+    params.held = link->index + 1;
+    params.last = link->incarnation;
+    params.line = link->line;
+    params.estate = link->estate;
+    params.nestate = link->nestate;
+    return params;
+}
+
 /* Fails when: a client does not notice that its service was killed, or takes it for its own error;
- * its successor has not a greater incarnation, or does not give a held index back. */
+ * its successor has not a greater incarnation, or another port, or does not give a held index back;
+ * or a second successor does not, which has never seen the first service. */
 static void killed_service(void)
 {
     struct wf_node_attach_params params;
-    struct wf_node_link first, second;
+    struct wf_node_link links[3];
     near_begin();
-    params = near_client(key);
+    near_attach(key, &links[0]);
+    for (int i = 1; i < 3; i++) {
+        params = service_kill(&links[i - 1]);
+        CHECK_STATUS(wf_node_attach(&params, &links[i]), WEFT_OK);
+        CHECK(links[i].index == links[0].index && links[i].pid != links[i - 1].pid);
+        CHECK((int32_t)(links[i].incarnation - links[i - 1].incarnation) > 0);
+        CHECK(links[i].line == links[0].incarnation);
+        CHECK(!memcmp(&links[i].contact, &links[0].contact, sizeof links[0].contact));
+        wf_node_detach(&links[i - 1]);
+    }
+    wf_node_detach(&links[2]);
+    near_end(key);
+}
+
+/* Fails when: a process that attaches for the first time starts a service of its own while a client
+ * of the dead one could start the successor; waits for that client for ever; or that client then
+ * gets its index from a service with another port. */
+static void killed_and_late(void)
+{
+    struct wf_node_attach_params params, fresh;
+    struct wf_node_link first, second, third;
+    near_begin();
     near_attach(key, &first);
-    CHECK(!kill(first.pid, SIGKILL));
-    CHECK_STATUS(near_hear(&first), WEFT_EPEER);
-    CHECK(WTERMSIG(near_reap(first.pid)) == SIGKILL);
-    params.held = first.index + 1;
-    params.last = first.incarnation;
-    CHECK_STATUS(wf_node_attach(&params, &second), WEFT_OK);
-    CHECK(second.index == first.index && second.pid != first.pid);
-    CHECK((int32_t)(second.incarnation - first.incarnation) > 0);
+    params = service_kill(&first);
+    fresh = near_client(key);
+    fresh.until_ns = wf_now_ns() + UINT64_C(400000000);
+    CHECK_STATUS(wf_node_attach(&fresh, &second), WEFT_OK);
+    CHECK(wf_now_ns() >= fresh.until_ns - UINT64_C(200000000));
+    CHECK(second.line == second.incarnation);
+    CHECK_STATUS(wf_node_attach(&params, &third), WEFT_OK);
+    CHECK(third.pid == second.pid && third.line != first.line);
+    CHECK(third.contact.port != first.contact.port);
     wf_node_detach(&first);
     wf_node_detach(&second);
+    wf_node_detach(&third);
     near_end(key);
+}
+
+/* A client whose service is killed starts a successor, and ends. */
+static void last_heir(int sock, void *arg)
+{
+    struct wf_node_attach_params params = near_client(key);
+    struct wf_node_link link;
+    char why[512];
+    (void)arg;
+    near_attach(key, &link);
+    CHECK(!kill(link.pid, SIGKILL));
+    proc_say(sock, &link.pid, sizeof link.pid);
+    CHECK_STATUS(near_hear(&link), WEFT_EPEER);
+    params.line = link.line;
+    params.estate = link.estate;
+    params.nestate = link.nestate;
+    CHECK_STATUS(wf_node_spawn(&params, false, why), WEFT_OK);
+}
+
+/* Fails when: a successor waits long for clients that have all ended. */
+static void killed_and_gone(void)
+{
+    struct proc p;
+    uint64_t begin;
+    pid_t pid;
+    near_begin();
+    p = proc_start(last_heir, NULL);
+    CHECK(proc_hear(p.sock, &pid, sizeof pid) == sizeof pid);
+    CHECK(WTERMSIG(near_reap(pid)) == SIGKILL);
+    proc_join(&p);
+    begin = wf_now_ns();
+    near_end(key);
+    CHECK(wf_now_ns() - begin < 4000000000u);
 }
 
 /* Fails when: two clients hold one index; a claim to an index of the same service is granted. */
@@ -238,6 +324,7 @@ static void claimed_twice(void)
     near_attach(key, &first);
     params.held = first.index + 1;
     params.last = first.incarnation - 1;
+    params.line = first.line;
     CHECK_STATUS(wf_node_attach(&params, &second), WEFT_OK);
     CHECK(second.index != first.index);
     wf_node_detach(&second);
@@ -617,6 +704,8 @@ int main(int argc, char **argv)
     failed += proc_case("killed_parent", killed_parent);
     failed += proc_case("forked_child", forked_child);
     failed += proc_case("killed_service", killed_service);
+    failed += proc_case("killed_and_late", killed_and_late);
+    failed += proc_case("killed_and_gone", killed_and_gone);
     failed += proc_case("claimed_twice", claimed_twice);
     failed += proc_case("another_job", another_job);
     failed += proc_case("other_parameters", other_parameters);

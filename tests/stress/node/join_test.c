@@ -16,12 +16,15 @@
 #include <net/if.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -33,9 +36,17 @@
 enum { SIDE = 4, ALL = 2 * SIDE, LANES = 4, FEW = 50, MOST = 1 << 20 };
 enum { ASK, ANSWER, TELL };
 
-static unsigned each = 2000;   /* requests to each peer */
+static unsigned each = 2000; /* requests to each peer */
+static pid_t subreaper;
 static const char *devices[2]; /* of the two nodes; NULL: the lanes are TCP */
 static const unsigned char key[WEFT_KEY_SIZE] = "the key of the join test";
+
+/* Of the processes of a case: when a service was killed last among traffic, or 0, and how long the
+ * last client then had no answer to a request that it sent after that. */
+struct deaths {
+    _Atomic uint64_t killed_ns, away_ns;
+};
+static struct deaths *deaths;
 
 struct member {
     struct weft_ctx *ctx;
@@ -43,7 +54,32 @@ struct member {
     struct weft_peer *peers[ALL];
     unsigned asked[ALL], sent[ALL], got[ALL], answered, downs, me;
     enum weft_status why;
+    uint64_t killed_ns; /* of [deaths], seen */
+    unsigned old[ALL];  /* requests sent before that */
+    bool goes_on;       /* a later one was answered */
 };
+
+/* A request to [from] was answered. */
+static void answer_note(struct member *m, unsigned from, unsigned number)
+{
+    uint64_t ns, most = deaths->away_ns;
+    if (!m->killed_ns || m->goes_on || number < m->old[from])
+        return;
+    m->goes_on = true;
+    ns = proc_now_ns() - m->killed_ns;
+    while (ns > most && !atomic_compare_exchange_weak(&deaths->away_ns, &most, ns))
+        continue;
+}
+
+static void death_note(struct member *m)
+{
+    uint64_t killed_ns = deaths->killed_ns;
+    if (m->killed_ns == killed_ns)
+        return;
+    m->killed_ns = killed_ns;
+    memcpy(m->old, m->sent, sizeof m->old);
+    m->goes_on = false;
+}
 
 static void on_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why, void *arg)
 {
@@ -80,6 +116,7 @@ static void on_answer(const struct weft_am *am)
     seen[from][number / 8] |= (unsigned char)(1u << number % 8);
     m->got[from]++;
     m->answered++;
+    answer_note(m, from, number);
 }
 
 static void on_tell(const struct weft_am *am)
@@ -246,6 +283,9 @@ static void begin(void)
           !setenv("WEFT_TRANSPORTS", devices[0] ? "loop,node,rdma" : "loop,node", 1) &&
           !setenv("WEFT_NODE", "1", 1));
     CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)); /* services become its children */
+    subreaper = getpid();
+    deaths = mmap(NULL, sizeof *deaths, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(deaths != MAP_FAILED);
 }
 
 /* The services must end by themselves. */
@@ -332,6 +372,14 @@ static void queue_pairs(void)
 
 /* ---- deaths ---- */
 
+static bool starved; /* the process opens no more descriptors */
+
+static void starve(void)
+{
+    struct rlimit few = {16, 16};
+    CHECK(!setrlimit(RLIMIT_NOFILE, &few));
+}
+
 /* Ask each peer once, then wait until [wanted] peers are down. */
 static void mourn(int sock, unsigned me, unsigned wanted)
 {
@@ -344,6 +392,8 @@ static void mourn(int sock, unsigned me, unsigned wanted)
     while ((m.answered < SIDE || asked_all(&m) < SIDE) && proc_now_ns() < end)
         poll_once(&m);
     CHECK(m.answered == SIDE);
+    if (starved)
+        starve();
     proc_say(sock, "done", 4);
     end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
     while (m.downs < wanted && proc_now_ns() < end)
@@ -383,46 +433,73 @@ static void client_killed(void)
     end();
 }
 
-static void mourn_all(int sock, void *arg)
+/* Is the process a service that runs? One that finds the name taken ends as a single thread. */
+static bool is_service(int pid)
 {
-    mourn(sock, *(unsigned *)arg, SIDE);
+    char path[64], name[32] = "", state = 'Z';
+    long threads = 0;
+    FILE *f;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    f = fopen(path, "re");
+    if (f) {
+        if (fscanf(f,
+                   "%*d (%31[^)]) %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                   "%*s %ld",
+                   name, &state, &threads) != 3)
+            state = 'Z';
+        fclose(f);
+    }
+    return !strcmp(name, "weft-node") && state != 'Z' && threads > 1;
 }
 
-/* The processes that this one has as children and did not start, at most 2: services. */
-static unsigned services_find(const struct proc *p, pid_t services[2])
+/* The services that the case's process has as children, at most 2. */
+static unsigned services_find(pid_t services[2])
 {
     char path[64], text[512];
     unsigned found = 0;
     FILE *f;
     size_t n;
-    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)gettid());
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)subreaper, (int)subreaper);
     f = fopen(path, "re");
     CHECK(f);
     n = fread(text, 1, sizeof text - 1, f);
     fclose(f);
     text[n] = 0;
-    for (char *at = strtok(text, " "); at; at = strtok(NULL, " ")) {
-        pid_t pid = (pid_t)atoi(at);
-        bool own = false;
-        for (unsigned i = 0; i < ALL; i++)
-            own |= p[i].pid == pid;
-        if (!own && found < 2)
-            services[found++] = pid;
-    }
+    for (char *next, *at = strtok_r(text, " ", &next); at; at = strtok_r(NULL, " ", &next))
+        if (found < 2 && is_service(atoi(at)))
+            services[found++] = (pid_t)atoi(at);
     return found;
 }
 
-/* Fails when: clients of a killed service, or of the other one, wait for its peers for ever. */
-static void service_killed(void)
+/* Wait until there are [count] services. */
+static void services_await(pid_t services[2], unsigned count)
+{
+    uint64_t end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    unsigned found;
+    while ((found = services_find(services)) < count && proc_now_ns() < end)
+        CHECK(!sched_yield());
+    CHECK(found == count);
+}
+
+static void mourn_starved(int sock, void *arg)
+{
+    starved = true;
+    mourn(sock, *(unsigned *)arg, SIDE);
+}
+
+/* Fails when: clients of a service that was killed, of which none can start a successor, wait for
+ * their peers for ever; or those of the other service do. */
+static void no_successor(void)
 {
     struct proc p[ALL];
     char said[8];
     pid_t services[2];
+    CHECK(!setenv("WEFT_PEER_TIMEOUT", "1s", 1));
     begin();
-    members_start(p, mourn_all);
-    for (unsigned i = 0; i < ALL; i++)
-        CHECK(proc_hear(p[i].sock, said, 4) == 4);
-    CHECK(services_find(p, services) == 2 && !kill(services[0], SIGKILL));
+    members_start(p, mourn_starved);
+    members_await(p);
+    services_await(services, 2);
+    CHECK(!kill(services[0], SIGKILL));
     for (unsigned i = 0; i < ALL; i++)
         CHECK(proc_hear(p[i].sock, said, 4) == 4);
     for (unsigned i = 0; i < ALL; i++) {
@@ -435,12 +512,32 @@ static void service_killed(void)
 /* ---- kills among traffic ---- */
 
 enum { MORE = 100, STOP_MS = 100, BURST = 16, BEFORE_MS = 40, MOST_HITS = 100 };
-enum victim { CLIENT, CLIENT_AT_POINT, SERVICE, SERVICES, CLIENT_STOPS, SERVICE_STOPS };
-static const char *const victim_names[] = {"client killed",  "client killed at",
-                                           "service killed", "both services killed",
-                                           "client stopped", "service stopped"};
-static const enum victim turns[] = {CLIENT, CLIENT_AT_POINT, SERVICE, SERVICES, CLIENT_STOPS,
-                                    CLIENT, CLIENT_AT_POINT, SERVICE, SERVICES, SERVICE_STOPS};
+#define MOST_AWAY_NS UINT64_C(2000000000) /* that clients are to be without a service */
+enum victim {
+    CLIENT,
+    CLIENT_AT_POINT,
+    SERVICE,
+    SERVICES,
+    SUCCESSOR,
+    BOTH,
+    OPENS,
+    CLOSES,
+    CLIENT_STOPS,
+    SERVICE_STOPS
+};
+static const char *const victim_names[] = {"client killed",
+                                           "client killed at",
+                                           "service killed",
+                                           "both services killed",
+                                           "a killed one's successor killed",
+                                           "services and a client killed",
+                                           "service killed while clients open",
+                                           "service killed while clients close",
+                                           "client stopped",
+                                           "service stopped"};
+static const enum victim turns[] = {CLIENT, CLIENT_AT_POINT, SERVICE,   SERVICES,  CLIENT_STOPS,
+                                    OPENS,  CLIENT_AT_POINT, SUCCESSOR, SERVICES,  SERVICE_STOPS,
+                                    BOTH,   CLIENT_AT_POINT, SERVICE,   SUCCESSOR, CLOSES};
 static enum victim victim;
 static unsigned at_ms; /* of traffic before */
 static unsigned whose; /* client, or service */
@@ -460,8 +557,23 @@ static const struct point {
     {"node.reply", TRAFFIC, MOST_HITS},   {"node.taken", TRAFFIC, MOST_HITS},
     {"node.replied", TRAFFIC, MOST_HITS}, {"node.asked", CLOSING, 2}}; /* to let the rings go */
 enum { POINTS = sizeof points / sizeof *points };
+/* And those that it passes when its service has died. */
+static const struct point changes[] = {{"node.successor", TRAFFIC, 1},
+                                       {"node.reattached", TRAFFIC, 1}};
 static const struct point *point;
 static unsigned at_hit;
+
+/* Wait until the client has killed itself. */
+static void await_kill(struct proc *p)
+{
+    char said[8];
+    int status;
+    while (proc_hear(p->sock, said, sizeof said))
+        continue;
+    CHECK(waitpid(p->pid, &status, 0) == p->pid && WIFSIGNALED(status));
+    close(p->sock);
+    p->pid = -1;
+}
 
 #ifdef WF_HOOKS
 static int on_point(const char *label)
@@ -474,13 +586,23 @@ static int on_point(const char *label)
 
 static void point_set(unsigned me)
 {
-    if (victim == CLIENT_AT_POINT && me == whose)
+    if ((victim == CLIENT_AT_POINT || victim == BOTH) && me == whose)
         weft_test_hook = on_point;
+}
+
+static void client_await(struct proc *p)
+{
+    await_kill(p);
 }
 #else
 static void point_set(unsigned me)
 {
     (void)me;
+}
+
+static void client_await(struct proc *p)
+{
+    CHECK(WIFSIGNALED(proc_kill(p, SIGKILL)));
 }
 #endif
 
@@ -498,6 +620,7 @@ static bool is_up(const struct member *m, unsigned to)
 static void burst(struct member *m, unsigned most)
 {
     unsigned char data[300];
+    death_note(m);
     for (unsigned to = 0; to < ALL; to++)
         for (unsigned i = 0; i < most && is_up(m, to); i++) {
             const uint32_t args[2] = {m->me, m->sent[to]};
@@ -549,11 +672,12 @@ static void flood(int sock, void *arg)
     end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
     while (m.downs < lost && proc_now_ns() < end)
         burst(&m, BURST);
-    for (unsigned i = 0; i < MORE; i++)
+    for (unsigned i = 0; i < MORE || (m.killed_ns && !m.goes_on && proc_now_ns() < end); i++)
         burst(&m, 1);
     while (!all_answered(&m) && proc_now_ns() < end)
         poll_once(&m);
-    if (m.downs != lost || (lost && m.why != WEFT_EPEER) || !all_answered(&m))
+    if (m.downs != lost || (lost && m.why != WEFT_EPEER) || !all_answered(&m) ||
+        (m.killed_ns && !m.goes_on))
         proc_fail(__FILE__, __LINE__, "member %u lost %u peers of %u (%s), %s", m.me, m.downs, lost,
                   weft_status_name(m.why),
                   all_answered(&m) ? "all answered" : "answers are missing");
@@ -569,16 +693,37 @@ static void wait_ms(unsigned ms)
     CHECK(!nanosleep(&t, NULL));
 }
 
-/* Wait until the client has killed itself. */
-static void await_kill(struct proc *p)
+static void service_kill(pid_t pid)
 {
-    char said[8];
-    int status;
-    while (proc_hear(p->sock, said, sizeof said))
-        continue;
-    CHECK(waitpid(p->pid, &status, 0) == p->pid && WIFSIGNALED(status));
-    close(p->sock);
-    p->pid = -1;
+    uint64_t now = proc_now_ns();
+    CHECK(!kill(pid, SIGKILL));
+    if (victim != OPENS && victim != CLOSES)
+        deaths->killed_ns = now;
+}
+
+/* Kill a service, or both, and then one that is its successor, or the other one. */
+static void services_kill(void)
+{
+    pid_t services[2];
+    services_await(services, 2);
+    wait_ms(at_ms);
+    service_kill(services[whose % 2]);
+    if (victim == SERVICES || victim == BOTH) /* one of the two is the client's */
+        service_kill(services[!(whose % 2)]);
+    if (victim != SUCCESSOR)
+        return;
+    while (is_service(services[whose % 2]))
+        CHECK(!sched_yield());
+    services_await(services, 2);
+    wait_ms(at_ms / 4);
+    service_kill(services[!(whose & 4)]);
+}
+
+static void killer(int sock, void *arg)
+{
+    (void)sock;
+    (void)arg;
+    services_kill();
 }
 
 static void strike(struct proc *p)
@@ -589,16 +734,19 @@ static void strike(struct proc *p)
             await_kill(&p[whose]);
         return;
     }
-    CHECK(services_find(p, services) == 2);
-    wait_ms(at_ms);
-    if (victim == CLIENT)
+    if (victim == SERVICE || victim == SERVICES || victim == SUCCESSOR || victim == BOTH)
+        services_kill();
+    if (victim == BOTH)
+        client_await(&p[whose]);
+    if (victim == CLIENT) {
+        wait_ms(at_ms);
         CHECK(WIFSIGNALED(proc_kill(&p[whose], SIGKILL)));
-    if (victim == SERVICE || victim == SERVICES)
-        CHECK(!kill(services[whose % 2], SIGKILL));
-    if (victim == SERVICES)
-        CHECK(!kill(services[!(whose % 2)], SIGKILL));
+    }
     if (victim == CLIENT_STOPS || victim == SERVICE_STOPS) {
-        pid_t pid = victim == CLIENT_STOPS ? p[whose].pid : services[whose % 2];
+        pid_t pid;
+        services_await(services, 2);
+        wait_ms(at_ms);
+        pid = victim == CLIENT_STOPS ? p[whose].pid : services[whose % 2];
         CHECK(!kill(pid, SIGSTOP));
         wait_ms(STOP_MS);
         CHECK(!kill(pid, SIGCONT));
@@ -608,14 +756,15 @@ static void strike(struct proc *p)
 /* How many peers member [i] loses. */
 static unsigned loses(unsigned i)
 {
-    if (victim == CLIENT || dies_at(TRAFFIC))
+    if (victim == CLIENT || victim == BOTH || dies_at(TRAFFIC))
         return (i < SIDE) != (whose < SIDE);
-    return victim == SERVICE || victim == SERVICES ? SIDE : 0;
+    return 0;
 }
 
 static bool is_left(unsigned i)
 {
-    return i != whose || !(victim == CLIENT || dies_at(OPENING) || dies_at(TRAFFIC));
+    return i != whose ||
+           !(victim == CLIENT || victim == BOTH || dies_at(OPENING) || dies_at(TRAFFIC));
 }
 
 /* No socket has the name of a service. */
@@ -631,14 +780,20 @@ static bool names_are_gone(void)
     return gone;
 }
 
-/* Fails when: a member hangs, or loses another peer than a dead one; a message between two that
- * live is lost, or comes twice or out of order; a process, a connection or a name is left. */
+/* Fails when: a member hangs, or loses another peer than a dead one, or one whose service was
+ * killed; a message between two that live is lost, or comes twice or out of order; a process, a
+ * connection or a name is left. */
 static void kill_round(void)
 {
     struct proc p[ALL];
     char said[8];
+    struct proc kills;
     begin();
+    if (victim == OPENS)
+        kills = proc_start(killer, NULL);
     members_start(p, flood);
+    if (victim == OPENS)
+        proc_join(&kills);
     for (unsigned i = 0; i < ALL; i++)
         CHECK(!is_left(i) || proc_hear(p[i].sock, said, sizeof said) == 4);
     strike(p);
@@ -649,6 +804,8 @@ static void kill_round(void)
     }
     for (unsigned i = 0; i < ALL; i++)
         CHECK(!is_left(i) || proc_hear(p[i].sock, said, sizeof said) == 4);
+    if (victim == CLOSES)
+        kills = proc_start(killer, NULL);
     for (unsigned i = 0; i < ALL; i++)
         if (is_left(i)) {
             proc_say(p[i].sock, "!", 1);
@@ -657,8 +814,14 @@ static void kill_round(void)
             else
                 proc_join(&p[i]);
         }
+    if (victim == CLOSES)
+        proc_join(&kills);
     end();
     CHECK(connections() == 0 && names_are_gone());
+    if (deaths->away_ns) /* as scripts/soak reads it */
+        printf("%s: to the first new answer %d of 1 held; slowest %.1f ms\n", victim_names[victim],
+               deaths->away_ns <= MOST_AWAY_NS, (double)deaths->away_ns / 1e6);
+    fflush(stdout);
 }
 
 /* Round [i]. Returns 0 if it held. */
@@ -673,10 +836,14 @@ static int kill_once(unsigned i, uint64_t seed)
     if (victim == CLIENT_AT_POINT)
         victim = CLIENT;
 #endif
-    at_ms = (unsigned)(x % BEFORE_MS);
+    at_ms = (unsigned)(x % BEFORE_MS) / (victim == OPENS || victim == CLOSES ? 4 : 1);
     whose = (unsigned)(x >> 32) % ALL;
     point = &points[(seed + i / 2) % POINTS];
     at_hit = point->when == CLOSING ? point->hits : 1 + (unsigned)(x >> 40) % point->hits;
+    if (victim == BOTH) {
+        point = &changes[(x >> 40) % 2];
+        at_hit = 1;
+    }
     if (victim == CLIENT_AT_POINT)
         snprintf(name, sizeof name, "%s %s, hit %u", victim_names[victim], point->label, at_hit);
     else
@@ -857,6 +1024,10 @@ int main(int argc, char **argv)
                      argc > 4 ? (unsigned)atoi(argv[4]) : 1);
     bad += proc_case("all to all", all_to_all);
     bad += proc_case("a client is killed", client_killed);
-    bad += proc_case("a service is killed", service_killed);
+    victim = SERVICE;
+    bad += proc_case("a service is killed", kill_round);
+    victim = SERVICES;
+    bad += proc_case("both services are killed", kill_round);
+    bad += proc_case("a service has no successor", no_successor);
     return bad != 0;
 }

@@ -41,6 +41,7 @@ static UNDER_LOCK void dial_attempt(struct wf_conn_mgr *mgr, struct wf_mgr_dial 
         return;
     }
     dial->state = WF_DIAL_CONNECT;
+    dial->now_gen = 0;
     dial->watch.fd =
         wf_stream_connect(dial->ip[dial->at], dial->want.to_contact.port, WF_STREAM_PLAIN);
     if (dial->watch.fd < 0) {
@@ -130,8 +131,8 @@ static UNDER_LOCK void dial_refused(struct wf_conn_mgr *mgr, struct wf_mgr_dial 
     }
     switch (r.reason) {
     case WF_NET_REFUSED_GONE:
-        if (dial->want.follows && r.now_gen && r.now_gen != dial->want.to.ep_gen) {
-            dial->now_gen = r.now_gen;
+        dial->now_gen = r.now_gen != dial->want.to.ep_gen ? r.now_gen : 0;
+        if (dial->want.follows && dial->now_gen) {
             wf_mgr_dial_give_up(mgr, dial, WEFT_EPEER, "another one has its number");
             break;
         }

@@ -83,6 +83,7 @@ void wf_mgr_dial_give_up(struct wf_conn_mgr *mgr, struct wf_mgr_dial *dial, enum
                                       .to = dial->want.to,
                                       .status = status,
                                       .now_gen = dial->now_gen,
+                                      .at_once = dial->want.follows && dial->now_gen,
                                       .why = why};
     wf_list_init(&result->item);
     wf_mgr_watch_end(mgr, &dial->watch);

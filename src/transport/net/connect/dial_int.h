@@ -32,7 +32,7 @@ struct wf_mgr_dial {
     uint64_t connect_back_ns;
     uint64_t shortage_ns; /* since when this host lacks resources */
     int shortage_errno;   /* errno of the latest shortage */
-    uint32_t now_gen;     /* of the refusal that ends the dial */
+    uint32_t now_gen;     /* of the refusal that ends the attempt, or 0 */
     size_t have;          /* bytes of [in] that have arrived */
     union {
         struct wf_net_greeting greeting;

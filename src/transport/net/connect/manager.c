@@ -379,10 +379,14 @@ enum weft_status wf_conn_mgr_open(const struct wf_conn_mgr_params *params, struc
     /* While the lock is held, no fork can happen. So a forked child finds each new descriptor
      * recorded. */
     mgr_lock(mgr);
-    status = wf_socket_listen(&mgr->listeners);
+    if (params->ninherited)
+        status = wf_socket_adopt(params->inherited, params->ninherited, &mgr->listeners);
+    else
+        status = wf_socket_listen(&mgr->listeners);
     mgr->contact = mgr->listeners.contact;
+    mgr->listeners.shared |= params->identify != NULL; /* which may give them away */
     if (status == WEFT_OK && params->identify)
-        params->identify(params->identify_arg, &mgr->contact, &mgr->self);
+        params->identify(params->identify_arg, &mgr->contact, mgr->listeners.fd, &mgr->self);
     if (status == WEFT_OK)
         status = watches_open(mgr);
     if (status == WEFT_OK)

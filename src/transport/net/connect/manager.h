@@ -113,8 +113,10 @@ struct wf_dial_result {
     uint64_t dial;
     struct wf_address to;
     enum weft_status status;
-    uint32_t now_gen; /* of struct wf_net_refusal, if that ended the dial; not authenticated */
-    const char *why;  /* a literal for the log */
+    /* Of struct wf_net_refusal, if the last attempt ended by one; not authenticated. */
+    uint32_t now_gen;
+    bool at_once;    /* it ended the dial, which follows */
+    const char *why; /* a literal for the log */
 };
 
 enum wf_net_host {
@@ -151,8 +153,11 @@ struct wf_conn_mgr_params {
     void *owner;
     const struct wf_process_id *self;
     /* As in struct wf_tctx_params. */
-    void (*identify)(void *arg, const struct wf_contact *contact, struct wf_process_id *self);
+    void (*identify)(void *arg, const struct wf_contact *contact, const int *fds,
+                     struct wf_process_id *self);
     void *identify_arg;
+    const int *inherited;
+    unsigned ninherited;
 };
 
 /* Listen, and start the thread. The manager listens on the interfaces that WEFT_TCP_INTERFACES

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "config/config.h"
@@ -30,7 +31,10 @@ static void listener_add(struct wf_listeners *l, const uint8_t ip[WF_NET_IP], in
 void wf_socket_unlisten(struct wf_listeners *l)
 {
     for (size_t i = 0; i < l->contact.count; i++)
-        wf_conn_close_fd(l->fd[i]);
+        if (l->shared)
+            close(l->fd[i]);
+        else
+            wf_conn_close_fd(l->fd[i]);
     *l = (struct wf_listeners){0};
 }
 
@@ -82,6 +86,38 @@ enum weft_status wf_socket_listen(struct wf_listeners *out)
     wf_error("cannot listen on any of the addresses: %m%s",
              errno == EMFILE ? " (raise the limit on open files, ulimit -n)" : "");
     return WEFT_ESYSTEM;
+}
+
+/* Returns the address and port at which [fd] listens; false if it does not. */
+static bool listens_at(int fd, uint8_t ip[WF_NET_IP], uint16_t *port)
+{
+    union wf_sockaddr sa;
+    socklen_t len = sizeof sa, int_len = sizeof(int);
+    int listens = 0;
+    return !getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &int_len) && listens &&
+           !getsockname(fd, &sa.sa, &len) && wf_ipaddr_from_sockaddr(&sa.sa, ip, port);
+}
+
+enum weft_status wf_socket_adopt(const int *fds, unsigned count, struct wf_listeners *out)
+{
+    *out = (struct wf_listeners){.shared = true};
+    for (unsigned i = 0; i < count; i++) {
+        uint8_t ip[WF_NET_IP];
+        uint16_t port;
+        bool fits = i < WF_CONTACT_IPS && listens_at(fds[i], ip, &port) &&
+                    (!i || port == out->contact.port);
+        int fd = fits ? wf_fd_dup(fds[i]) : -1;
+        if (fd < 0) {
+            int err = errno;
+            wf_error("cannot listen by a socket of the service before: %s",
+                     fits ? strerror(err) : "it is no socket that listens at the same port");
+            wf_socket_unlisten(out);
+            errno = fits ? err : EINVAL;
+            return WEFT_ESYSTEM;
+        }
+        listener_add(out, ip, fd);
+    }
+    return WEFT_OK;
 }
 
 /* ---- connected sockets ---- */

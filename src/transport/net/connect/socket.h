@@ -13,12 +13,16 @@
 struct wf_listeners {
     struct wf_contact contact;
     int fd[WF_CONTACT_IPS]; /* contact.count of them */
+    bool shared;            /* other processes may have them, too: they are not shut down */
 };
 
 /* Listen on the addresses that wf_ifaddr_choose chooses. Failures are logged.
  * Returns OK | EUNREACH (no usable interface) | EINVAL (WEFT_TCP_INTERFACES names no address of
  * this host) | ESYSTEM */
 enum weft_status wf_socket_listen(struct wf_listeners *out);
+/* Listen by copies of [count] sockets that listen already, at one port.
+ * Returns OK | ESYSTEM (errno; EINVAL: they are no such sockets) */
+enum weft_status wf_socket_adopt(const int *fds, unsigned count, struct wf_listeners *out);
 void wf_socket_unlisten(struct wf_listeners *listeners);
 
 /* Prepare a connected socket for frames. The kernel sends small writes without Nagle's delay. The
