@@ -416,6 +416,32 @@ static void heir_dead(void)
     near_end(key);
 }
 
+/* Fails when: a service that cannot begin a line, since clients of the one before live, takes the
+ * name for a moment: then it keeps those clients' successor from starting. */
+static void held(void)
+{
+    struct wf_node_attach_params params;
+    char name[WF_NODE_SOCKET_ROOM], hold[WF_NODE_SOCKET_ROOM], why[512];
+    struct wf_node_scope place;
+    struct sockaddr_un sa;
+    socklen_t len;
+    int fds[2];
+    near_begin();
+    params = near_client(key);
+    wf_node_scope_here(&place);
+    wf_node_socket_name(key, &place, params.name, name);
+    wf_node_hold_name(name, hold);
+    len = wf_node_sockaddr(hold, &sa);
+    fds[0] = near_bind(key);
+    fds[1] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    CHECK(fds[1] >= 0 && !bind(fds[1], (struct sockaddr *)&sa, len));
+    CHECK_STATUS(wf_node_spawn(&params, false, why), WEFT_EBUSY);
+    close(fds[1]);
+    CHECK_STATUS(wf_node_spawn(&params, false, why), WEFT_OK); /* the name is taken */
+    close(fds[0]);
+    near_end(key);
+}
+
 /* Fails when: a process that attaches for the first time starts a service of its own while a client
  * of the dead one could start the successor; waits for that client for ever; or that client then
  * gets its index from a service with another port. */
@@ -867,6 +893,7 @@ int main(int argc, char **argv)
     failed += proc_case("heir_late", heir_late);
     failed += proc_case("heir_half_come", heir_half_come);
     failed += proc_case("heir_dead", heir_dead);
+    failed += proc_case("held", held);
     failed += proc_case("killed_and_late", killed_and_late);
     failed += proc_case("killed_and_gone", killed_and_gone);
     failed += proc_case("claimed_twice", claimed_twice);
