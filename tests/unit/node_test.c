@@ -611,6 +611,36 @@ static void heirs_many(void **state)
     bed_free(bed);
 }
 
+/* A flow for which the service has no place left ends when its destination's heir has ended, though
+ * another heir never comes: the flow to that one has the place. */
+static void heirs_beyond(void **state)
+{
+    static _Atomic uint8_t heirs[WF_NODE_INDEXES];
+    static _Atomic uint32_t gone;
+    struct bed *bed = bed_young(1);
+    struct node_mover *m = bed->services[1].mover;
+    struct bed_client *from = &bed->clients[0][0];
+    (void)state;
+    m->heirs = heirs;
+    m->heirs_gone = &gone;
+    bed_connect(bed);
+    for (unsigned to = 0; to < 2; to++) {
+        heirs[bed->clients[1][to].index] = NODE_HEIR_AWAITED;
+        OK(send_to(from, to, 8, 0));
+        (void)run(bed, 5);
+    }
+    wf_node_mover_settle(m);
+    (void)run(bed, 9);
+    assert_int_equal(from->ended, 0);
+    heirs[bed->clients[1][1].index] = NODE_HEIR_GONE;
+    gone++;
+    (void)run(bed, 9);
+    assert_int_equal(from->ended, 1);
+    assert_int_equal(from->to[1]->ended, WEFT_EPEER);
+    assert_int_equal(from->to[0]->ended, WEFT_OK);
+    bed_free(bed);
+}
+
 /* END waits for lanes that are full, and is delivered behind an earlier reply. */
 static void ended_late(void **state)
 {
@@ -922,6 +952,7 @@ int main(void)
                                        cmocka_unit_test(reply_without_bell),
                                        cmocka_unit_test(heirs),
                                        cmocka_unit_test(heirs_many),
+                                       cmocka_unit_test(heirs_beyond),
                                        cmocka_unit_test(ended_late),
                                        cmocka_unit_test(ended_beside),
                                        cmocka_unit_test(ended_at_once),
