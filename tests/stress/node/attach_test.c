@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -852,6 +853,36 @@ static void inherits_nothing(void)
     near_end(key);
 }
 
+/* Fails when: while a service starts, its client has copies of what the service gets: a child that
+ * it forks meanwhile would keep them, and so the hold, and the port. */
+static void few_copies(void)
+{
+    static const char program[] =
+        "#!/bin/sh\n" /* it lists its parent's pages */
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do\n"
+        "n=$(ls -l /proc/$PPID/fd | grep -c weft-node-page)\n"
+        "[ $n = 1 ] && break\n"
+        "done\n"
+        "echo $n pages\n";
+    char path[] = "/tmp/weft-few-copies-XXXXXX", why[512];
+    struct wf_node_attach_params params;
+    struct wf_node_link link;
+    int file;
+    near_begin();
+    file = mkstemp(path);
+    CHECK(file >= 0 && write(file, program, sizeof program - 1) == sizeof program - 1);
+    CHECK(!fchmod(file, 0700) && !close(file));
+    near_attach(key, &link);
+    params = service_kill(&link);
+    params.program = path;
+    CHECK_STATUS(wf_node_spawn(&params, false, why), WEFT_ESYSTEM);
+    CHECK(!unlink(path));
+    if (strcmp(why, "1 pages"))
+        proc_fail(__FILE__, __LINE__, "%s", why);
+    wf_node_detach(&link);
+    near_end(key);
+}
+
 /* Fails when: a service that cannot be started makes the client wait, or the warning does not say
  * what is wrong. */
 static void no_program(void)
@@ -908,5 +939,6 @@ int main(int argc, char **argv)
     failed += proc_case("launcher", launcher);
     failed += proc_case("inherits_nothing", inherits_nothing);
     failed += proc_case("no_program", no_program);
+    failed += proc_case("few_copies", few_copies);
     return failed ? 1 : 0;
 }
