@@ -175,19 +175,20 @@ static void process_reap(pid_t pid, int pidfd, uint64_t until_ns)
     (void)waitpid(pid, NULL, WNOHANG);
 }
 
-/* Read up to the first newline. Returns false if the time is over. */
-static bool line_read(int fd, uint64_t until_ns, char *line, size_t room)
+/* Read up to the first newline. Returns false if the time is over, or the caller has to stop. */
+static bool line_read(int fd, const struct wf_node_attach_params *params, char *line, size_t room)
 {
     size_t len = 0;
     bool in_time = true;
     line[0] = 0;
     while (len < room - 1 && !strchr(line, '\n')) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int ready = poll(&p, 1, ms_until(until_ns));
+        struct pollfd p[] = {{.fd = fd, .events = POLLIN},
+                             {.fd = params->stop_fd ? params->stop_fd : -1, .events = POLLIN}};
+        int ready = poll(p, 2, ms_until(params->until_ns));
         ssize_t n;
         if (ready < 0 && errno == EINTR)
             continue;
-        in_time = ready == 1;
+        in_time = ready > 0 && p[0].revents;
         n = in_time ? read(fd, line + len, room - 1 - len) : 0;
         if (n <= 0)
             break;
@@ -198,10 +199,11 @@ static bool line_read(int fd, uint64_t until_ns, char *line, size_t room)
     return in_time;
 }
 
-static enum weft_status started(const char *path, int line_fd, uint64_t until_ns, char why[512])
+static enum weft_status started(const char *path, int line_fd,
+                                const struct wf_node_attach_params *params, char why[512])
 {
     char line[512];
-    if (!line_read(line_fd, until_ns, line, sizeof line)) {
+    if (!line_read(line_fd, params, line, sizeof line)) {
         snprintf(why, 512, "%.256s does not start: is the machine overloaded?", path);
         return WEFT_ETIMEDOUT;
     }
@@ -236,8 +238,8 @@ static enum weft_status spawn(const struct wf_node_attach_params *params, struct
         return status;
     }
     pidfd = wf_pidfd_open(pid);
-    status = started(path, line, params->until_ns, why);
-    process_reap(pid, pidfd, params->until_ns);
+    status = started(path, line, params, why);
+    process_reap(pid, pidfd, status == WEFT_ETIMEDOUT ? 0 : params->until_ns);
     if (pidfd >= 0)
         close(pidfd);
     return status;

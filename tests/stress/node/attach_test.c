@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -883,6 +884,31 @@ static void few_copies(void)
     near_end(key);
 }
 
+/* Fails when: a context that closes waits for a service that it has started, and that does not come
+ * further. */
+static void stuck_program(void)
+{
+    static const char program[] = "#!/bin/sh\nexec sleep 30\n";
+    char path[] = "/tmp/weft-stuck-XXXXXX", why[512];
+    struct wf_node_attach_params params;
+    int file;
+    near_begin();
+    file = mkstemp(path);
+    CHECK(file >= 0 && write(file, program, sizeof program - 1) == sizeof program - 1);
+    CHECK(!fchmod(file, 0700) && !close(file));
+    params = near_client(key);
+    params.program = path;
+    params.stop_fd = eventfd(1, EFD_CLOEXEC);
+    params.until_ns = wf_now_ns() + UINT64_C(4000000000);
+    CHECK(params.stop_fd > 0);
+    CHECK_STATUS(wf_node_spawn(&params, false, why), WEFT_ETIMEDOUT);
+    CHECK(wf_now_ns() < params.until_ns - UINT64_C(2000000000));
+    close(params.stop_fd);
+    CHECK(!unlink(path));
+    CHECK(waitpid(-1, NULL, 0) < 0);
+    near_end(key);
+}
+
 /* Fails when: a service that cannot be started makes the client wait, or the warning does not say
  * what is wrong. */
 static void no_program(void)
@@ -940,5 +966,6 @@ int main(int argc, char **argv)
     failed += proc_case("inherits_nothing", inherits_nothing);
     failed += proc_case("no_program", no_program);
     failed += proc_case("few_copies", few_copies);
+    failed += proc_case("stuck_program", stuck_program);
     return failed ? 1 : 0;
 }
