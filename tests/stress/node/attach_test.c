@@ -854,6 +854,15 @@ static void inherits_nothing(void)
     near_end(key);
 }
 
+/* Write a program in the place of a service's, to a name of mkstemp(3). */
+static void program_write(char *path, const char *program)
+{
+    ssize_t len = (ssize_t)strlen(program);
+    int file = mkstemp(path);
+    CHECK(file >= 0 && write(file, program, (size_t)len) == len);
+    CHECK(!fchmod(file, 0700) && !close(file));
+}
+
 /* Fails when: while a service starts, its client has copies of what the service gets: a child that
  * it forks meanwhile would keep them, and so the hold, and the port. */
 static void few_copies(void)
@@ -868,11 +877,8 @@ static void few_copies(void)
     char path[] = "/tmp/weft-few-copies-XXXXXX", why[512];
     struct wf_node_attach_params params;
     struct wf_node_link link;
-    int file;
     near_begin();
-    file = mkstemp(path);
-    CHECK(file >= 0 && write(file, program, sizeof program - 1) == sizeof program - 1);
-    CHECK(!fchmod(file, 0700) && !close(file));
+    program_write(path, program);
     near_attach(key, &link);
     params = service_kill(&link);
     params.program = path;
@@ -891,11 +897,8 @@ static void stuck_program(void)
     static const char program[] = "#!/bin/sh\nexec sleep 30\n";
     char path[] = "/tmp/weft-stuck-XXXXXX", why[512];
     struct wf_node_attach_params params;
-    int file;
     near_begin();
-    file = mkstemp(path);
-    CHECK(file >= 0 && write(file, program, sizeof program - 1) == sizeof program - 1);
-    CHECK(!fchmod(file, 0700) && !close(file));
+    program_write(path, program);
     params = near_client(key);
     params.program = path;
     params.stop_fd = eventfd(1, EFD_CLOEXEC);
