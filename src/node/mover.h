@@ -184,6 +184,7 @@ struct node_mover {
     uint32_t turn; /* counted up by each; the first is 1 */
     bool young;    /* clients of an earlier service may still attach */
     const _Atomic uint8_t *heirs;
+    const _Atomic uint32_t *heirs_gone;
     struct node_port *by_index[WF_NODE_INDEXES];
     struct node_port **ports; /* by id; NULL: free */
     uint32_t nports, port_room;
@@ -204,6 +205,8 @@ struct node_mover {
     /* Sessions with more of them than the table holds. */
     uint64_t strays_lost[WF_NODE_WORDS / 64];
     bool strays_lost_any;
+    bool strays_again;     /* some of these have an answer now */
+    uint32_t gone_seen;    /* of [heirs_gone] */
     uint32_t *waiter_hash; /* as many buckets as waiters */
     uint32_t refusals_due;
     uint64_t dropped; /* frames for endpoints that do not exist, and replies that no slot expects */
@@ -219,7 +222,8 @@ struct node_mover_params {
     uint32_t rows;                     /* of expect: a power of two, WF_NODE_WAYS or more */
     uint32_t waiters;                  /* a power of two */
     bool young;
-    const _Atomic uint8_t *heirs; /* by index, enum node_heir; NULL: UNKNOWN */
+    const _Atomic uint8_t *heirs;       /* by index, enum node_heir; NULL: UNKNOWN */
+    const _Atomic uint32_t *heirs_gone; /* counted up when one has become GONE; or NULL */
 };
 
 struct node_port_params {

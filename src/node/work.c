@@ -92,8 +92,10 @@ void wf_node_work_heir(struct node_work *work, uint32_t index, enum node_heir he
 {
     uint8_t was =
         atomic_exchange_explicit(&work->heirs[index], (uint8_t)heir, memory_order_acq_rel);
-    if (was != heir && heir == NODE_HEIR_GONE)
-        ring(work->bell_fd);
+    if (was == heir || heir != NODE_HEIR_GONE)
+        return;
+    atomic_fetch_add_explicit(&work->heirs_gone, 1, memory_order_release);
+    ring(work->bell_fd);
 }
 
 void wf_node_work_settle(struct node_work *work)
@@ -329,7 +331,8 @@ static enum weft_status mover_open(struct node_work *work)
                                        .rows = EXPECT_ROWS,
                                        .waiters = WAITERS,
                                        .young = work->young,
-                                       .heirs = work->heirs};
+                                       .heirs = work->heirs,
+                                       .heirs_gone = &work->heirs_gone};
     work->ops = (struct node_mover_ops){.send = wf_node_other_send,
                                         .has_room = wf_node_other_has_room,
                                         .tag = tag_of,

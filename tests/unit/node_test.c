@@ -550,6 +550,42 @@ static void ended_after_death(void **state)
     }
 }
 
+/* The end of an endpoint that was killed with either service is reported to one that had only
+ * received from it, or has the message in its ring. */
+static void killed_with_service(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned side = i % 2;
+        struct bed *bed = bed_new(1, 8);
+        struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+        OK(send_to(from, 0, 8, 0));
+        (void)wf_node_client_poll(from->c, bed->now, 100);
+        to->stopped = i / 2;
+        (void)run(bed, 3);
+        assert_int_equal(to->got[0], !to->stopped);
+        bed_kill(bed, side);
+        from->stopped = true;
+        if (side) {
+            wf_node_port_detach(from->port);
+            from->attached = false;
+        }
+        bed_service_start(&bed->services[side], true);
+        if (side)
+            bed_reattach(to);
+        bed_connect(bed);
+        to->stopped = false;
+        (void)run(bed, 3);
+        bed_resolve_all(to);
+        wf_node_mover_settle(bed->services[side].mover);
+        (void)run(bed, 9);
+        assert_int_equal(to->got[0], 1);
+        assert_int_equal(to->gone, 1);
+        assert_int_equal(to->c->nsenders, 0);
+        bed_free(bed);
+    }
+}
+
 /* A reply that a service has written, without ringing for it, before it died, arrives once. */
 static void reply_without_bell(void **state)
 {
@@ -623,6 +659,36 @@ static void heirs_many(void **state)
     (void)run(bed, 9);
     assert_int_equal(from->ended, 2);
     assert_int_equal(from->why, WEFT_EPEER);
+    bed_free(bed);
+}
+
+/* A flow for which the service has no place left ends when its destination's heir has ended, though
+ * another heir never comes: the flow to that one has the place. */
+static void heirs_beyond(void **state)
+{
+    static _Atomic uint8_t heirs[WF_NODE_INDEXES];
+    static _Atomic uint32_t gone;
+    struct bed *bed = bed_young(1);
+    struct node_mover *m = bed->services[1].mover;
+    struct bed_client *from = &bed->clients[0][0];
+    (void)state;
+    m->heirs = heirs;
+    m->heirs_gone = &gone;
+    bed_connect(bed);
+    for (unsigned to = 0; to < 2; to++) {
+        heirs[bed->clients[1][to].index] = NODE_HEIR_AWAITED;
+        OK(send_to(from, to, 8, 0));
+        (void)run(bed, 5);
+    }
+    wf_node_mover_settle(m);
+    (void)run(bed, 9);
+    assert_int_equal(from->ended, 0);
+    heirs[bed->clients[1][1].index] = NODE_HEIR_GONE;
+    gone++;
+    (void)run(bed, 9);
+    assert_int_equal(from->ended, 1);
+    assert_int_equal(from->to[1]->ended, WEFT_EPEER);
+    assert_int_equal(from->to[0]->ended, WEFT_OK);
     bed_free(bed);
 }
 
@@ -936,7 +1002,9 @@ int main(void)
                                        cmocka_unit_test(ended_after_death),
                                        cmocka_unit_test(reply_without_bell),
                                        cmocka_unit_test(heirs),
+                                       cmocka_unit_test(killed_with_service),
                                        cmocka_unit_test(heirs_many),
+                                       cmocka_unit_test(heirs_beyond),
                                        cmocka_unit_test(ended_late),
                                        cmocka_unit_test(ended_beside),
                                        cmocka_unit_test(ended_at_once),

@@ -172,6 +172,15 @@ static inline WF_RELEASES(via_ctx_lock_class) void via_unlock(struct via_ctx *ct
     pthread_mutex_unlock(&ctx->lock);
 }
 
+static inline int wf_via_service_pid(struct via_ctx *ctx)
+{
+    int pid;
+    via_lock(ctx);
+    pid = (int)ctx->link->pid;
+    via_unlock(ctx);
+    return pid;
+}
+
 static inline void wf_via_count(struct via_ep *ep, enum wf_stat stat)
 {
     uint64_t *c = &ep->base.counters[stat];

@@ -42,7 +42,7 @@ static void posted_write(const struct via_ep *ep, const struct node_flow *flow, 
     uint32_t unread = c->tail - wf_load_acquire(&c->event->taken);
     if (unread)
         snprintf(out, room, "the node's service, process %d, has not read %u entries%s",
-                 (int)ep->ctx->link.pid, unread,
+                 wf_via_service_pid(ep->ctx), unread,
                  wf_load_acquire(&c->page->sleep_epoch) & 1 ? ", and sleeps" : "");
     else
         snprintf(out, room,
@@ -60,7 +60,7 @@ static void step_write(const struct via_ep *ep, const struct via_peer *peer, cha
     wf_ipaddr_print_port(peer->contact.ip[0], peer->contact.rdma, service);
     if (name == WF_NODE_NO_WORD)
         snprintf(out, room, "the node's service, process %d, %s the service at %s",
-                 (int)ep->ctx->link.pid, flow->asked ? "has not named" : "was not asked for",
+                 wf_via_service_pid(ep->ctx), flow->asked ? "has not named" : "was not asked for",
                  service);
     else if (wf_node_session_state(wf_load_acquire(&c->page->words[wf_node_word_index(name)]),
                                    name) != WF_NODE_UP)
@@ -72,7 +72,7 @@ static void step_write(const struct via_ep *ep, const struct via_peer *peer, cha
         snprintf(out, room, "they are to be sent again to the service at %s", service);
     else if (flow->posted == flow->low)
         snprintf(out, room, "the ring to the node's service, process %d, is full",
-                 (int)ep->ctx->link.pid);
+                 wf_via_service_pid(ep->ctx));
     else
         posted_write(ep, flow, service, out, room);
 }
