@@ -278,7 +278,7 @@ static bool is_readable(int fd, int ms)
 }
 
 /* Wait for an event, at most *ms. Returns what wf_node_hear returns. */
-static WF_UNCHECKED enum weft_status hear(struct via_ctx *ctx, bool *room, int *ms)
+static WF_UNCHECKED enum weft_status event_take(struct via_ctx *ctx, bool *room, int *ms)
 {
     struct pollfd p[] = {{.fd = ctx->link->sock, .events = (short)(POLLIN | (*room ? 0 : POLLOUT))},
                          {.fd = ctx->link->pidfd, .events = POLLIN},
@@ -312,7 +312,7 @@ static WF_UNCHECKED void *reader_main(void *arg)
     bool room = true;
     int ms = -1;
     while (status == WEFT_OK && !is_readable(ctx->stop_fd, 0)) {
-        status = hear(ctx, &room, &ms);
+        status = event_take(ctx, &room, &ms);
         if (status == WEFT_EPEER && wf_via_succeed(ctx)) {
             status = WEFT_OK;
             room = true;
