@@ -980,11 +980,13 @@ static int ask(struct wf_tpeer *tpeer, int fd)
 }
 
 /* Fails when: requests for payload each take a write although many replies are due, or wait
- * although few are, or although half of all due wait; or they wait beyond another message, arming,
- * or a time in which nothing arrives. */
+ * although few are, or although half of all due wait; they wait beyond another message, arming, or
+ * a time in which nothing arrives; or they keep a payload behind them back. */
 static void test_asks_gather(void **state)
 {
     struct wf_net_frame reply = {.kind = WF_NET_REPLY, .handler = 4, .room = 1};
+    struct wf_bulk bulk = {.args = &(uint32_t){0}, .len = 64, .nargs = 1, .handler = 3};
+    struct wf_order own = {.lane = WF_LANE_FIXED(0)};
     struct bench *b = *state;
     struct wf_tpeer *tpeer = peer_of_other(b);
     int fd = connect_lane(b, 0, 1), stayed = 0;
@@ -1010,6 +1012,9 @@ static void test_asks_gather(void **state)
         assert_int_equal(frames_come(fd, WF_NET_REQUEST), stayed);
     }
     assert_int_equal(stayed, 1);
+    assert_int_equal(ask(tpeer, fd), 0);
+    assert_int_equal(wf_tcp_transport.request_bulk(tpeer, &bulk, 0, &own), WEFT_OK);
+    assert_int_equal(frames_come(fd, WF_NET_REQUEST), 1);
     assert_int_equal(ask(tpeer, fd), 0);
     assert_int_equal(wf_tcp_transport.request(tpeer, WF_AM_WHAT(3, 0), NULL, "y", 1, 0), WEFT_OK);
     assert_int_equal(frames_come(fd, WF_NET_REQUEST), 2);
