@@ -551,17 +551,20 @@ static void ended_after_death(void **state)
 }
 
 /* The end of an endpoint that was killed with either service is reported to one that had only
- * received from it, or has the message in its ring. */
+ * received from it, when the session was new (0, 1) or known (4, 5), or has the message in its ring.
+ */
 static void killed_with_service(void **state)
 {
     (void)state;
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 6; i++) {
         unsigned side = i % 2;
         struct bed *bed = bed_new(1, 8);
         struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+        if (i / 2 == 2)
+            (void)run(bed, 1);
         OK(send_to(from, 0, 8, 0));
         (void)wf_node_client_poll(from->c, bed->now, 100);
-        to->stopped = i / 2;
+        to->stopped = i / 2 == 1;
         (void)run(bed, 3);
         assert_int_equal(to->got[0], !to->stopped);
         bed_kill(bed, side);

@@ -195,7 +195,7 @@ void wf_node_flow_again(struct node_client *c, struct node_flow *flow)
     wf_list_remove(&flow->slot_item);
     if (flow->low == flow->next)
         flow_idle(c, flow);
-    else if (!wf_node_is_due(flow))
+    if ((flow->low != flow->next || flow->heeds) && !wf_node_is_due(flow))
         wf_list_append(&c->due, &flow->due_item);
 }
 
