@@ -545,13 +545,33 @@ static void ended_after_death(void **state)
         (void)run(bed, 5);
         assert_int_equal(from->ended, 1);
         assert_int_equal(from->why, WEFT_ECLOSED);
+        assert_false(from->to[0]->unacked); /* HEED is no message */
         assert_int_equal(to->got[0], 1);
         bed_free(bed);
     }
 }
 
+/* An endpoint closes though HEED waits for a client that has not come to a successor. */
+static void closes_with_heed(void **state)
+{
+    struct bed *bed = bed_new(1, 8);
+    struct bed_client *from = &bed->clients[0][0];
+    (void)state;
+    OK(send_to(from, 0, 8, 0));
+    (void)run(bed, 3);
+    bed_kill(bed, 1);
+    bed->clients[1][0].stopped = true;
+    bed_service_start(&bed->services[1], true);
+    bed_connect(bed);
+    (void)run(bed, 5);
+    assert_int_equal(from->to[0]->next - from->to[0]->low, 1);
+    assert_false(wf_node_client_drain(from->c, bed->now));
+    bed_free(bed);
+}
+
 /* The end of an endpoint that was killed with either service is reported to one that had only
- * received from it, when the session was new (0, 1) or known (4, 5), or has the message in its ring.
+ * received from it, when the session was new (0, 1) or known (4, 5), or has the message in its
+ * ring.
  */
 static void killed_with_service(void **state)
 {
@@ -1005,6 +1025,7 @@ int main(void)
                                        cmocka_unit_test(ended_after_death),
                                        cmocka_unit_test(reply_without_bell),
                                        cmocka_unit_test(heirs),
+                                       cmocka_unit_test(closes_with_heed),
                                        cmocka_unit_test(killed_with_service),
                                        cmocka_unit_test(heirs_many),
                                        cmocka_unit_test(heirs_beyond),

@@ -215,7 +215,7 @@ bool wf_node_client_drain(struct node_client *c, uint64_t now_ns)
     (void)wf_node_client_post(c);
     for (uint32_t i = 0; !c->failed && i <= c->flow_mask; i++)
         for (const struct node_flow *f = c->flows[i]; f; f = f->next_flow)
-            left |= f->low != f->next && !f->ended && !f->ending;
+            left |= f->low != f->next && !wf_node_flow_only_heeds(f) && !f->ended && !f->ending;
     return left;
 }
 

@@ -217,7 +217,7 @@ void wf_node_flow_end(struct node_client *c, struct node_flow *flow, enum weft_s
         return;
     flow->ended = why;
     flow->ending = WEFT_OK;
-    flow->unacked = flow->low != flow->next;
+    flow->unacked = flow->low != flow->next && !wf_node_flow_only_heeds(flow);
     wf_node_journal_ack(c, flow, flow->next);
     wf_list_remove(&flow->due_item);
     slot_leave(c, flow);
