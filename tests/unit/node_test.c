@@ -906,6 +906,28 @@ static void room_all(void **state)
     bed_free(bed);
 }
 
+/* The end of an endpoint is reported to one whose flow to it had nothing to begin again when ROOM
+ * ALL came. */
+static void ended_after_room_all(void **state)
+{
+    struct bed *bed = bed_new(1, 8);
+    struct node_mover *m = bed->services[1].mover;
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    (void)state;
+    (void)run(bed, 1); /* [to] knows the session, so it sends no HEED */
+    OK(send_to(from, 0, 8, 0));
+    (void)run(bed, 3);
+    m->strays_lost[0] = UINT64_C(1) << BED_WORD;
+    m->strays_lost_any = true;
+    assert_true(run(bed, 2) >= BED_LANES);
+    end_add(to, WF_NODE_DEAD);
+    to->stopped = true;
+    (void)run(bed, 3);
+    assert_int_equal(from->ended, 1);
+    assert_int_equal(from->why, WEFT_EPEER);
+    bed_free(bed);
+}
+
 /* The loss of a service ends the flows to it, and its senders, behind the messages that had
  * arrived. */
 static void lost(void **state)
@@ -1037,6 +1059,7 @@ int main(void)
                                        cmocka_unit_test(room_beside),
                                        cmocka_unit_test(room_tries),
                                        cmocka_unit_test(room_all),
+                                       cmocka_unit_test(ended_after_room_all),
                                        cmocka_unit_test(word_again),
                                        cmocka_unit_test(wakes),
                                        cmocka_unit_test(few_slots)};

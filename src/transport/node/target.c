@@ -358,10 +358,11 @@ int wf_node_slot_look(struct node_client *c, uint32_t slot)
     if (far == WF_NODE_CLOSED || far == WF_NODE_DEAD) {
         flow->is_over = true;
         wf_node_flow_ending(c, flow, far == WF_NODE_CLOSED ? WEFT_ECLOSED : WEFT_EPEER);
-    } else if (far == WF_NODE_ROOM || near_has_room(flow, near, far))
-        wf_node_flow_again(c, flow);
-    else if (far == WF_NODE_REFUSED ||
-             wf_node_word_state((uint32_t)near, flow->attempt) == WF_NODE_REFUSED)
+    } else if (far == WF_NODE_ROOM || near_has_room(flow, near, far)) {
+        if (flow->low != flow->next) /* else the attempt stays, in which its end is reported */
+            wf_node_flow_again(c, flow);
+    } else if (far == WF_NODE_REFUSED ||
+               wf_node_word_state((uint32_t)near, flow->attempt) == WF_NODE_REFUSED)
         flow_refused(c, flow);
     /* A flow of replies ends at once, which gives other flows its room. */
     is_over = flow->ending || (flow->ended && !had_ended);
