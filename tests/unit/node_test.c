@@ -609,6 +609,35 @@ static void killed_with_service(void **state)
     }
 }
 
+static void first_begins_session(struct bed_client *b, const struct node_am *am)
+{
+    on_request(b, am);
+    if (received == 1)
+        OK(wf_node_session_set(b->service->mover, BED_WORD, WF_NODE_UP));
+}
+
+/* The session may change while an endpoint takes messages: it sends HEED to a sender whose first
+ * message came before that, and is taken afterwards. */
+static void first_message_late(void **state)
+{
+    struct bed *bed = bed_new(2, 8);
+    struct bed_client *to = &bed->clients[1][0];
+    (void)state;
+    bed->on_request = first_begins_session;
+    (void)run(bed, 1); /* [to] knows the session before */
+    to->stopped = true;
+    for (unsigned i = 0; i < 2; i++)
+        OK(send_to(&bed->clients[0][i], 0, 8, 0));
+    (void)run(bed, 1);
+    to->stopped = false;
+    (void)run(bed, 1);
+    assert_int_equal(to->got[0], 2);
+    (void)run(bed, 2);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(to->to[i]->next, 1);
+    bed_free(bed);
+}
+
 /* A reply that a service has written, without ringing for it, before it died, arrives once. */
 static void reply_without_bell(void **state)
 {
@@ -1049,6 +1078,7 @@ int main(void)
                                        cmocka_unit_test(heirs),
                                        cmocka_unit_test(closes_with_heed),
                                        cmocka_unit_test(killed_with_service),
+                                       cmocka_unit_test(first_message_late),
                                        cmocka_unit_test(heirs_many),
                                        cmocka_unit_test(heirs_beyond),
                                        cmocka_unit_test(ended_late),
