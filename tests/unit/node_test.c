@@ -1029,6 +1029,30 @@ static void word_again(void **state)
     bed_free(bed);
 }
 
+/* A sender whose messages came by another word is not ended with the service that a flow to it was
+ * for. */
+static void sender_by_other_word(void **state)
+{
+    struct bed *bed = bed_new(1, 8);
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    struct node_mover *m = bed->services[0].mover;
+    struct node_sender *s;
+    (void)state;
+    OK(wf_node_session_set(m, BED_STUCK, WF_NODE_UP));
+    OK(send_to(to, 0, 8, 0));
+    OK(send_to(from, 0, 8, 0));
+    (void)run(bed, 3);
+    s = wf_node_sender_find(from->c, from->to[0]->to.tag);
+    assert_non_null(s);
+    s->word = wf_node_word_of(m, BED_STUCK);
+    OK(wf_node_session_set(m, BED_WORD, WF_NODE_LOST));
+    to->stopped = true;
+    (void)run(bed, 2);
+    assert_int_equal(from->why, WEFT_EPEER);
+    assert_int_equal(from->gone, 0);
+    bed_free(bed);
+}
+
 /* A sleeping client is woken once for each sleep. */
 static void wakes(void **state)
 {
@@ -1091,6 +1115,7 @@ int main(void)
                                        cmocka_unit_test(room_all),
                                        cmocka_unit_test(ended_after_room_all),
                                        cmocka_unit_test(word_again),
+                                       cmocka_unit_test(sender_by_other_word),
                                        cmocka_unit_test(wakes),
                                        cmocka_unit_test(few_slots)};
     return cmocka_run_group_tests(tests, NULL, NULL);

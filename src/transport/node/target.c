@@ -274,6 +274,17 @@ void wf_node_flow_ending(struct node_client *c, struct node_flow *flow, enum wef
     wf_list_append(&c->ending, &flow->due_item);
 }
 
+/* The endpoint of [tag] has ended, or the service of [word] was lost, by which the flow to it went.
+ * An endpoint from which messages have come by another word since then still sends. */
+static void sender_over(struct node_client *c, uint64_t tag, uint32_t word, enum weft_status why)
+{
+    const struct node_sender *s = wf_node_sender_find(c, tag);
+    if (s && s->word != word && s->word != WF_NODE_NO_WORD && word != WF_NODE_NO_WORD)
+        return;
+    wf_node_flows_end(c, tag, why);
+    wf_node_sender_end(c, tag);
+}
+
 int wf_node_flows_ending(struct node_client *c)
 {
     struct wf_list ending;
@@ -283,13 +294,12 @@ int wf_node_flows_ending(struct node_client *c)
         struct node_flow *flow = wf_container_of(wf_list_pop(&ending), struct node_flow, due_item);
         if ((int32_t)(c->head - flow->ends_at) >= 0) {
             const uint64_t tag = flow->to.tag;
+            const uint32_t word = flow->to.word;
             const enum weft_status why = flow->ending;
             const bool is_over = flow->is_over;
             wf_node_flow_end(c, flow, why);
-            if (is_over) {
-                wf_node_flows_end(c, tag, why);
-                wf_node_sender_end(c, tag);
-            }
+            if (is_over)
+                sender_over(c, tag, word, why);
             n++;
         } else {
             wf_list_append(&c->ending, &flow->due_item);
