@@ -233,7 +233,7 @@ static WF_REQUIRES(via_ctx_lock_class) bool nodes_ask(struct via_ctx *ctx, int *
     return true;
 }
 
-/* Send what is due. Returns false if the socket has no room. */
+/* Send the packets that are due. Returns false if the socket has no room. */
 static WF_REQUIRES(via_ctx_lock_class) bool packets_send(struct via_ctx *ctx, int *ms)
 {
     bool sent = true;
