@@ -53,8 +53,9 @@ static void rx_set_asleep(struct shm_rx *rx, bool asleep)
 /* Add a new connection to those that are polled (hot). The caller has made room in t->rx. */
 void wf_shm_rx_add(struct shm_tep *t, struct shm_rx *rx)
 {
-    rx->index = t->nrx++;
+    rx->index = t->nrx;
     t->rx[rx->index] = rx;
+    __atomic_store_n(&t->nrx, t->nrx + 1, __ATOMIC_RELEASE); /* stored, then counted (forked.c) */
     rx_swap(t, rx->index, t->nrx_hot++);
 }
 
@@ -210,8 +211,9 @@ static void tx_swap(struct shm_tep *t, uint32_t i, uint32_t j)
 /* Add a new connection to those that are polled (hot). The caller has made room in t->tx. */
 void wf_shm_tx_add(struct shm_tep *t, struct shm_tx *tx)
 {
-    tx->index = t->ntx++;
+    tx->index = t->ntx;
     t->tx[tx->index] = tx;
+    __atomic_store_n(&t->ntx, t->ntx + 1, __ATOMIC_RELEASE); /* stored, then counted (forked.c) */
     tx_swap(t, tx->index, t->ntx_hot++);
 }
 

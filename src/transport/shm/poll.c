@@ -2,6 +2,7 @@
 /* An endpoint's poll: delivers messages, detects lost peers, arms and disarms the endpoint. */
 #define _GNU_SOURCE
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/rand.h"
@@ -42,13 +43,16 @@ static int rxs_down(struct shm_tep *t)
 
 static bool rx_room(struct shm_tep *t)
 {
-    struct shm_rx **more;
+    struct shm_rx **more, **old = t->rx;
     if (t->nrx < t->rx_room)
         return true;
-    more = realloc(t->rx, (t->rx_room + 64) * sizeof(struct shm_rx *));
+    more = calloc(t->rx_room + 64, sizeof(struct shm_rx *));
     if (!more)
         return false; /* the connection stays in [accepted], and the next poll tries again */
-    t->rx = more;
+    if (old)
+        memcpy(more, old, t->nrx * sizeof(struct shm_rx *));
+    __atomic_store_n(&t->rx, more, __ATOMIC_RELEASE); /* another thread may fork (forked.c) */
+    free(old);
     t->rx_room += 64;
     return true;
 }

@@ -513,6 +513,9 @@ static inline bool wf_shm_tx_is_accepted(const struct shm_tx *tx)
 enum weft_status wf_shm_arm(struct wf_tep *tep);
 void wf_shm_disarm(struct wf_tep *tep);
 
+/* forked.c; in a forked child, under ctx->lock */
+void wf_shm_tep_forked(struct shm_tep *t);
+
 /* pull.c */
 enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, const struct wf_pull_from *from,
                              size_t len);

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a forked child must not touch: the rings and the doorbell that its parent shares with peers.
+ *
+ * A handler may fork. When the handler returns in the child, the child goes on in the middle of the
+ * parent's poll. If it used the parent's connections, it would take the parent's messages, clear
+ * its doorbell, and write into rings at positions that the parent uses, too. So the child gets
+ * connections that refer to memory of its own, in which no message ever comes. The poll finds
+ * nothing more and returns. The poll itself checks nothing, so it costs nothing.
+ *
+ * The message whose handler runs stays where it is: the child may read it.
+ *
+ * Another thread of the parent may have been inside an endpoint during the fork. So the arrays of
+ * connections are valid at each of its instructions: a connection is stored before it is counted,
+ * and not counted any more before it is freed. */
+#define _GNU_SOURCE
+#include "transport/shm/shm.h"
+
+/* Room for one line, one reply and no payload. All connections of the child share it. */
+static struct {
+    struct wf_shm_line line;
+    struct wf_shm_bell bell;
+    union {
+        struct wf_shm_back back;
+        uint8_t room[sizeof(struct wf_shm_back) + sizeof(struct wf_shm_reply)];
+    } b;
+} own __attribute__((aligned(WF_CACHE_LINE)));
+
+static void rx_forked(struct shm_rx *rx)
+{
+    rx->lines = &own.line;
+    rx->back = &own.b.back;
+    rx->mask = 0;
+    wf_store_relaxed(&rx->down, 0);
+}
+
+/* Without credit each send takes the way that reads [down]. */
+static void tx_forked(struct shm_tx *tx)
+{
+    tx->credit_end = tx->tail;
+    wf_store_relaxed(&tx->down, (int)WEFT_EFORKED);
+}
+
+void wf_shm_tep_forked(struct shm_tep *t)
+{
+    for (uint32_t i = 0; i < t->nrx; i++)
+        rx_forked(t->rx[i]);
+    for (uint32_t i = 0; i < t->ntx; i++)
+        tx_forked(t->tx[i]);
+    t->nrx = t->nrx_hot = t->ntx = t->ntx_hot = 0;
+    t->bell = &own.bell;
+    t->flags = 0;
+    wf_store_relaxed(&t->inbox, 0);
+}
