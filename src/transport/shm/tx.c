@@ -460,6 +460,37 @@ enum weft_status wf_shm_tagged(struct wf_tpeer *tpeer, uint64_t tag, const void 
     return line_publish(tx, line, tx->tail, (uint32_t)len, 0);
 }
 
+__attribute__((noinline)) static enum weft_status tagged_more_slow(struct wf_tpeer *tpeer,
+                                                                   uint64_t tag, uint64_t word,
+                                                                   uint32_t what, const void *data,
+                                                                   size_t len)
+{
+    const uint32_t args[WF_TAGGED_MORE_ARGS] = {(uint32_t)tag, (uint32_t)(tag >> 32),
+                                                (uint32_t)word, (uint32_t)(word >> 32), what};
+    return request_slow(tpeer, WF_SHM_TAGGED_MORE_WHAT, args, data, len, 0);
+}
+
+/* As wf_shm_tagged, for a message with a space or data. */
+enum weft_status wf_shm_tagged_more(struct wf_tpeer *tpeer, uint64_t tag, uint64_t word,
+                                    uint32_t what, const void *data, size_t len)
+{
+    struct shm_tx *tx = SHM_OF(tpeer, shm_peer)->tx;
+    struct wf_shm_line *line;
+    if (__builtin_expect(!tx || tx->tail == tx->credit_end, 0) || len > WF_SHM_TAGGED_MORE_MAX)
+        return tagged_more_slow(tpeer, tag, word, what, data, len);
+    line = line_ahead(tx, tx->tail);
+    wf_shm_header_short(line, WF_SHM_TAGGED_MORE_WHAT);
+    WF_HOOK("send.header");
+    if (__builtin_expect(len == 8, 1))
+        memcpy(line->data, data, 8);
+    else
+        wf_copy_small(line->data, data, len);
+    memcpy(line->data + WF_SHM_TAGGED_MORE_MAX, &tag, sizeof tag);
+    memcpy(line->data + WF_SHM_TAGGED_MORE_MAX + 8, &word, sizeof word);
+    memcpy(line->data + WF_SHM_TAGGED_MORE_MAX + 16, &what, sizeof what);
+    return line_publish(tx, line, tx->tail, (uint32_t)len, 0);
+}
+
 static uint64_t reply_ready_word(const struct shm_tx *tx, const struct shm_due *due)
 {
     return wf_load_acquire(&tx->back->replies[due->pos & tx->mask].line.ready); /* "reply" */
