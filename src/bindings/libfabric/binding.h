@@ -68,6 +68,7 @@
 #include <weft/msg.h>
 #include <weft/weft.h>
 
+#include "compat.h"
 #include "eps.h"
 #include "lock.h"
 
