@@ -77,6 +77,7 @@ const struct wf_tep_events wf_ep_events = {.deliver = wf_am_deliver,
                                            .is_unfinished = is_unfinished,
                                            .mapped = wf_remote_answered,
                                            .tagged = wf_msg_on_tagged,
+                                           .tagged_more = wf_msg_on_tagged_more,
                                            .bulk_gone = wf_bulk_gone,
                                            .peer_next = wf_peer_next};
 

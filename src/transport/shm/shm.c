@@ -372,6 +372,7 @@ const struct wf_transport wf_shm_transport = {
     .requestv = wf_shm_requestv,
     .request_ordered = wf_shm_request,
     .tagged = wf_shm_tagged,
+    .tagged_more = wf_shm_tagged_more,
     .reply = wf_shm_reply,
     .source = wf_shm_source,
     .heed = wf_shm_heed,
