@@ -58,7 +58,15 @@ static bool index_find(struct node_desk *desk, uint32_t *index)
 static void welcome(struct node_desk *desk, struct desk_client *client, uint32_t index)
 {
     struct wf_node_packet p;
+    int fds[WF_NODE_FDS];
+    unsigned nfds = desk->work.nestate;
     wf_node_packet_init(&p, WF_NODE_WELCOME);
+    memcpy(fds, desk->work.estate, nfds * sizeof *fds);
+    if (wf_node_window_give(desk, client, index)) {
+        p.u.welcome.window = client->left->window;
+        p.u.welcome.share = desk->share.of;
+        fds[nfds++] = desk->share.fd;
+    }
     p.u.welcome.index = index;
     p.u.welcome.incarnation = desk->incarnation;
     p.u.welcome.line = desk->line;
@@ -68,7 +76,7 @@ static void welcome(struct node_desk *desk, struct desk_client *client, uint32_t
     client->fence = !(client->hello.flags & WF_NODE_MEMBARRIER);
     wf_node_work_heir(&desk->work, index,
                       client->hello.u.hello.held ? NODE_HEIR_AWAITED : NODE_HEIR_GONE);
-    if (wf_node_packet_send(client->sock, &p, desk->work.estate, (int)desk->work.nestate)) {
+    if (wf_node_packet_send(client->sock, &p, fds, (int)nfds)) {
         wf_node_client_end(desk, client);
         return;
     }

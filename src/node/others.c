@@ -13,7 +13,6 @@
 #define HELLO_ARGS 7
 #define GUESSES 0xffffu /* more than a transport remembers sessions that have ended */
 #define HINTS 8         /* that are followed until something comes from the service */
-#define GEN_MASK ((1u << WF_GROUP_SHIFT) - 1)
 
 /* ---- services, and their instances ---- */
 
@@ -166,6 +165,7 @@ static enum weft_status other_follow(struct node_work *work, struct node_other *
     other->now_gen = 0;
     other->hints++;
     other->greeted = other->greetings = other->full = 0;
+    wf_node_parts_cut(work->mover, other->word, 0); /* the session has ended, which was refused */
     return wf_node_session_set(work->mover, other->word, WF_NODE_UP);
 }
 
@@ -177,6 +177,7 @@ static void stale_drop(struct node_work *work, struct node_other *other)
         return;
     peer_close(work, &other->stale);
     work->tep->transport->give_up(work->tep, &other->stale_address);
+    wf_node_parts_cut(work->mover, other->word, work->mover->sessions[other->word]->number);
 }
 
 /* Its clients lose the other service, and its word becomes free. */
@@ -185,8 +186,10 @@ static void other_drop(struct node_work *work, struct node_other *other)
     stale_drop(work, other);
     (void)wf_node_session_set(work->mover, other->word, WF_NODE_LOST); /* no new session */
     peer_close(work, &other->peer);
-    if (!other->replaced) /* else that instance has another word */
+    if (!other->replaced) { /* else that instance has another word, and ends the parts */
         work->tep->transport->give_up(work->tep, &other->address);
+        wf_node_parts_cut(work->mover, other->word, 0);
+    }
     work->others[other->word] = NULL;
     work->warned_full = false;
     free(other);
@@ -316,7 +319,7 @@ static bool hello_take(const struct node_work *work, struct node_other *other, c
 /* Is [gen] of a later instance than [than]? Both count in steps of 1/64 s, modulo 2^28. */
 static bool is_later(uint32_t gen, uint32_t than)
 {
-    return ((gen - than) & GEN_MASK) - 1 < GEN_MASK / 2;
+    return ((gen - than) & WF_NODE_GEN_MASK) - 1 < WF_NODE_GEN_MASK / 2;
 }
 
 /* A service that calls first is known from then on. A later instance has the port of the one that
@@ -349,6 +352,20 @@ static enum weft_status source_find(struct node_work *work, const struct wf_addr
         other_lose(work, other);
     }
     return status;
+}
+
+enum weft_status wf_node_other_move(void *owner, uint16_t word, const struct wf_nic_op *op,
+                                    uint32_t incarnation, size_t *taken)
+{
+    struct node_work *work = owner;
+    struct node_other *other = work->others[word];
+    uint32_t now = other->address.ep_gen;
+    if (other->down || other->now_gen || !other->peer)
+        return WEFT_EUNREACH;
+    /* The handshake of a queue pair proves which instance is called, also if it is a guess. */
+    if (incarnation != now)
+        return other->guessed || is_later(incarnation, now) ? WEFT_EUNREACH : WEFT_EKEY;
+    return work->tep->transport->nic_op(other->peer, op, taken);
 }
 
 /* Find the service that a message comes from, and attach it to the connection. Returns as
@@ -413,7 +430,7 @@ static void on_deliver(void *owner, struct weft_am *am)
 static void on_moved(void *owner, struct wf_tpeer *peer, uint32_t now_gen)
 {
     struct node_other *other = other_of(owner, peer);
-    if (other && other->hints < HINTS && !(now_gen & ~GEN_MASK) &&
+    if (other && other->hints < HINTS && !(now_gen & ~WF_NODE_GEN_MASK) &&
         (other->guessed || is_later(now_gen, other->address.ep_gen)))
         other->now_gen = now_gen;
 }
@@ -452,6 +469,12 @@ static void on_bulk_unhold(void *owner, const struct wf_bulk *bulk)
     (void)bulk;
 }
 
+static void on_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old)
+{
+    (void)old;
+    wf_node_part_done(((struct node_work *)owner)->mover, id, status);
+}
+
 static bool on_is_unfinished(void *owner, struct wf_tpeer *peer)
 {
     (void)owner;
@@ -464,6 +487,7 @@ static const struct wf_tep_events events = {.deliver = on_deliver,
                                             .conn_down = on_conn_down,
                                             .bulk_hold = on_bulk_hold,
                                             .bulk_unhold = on_bulk_unhold,
+                                            .nic_op_done = on_nic_op_done,
                                             .is_unfinished = on_is_unfinished,
                                             .moved = on_moved};
 

@@ -52,7 +52,7 @@ struct wf_tep;
 struct wf_tpeer;
 struct wf_token;
 struct wf_mem;
-struct wf_dmabuf;
+struct wf_hca_share;
 
 /* What a transport can do. The core reads the capabilities when a peer is opened. */
 enum wf_transport_caps {
@@ -61,13 +61,6 @@ enum wf_transport_caps {
     WF_CAP_BULK = 4,  /* request_bulk and reply_bulk work */
     WF_CAP_NIC = 8,   /* region_open, region_close and nic_op work */
     WF_CAP_PULL = 16, /* pull works, and peers can pull from this process */
-};
-
-/* Memory to register with a NIC: a mapping, and the dma-buf behind the mapping, if any. */
-struct wf_nic_memory {
-    void *addr;
-    size_t len;
-    const struct wf_dmabuf *dmabuf; /* NULL if no dma-buf is behind the memory */
 };
 
 /* The parameter [what] of request, request_ordered and requestv. */
@@ -566,6 +559,12 @@ struct wf_transport {
     /* Let no NIC access local memory for [tpeer] any more. All operations by its connections end
      * later, as if these were lost. Also called outside of poll. NULL without WF_CAP_NIC. */
     void (*nic_stop)(struct wf_tpeer *tpeer);
+    /* Describe the protection domain in which other processes of this host may register memory for
+     * nic_op (is_lent), and set *fd to the descriptor that they need (rdma/hca_share.h), which
+     * stays the context's. Returns OK, or a failure: there is none, which is logged. NULL: there is
+     * none.
+     */
+    enum weft_status (*share)(struct wf_tctx *tctx, struct wf_hca_share *out, int *fd);
     /* Let up to [most] short puts to [tpeer] begin by [window]. If the call returns true, the
      * caller begins one of [len] bytes at once. Otherwise none may begin, and the caller may try
      * nic_op. The pointer is NULL without WF_CAP_NIC. */

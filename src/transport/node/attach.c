@@ -224,6 +224,12 @@ static enum outcome greet(struct node_attempt *a, int sock)
     WF_HOOK("node.welcome");
     if (!a->nfds)
         return fail(a, WEFT_ELIMIT, "this process has no descriptor left (ulimit -n)");
+    a->link->window = welcome.u.welcome.window;
+    if (a->link->window && a->nfds <= WF_NODE_ESTATE_SOCKETS + 1)
+        return fail(a, WEFT_EPROTO, "process %d, the service, sent too few descriptors",
+                    (int)a->link->pid);
+    a->link->share = welcome.u.welcome.share;
+    a->link->command_fd = a->link->window ? a->fds[--a->nfds] : -1;
     a->link->index = welcome.u.welcome.index;
     a->link->incarnation = welcome.u.welcome.incarnation;
     a->link->contact = welcome.u.welcome.contact;
@@ -327,7 +333,9 @@ static void link_close(struct wf_node_link *link)
     wf_node_estate_close(link);
     close(link->sock);
     close(link->pidfd);
-    link->sock = link->pidfd = link->page_fd = -1;
+    if (link->command_fd >= 0)
+        close(link->command_fd);
+    link->sock = link->pidfd = link->page_fd = link->command_fd = -1;
 }
 
 static void link_in_child(struct wf_fork_item *item)
@@ -352,7 +360,7 @@ enum weft_status wf_node_attach(const struct wf_node_attach_params *params,
     a.status = wf_node_mac_init();
     if (a.status != WEFT_OK)
         return a.status;
-    *link = (struct wf_node_link){.sock = -1, .pidfd = -1, .page_fd = -1};
+    *link = (struct wf_node_link){.sock = -1, .pidfd = -1, .page_fd = -1, .command_fd = -1};
     wf_node_scope_here(&place);
     wf_node_socket_name(params->key, &place, params->name, a.name);
     a.anew_ns = now + (params->until_ns > now ? (params->until_ns - now) / 2 : 0);

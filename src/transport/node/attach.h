@@ -39,6 +39,9 @@ struct wf_node_link {
     uint32_t incarnation, line;
     int estate[WF_NODE_ESTATE]; /* of the service, kept for its successor */
     int nestate;
+    uint32_t window; /* where memory can be registered with the service's NIC; 0: nowhere */
+    struct wf_hca_share share;
+    int command_fd;            /* of that NIC, or -1 */
     struct wf_contact contact; /* of the service */
     bool membarrier;           /* both processes have registered for membarrier(2) */
     /* NULL, or takes an answer to RING, UNRING or NODE: wf_node_hear calls it. Returns false if the

@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory that clients register with the NIC of their node's service, and puts and gets by it, on
+ * null NICs, which move no bytes:
+ *
+ *   nic_test WEFT_NODE [CASE]
+ *   nic_test WEFT_NODE bytes DEVICE    on a device that moves bytes, also while services die
+ *
+ * Each case's comment names what makes it fail. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "near.h"
+#include "transport/rdma/hca_share.h"
+
+enum { PUTS = 64, LONG = 4 << 20, MOST = 64 };
+
+/* A secret of this length is the key itself. */
+static const uint8_t key[WF_NODE_KEY] = "nic_test", other_key[WF_NODE_KEY] = "nic_test 2";
+
+/* ---- contexts ---- */
+
+struct member {
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    struct weft_mr *mr;
+    struct wf_key key; /* of the region */
+};
+
+static void key_read(struct weft_mr *mr, unsigned char bytes[WEFT_KEY_MAX], size_t *len,
+                     struct wf_key *out)
+{
+    *len = WEFT_KEY_MAX;
+    CHECK_STATUS(weft_mr_key(mr, bytes, len), WEFT_OK);
+    CHECK_STATUS(wf_key_parse(bytes, *len, out), WEFT_OK);
+}
+
+static void member_open(struct member *m, const uint8_t of[WF_NODE_KEY])
+{
+    struct weft_ctx_params ctx = WEFT_CTX_PARAMS_INIT;
+    unsigned char bytes[WEFT_KEY_MAX];
+    size_t len;
+    ctx.flags = WEFT_CTX_NETWORK;
+    CHECK_STATUS(weft_ctx_open(&ctx, &m->ctx), WEFT_OK);
+    CHECK_STATUS(weft_ctx_set_key(m->ctx, of, WF_NODE_KEY), WEFT_OK);
+    CHECK_STATUS(weft_ep_open(m->ctx, NULL, &m->ep), WEFT_OK);
+    CHECK_STATUS(weft_mem_alloc(m->ctx, LONG, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, &m->mr),
+                 WEFT_OK);
+    key_read(m->mr, bytes, &len, &m->key);
+}
+
+struct counts {
+    uint64_t direct, copied;
+};
+
+static void count(void *arg, const char *name, uint64_t value, const char *doc)
+{
+    struct counts *c = arg;
+    (void)doc;
+    if (!strcmp(name, "NIC_DIRECT"))
+        c->direct = value;
+    if (!strcmp(name, "NIC_COPIED"))
+        c->copied = value;
+}
+
+static struct counts counts_of(const struct member *m)
+{
+    struct counts c = {0, 0};
+    weft_stat_rows(m->ctx, count, &c);
+    return c;
+}
+
+static void poll_both(struct member m[2])
+{
+    CHECK(weft_ep_poll(m[0].ep) >= 0 && weft_ep_poll(m[1].ep) >= 0);
+}
+
+/* ---- puts and gets ---- */
+
+/* What goes by messages does not arrive: only the NIC ends operations here. So the first ones,
+ * which have no queue pair yet, do not end. Returns true once one has ended. */
+static bool first_put(struct member m[2], struct weft_remote *r)
+{
+    static struct weft_op ops[PUTS];
+    static uint8_t byte[8];
+    for (unsigned i = 0; i < PUTS; i++) {
+        uint64_t until = wf_now_ns() + 20000000;
+        CHECK_STATUS(weft_put(r, 0, byte, sizeof byte, &ops[i]), WEFT_PENDING);
+        while (ops[i].status == WEFT_PENDING && wf_now_ns() < until)
+            poll_both(m);
+        if (ops[i].status == WEFT_OK)
+            return true;
+        CHECK_STATUS(ops[i].status, WEFT_PENDING);
+    }
+    return false;
+}
+
+static void op_await(struct member m[2], const struct weft_op *op)
+{
+    uint64_t until = wf_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    while (op->status == WEFT_PENDING && wf_now_ns() < until)
+        poll_both(m);
+    CHECK_STATUS(op->status, WEFT_OK);
+}
+
+/* A service called [name], which lives as long as this process. */
+static void service_start(const char *name, struct wf_node_link *link)
+{
+    struct wf_node_attach_params p = near_client(key);
+    p.name = name;
+    CHECK_STATUS(wf_node_attach(&p, link), WEFT_OK);
+}
+
+/* A client of the service that has died starts its successor. */
+static void inherit(struct wf_node_attach_params *p, const struct wf_node_link *dead)
+{
+    p->held = dead->index + 1;
+    p->last = dead->incarnation;
+    p->line = dead->line;
+    p->estate = dead->estate;
+    p->nestate = dead->nestate;
+}
+
+/* Kill the service of [link], and start its successor, to which [link] then leads. */
+static void succeed(struct wf_node_link *link, const char *name)
+{
+    struct wf_node_attach_params p = near_client(key);
+    struct wf_node_link next;
+    p.name = name;
+    inherit(&p, link);
+    CHECK(!kill(link->pid, SIGKILL) && WIFSIGNALED(near_reap(link->pid)));
+    CHECK_STATUS(wf_node_attach(&p, &next), WEFT_OK);
+    wf_node_detach(link);
+    wf_node_detach(&next);
+    service_start(name, link);
+}
+
+/* Two contexts, each with a service of its own. They are not closed: messages under way do not
+ * arrive. */
+static void mover_main(int sock, void *arg)
+{
+    static struct wf_node_link links[2];
+    static struct member m[2];
+    static uint8_t bytes[LONG];
+    unsigned char addr[WEFT_ADDR_MAX], raw[WEFT_KEY_MAX];
+    size_t len = sizeof addr, raw_len;
+    struct weft_peer *peer;
+    struct weft_remote *r;
+    struct weft_op op = {0};
+    struct counts before, after;
+    (void)sock;
+    (void)arg;
+    service_start("0", &links[0]);
+    service_start("1", &links[1]);
+    for (int i = 0; i < 2; i++)
+        member_open(&m[i], key);
+    CHECK(m[1].key.nic_key[0] && m[1].key.nic_key[WF_KEY_NICS - 1] && !m[1].key.nic_key[1]);
+    CHECK(m[1].key.nic_at >> WF_NODE_WINDOW_BITS > WF_NODE_INDEXES);
+    CHECK_STATUS(weft_ep_address(m[1].ep, addr, &len), WEFT_OK);
+    CHECK_STATUS(weft_peer_open(m[0].ep, addr, len, &peer), WEFT_OK);
+    key_read(m[1].mr, raw, &raw_len, &m[1].key);
+    CHECK_STATUS(weft_remote_open(peer, raw, raw_len, &r), WEFT_OK);
+    CHECK(first_put(m, r));
+    before = counts_of(&m[0]);
+    CHECK_STATUS(weft_put(r, 8, bytes, 8, &op), WEFT_PENDING);
+    op_await(m, &op);
+    CHECK_STATUS(weft_get(r, 8, bytes, 8, &op), WEFT_PENDING);
+    op_await(m, &op);
+    after = counts_of(&m[0]);
+    CHECK(after.copied - before.copied == 2 && after.direct == before.direct);
+    CHECK_STATUS(weft_put(r, 0, bytes, LONG, &op), WEFT_PENDING);
+    op_await(m, &op);
+    CHECK_STATUS(weft_get(r, 0, bytes, LONG, &op), WEFT_PENDING);
+    op_await(m, &op);
+    before = counts_of(&m[0]);
+    CHECK(after.copied == before.copied && before.direct - after.direct == 2);
+    _exit(0);
+}
+
+/* Fails when: the service's descriptor, domain or window does not come; memory is not registered
+ * there; or a put or get of it does not go by the service's NIC, and end. */
+static void moves(void)
+{
+    struct proc p;
+    CHECK(!setenv("WEFT_NODE_NAME", "%n", 1));
+    near_begin();
+    p = proc_start(mover_main, NULL);
+    proc_join(&p);
+    near_end(key);
+}
+
+/* ---- bytes ---- */
+
+enum { MIDDLE = 1 << 20, ROUNDS = 4, BURST = 8, PIECE = MIDDLE / BURST };
+
+struct scene {
+    struct wf_node_link links[2]; /* of clients by hand, so that successors can be started */
+    struct member m[2];
+    struct weft_peer *peer;
+    struct weft_remote *r;
+    uint8_t *region; /* of m[1] */
+    uint8_t from[MIDDLE], to[MIDDLE];
+};
+
+static void fill(uint8_t *bytes, size_t len, unsigned seed)
+{
+    for (size_t i = 0; i < len; i++)
+        bytes[i] = (uint8_t)(i * 31 + (i >> 8) + seed);
+}
+
+static void scene_open(struct scene *s)
+{
+    unsigned char addr[WEFT_ADDR_MAX], raw[WEFT_KEY_MAX];
+    size_t len = sizeof addr;
+    service_start("0", &s->links[0]);
+    service_start("1", &s->links[1]);
+    for (int i = 0; i < 2; i++)
+        member_open(&s->m[i], key);
+    CHECK(s->m[1].key.nic_key[0]);
+    s->region = weft_mr_base(s->m[1].mr);
+    CHECK_STATUS(weft_ep_address(s->m[1].ep, addr, &len), WEFT_OK);
+    CHECK_STATUS(weft_peer_open(s->m[0].ep, addr, len, &s->peer), WEFT_OK);
+    key_read(s->m[1].mr, raw, &len, &s->m[1].key);
+    CHECK_STATUS(weft_remote_open(s->peer, raw, len, &s->r), WEFT_OK);
+}
+
+static void scene_close(struct scene *s)
+{
+    CHECK_STATUS(weft_remote_close(s->r), WEFT_OK);
+    while (weft_peer_close(s->peer) == WEFT_EBUSY)
+        poll_both(s->m);
+    for (int i = 0; i < 2; i++) {
+        CHECK_STATUS(weft_mr_close(s->m[i].mr), WEFT_OK);
+        CHECK_STATUS(weft_ep_close(s->m[i].ep), WEFT_OK);
+        CHECK_STATUS(weft_ctx_close(s->m[i].ctx), WEFT_OK);
+        wf_node_detach(&s->links[i]);
+    }
+}
+
+static void ops_await(struct scene *s, const struct weft_op *ops, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        op_await(s->m, &ops[i]);
+}
+
+/* Put and get all of [from]; if a service is to die, in pieces, and while they are under way. */
+static void round_trip(struct scene *s, unsigned seed, int dies)
+{
+    struct weft_op ops[BURST] = {0};
+    unsigned n = dies < 0 ? 1 : BURST, len = MIDDLE / n;
+    fill(s->from, MIDDLE, seed);
+    for (unsigned i = 0; i < n; i++)
+        CHECK_STATUS(weft_put(s->r, i * len, s->from + i * len, len, &ops[i]), WEFT_PENDING);
+    if (dies >= 0)
+        succeed(&s->links[dies], dies ? "1" : "0");
+    ops_await(s, ops, n);
+    CHECK(!memcmp(s->region, s->from, MIDDLE));
+    memset(s->to, 0, MIDDLE);
+    memset(ops, 0, sizeof ops);
+    for (unsigned i = 0; i < n; i++)
+        CHECK_STATUS(weft_get(s->r, i * len, s->to + i * len, len, &ops[i]), WEFT_PENDING);
+    if (dies >= 0)
+        succeed(&s->links[dies], dies ? "1" : "0");
+    ops_await(s, ops, n);
+    CHECK(!memcmp(s->to, s->from, MIDDLE) && !memcmp(s->region, s->from, MIDDLE));
+}
+
+/* Repeat until the NIC has done one. The first round trips may have no queue pair yet. */
+static void by_nic(struct scene *s, unsigned *seed)
+{
+    struct counts before = counts_of(&s->m[0]);
+    uint64_t until = wf_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    do {
+        CHECK(wf_now_ns() < until);
+        round_trip(s, ++*seed, -1);
+    } while (counts_of(&s->m[0]).direct == before.direct);
+}
+
+static void bytes_main(int sock, void *arg)
+{
+    static struct scene s;
+    unsigned seed = 0;
+    (void)sock;
+    (void)arg;
+    CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0));
+    alarm(10 * PROC_ALARM_S); /* processors may be emulated */
+    scene_open(&s);
+    by_nic(&s, &seed);
+    for (int i = 0; i < ROUNDS; i++)
+        round_trip(&s, ++seed, -1);
+    dprintf(STDOUT_FILENO, "  %llu puts and gets of 1 MiB by the NIC\n",
+            (unsigned long long)counts_of(&s.m[0]).direct);
+    for (int i = 0; i < ROUNDS; i++) {
+        round_trip(&s, ++seed, 0);
+        by_nic(&s, &seed); /* of memory that is registered anew */
+    }
+    for (int i = 0; i < ROUNDS; i++)
+        round_trip(&s, ++seed, 1); /* then by messages */
+    dprintf(STDOUT_FILENO, "  %d services killed, %llu puts and gets, or parts, by the NIC\n",
+            4 * ROUNDS, (unsigned long long)counts_of(&s.m[0]).direct);
+    scene_close(&s);
+}
+
+/* Fails when: a put or get by a service's NIC moves other bytes, or none; or one is lost, or
+ * reported early, when a service dies. */
+static void bytes(void)
+{
+    struct proc p;
+    alarm(10 * PROC_ALARM_S);
+    CHECK(!setenv("WEFT_NODE_NAME", "%n", 1) && !unsetenv("WEFT_DEBUG"));
+    near_begin();
+    p = proc_start(bytes_main, NULL);
+    proc_join(&p);
+    near_end(key);
+}
+
+/* ---- registrations ---- */
+
+/* Commands: r open another region, and report the window of its key; q end. */
+static void client_main(int sock, void *arg)
+{
+    struct member m;
+    struct pollfd p = {.fd = sock, .events = POLLIN};
+    unsigned char bytes[WEFT_KEY_MAX];
+    size_t len;
+    char word = 0;
+    (void)arg;
+    member_open(&m, other_key);
+    proc_say(sock, &m.key, sizeof m.key);
+    while (word != 'q') {
+        CHECK(weft_ep_poll(m.ep) >= 0);
+        if (poll(&p, 1, 0) != 1)
+            continue;
+        CHECK(proc_hear(sock, &word, 1) == 1);
+        if (word == 'r') {
+            CHECK_STATUS(weft_mr_close(m.mr), WEFT_OK);
+            CHECK_STATUS(weft_mem_alloc(m.ctx, LONG, WEFT_REMOTE_WRITE, &m.mr), WEFT_OK);
+            key_read(m.mr, bytes, &len, &m.key);
+            proc_say(sock, &m.key, sizeof m.key);
+        }
+    }
+    CHECK_STATUS(weft_mr_close(m.mr), WEFT_OK);
+    CHECK_STATUS(weft_ep_close(m.ep), WEFT_OK);
+    CHECK_STATUS(weft_ctx_close(m.ctx), WEFT_OK);
+}
+
+static struct proc client_start(struct wf_key *of)
+{
+    struct proc p = proc_start(client_main, NULL);
+    CHECK(proc_hear(p.sock, of, sizeof *of) == sizeof *of);
+    CHECK(of->nic_key[0] && of->nic_at);
+    return p;
+}
+
+static struct wf_key client_renews(struct proc *p)
+{
+    struct wf_key of;
+    proc_say(p->sock, "r", 1);
+    CHECK(proc_hear(p->sock, &of, sizeof of) == sizeof of);
+    return of;
+}
+
+/* A client by hand, which sees all registrations of the service's domain. If it was one of [dead],
+ * it starts the successor of that service. */
+static struct wf_hca_registrar *watch(struct wf_node_link *link, const struct wf_node_link *dead)
+{
+    struct wf_node_attach_params p = near_client(other_key);
+    struct wf_hca_registrar *r;
+    if (dead)
+        inherit(&p, dead);
+    CHECK_STATUS(wf_node_attach(&p, link), WEFT_OK);
+    CHECK(link->window && link->command_fd >= 0);
+    CHECK_STATUS(wf_hca_adopt(&link->share, link->command_fd, &r), WEFT_OK);
+    link->command_fd = -1;
+    return r;
+}
+
+/* How many there are in the window of [at]. */
+static unsigned registered(struct wf_hca_registrar *r, uint64_t at)
+{
+    uint32_t handles[MOST];
+    int all = r->ops->list(r, handles, MOST);
+    unsigned n = 0;
+    CHECK(all >= 0 && all < MOST);
+    for (int i = 0; i < all; i++) {
+        struct wf_hca_registration found;
+        n += r->ops->find(r, handles[i], &found) == WEFT_OK &&
+             found.at >> WF_NODE_WINDOW_BITS == at >> WF_NODE_WINDOW_BITS;
+    }
+    return n;
+}
+
+static void await_none(struct wf_hca_registrar *r, uint64_t at)
+{
+    uint64_t until = wf_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    while (registered(r, at)) {
+        (void)near_clients(other_key); /* takes the service's turn: no sleep is needed */
+        CHECK(wf_now_ns() < until);
+    }
+}
+
+/* Fails when: what a killed client has registered stays, or goes before its peers can know of its
+ * end; what a client leaves that closes; or two clients have one window. */
+static void left(void)
+{
+    struct wf_key of, second;
+    struct wf_node_link link;
+    struct wf_hca_registrar *r;
+    struct proc p, q;
+    uint64_t begin;
+    near_begin();
+    CHECK(!setenv("WEFT_PEER_TIMEOUT", "500ms", 1));
+    r = watch(&link, NULL);
+    p = client_start(&of);
+    q = client_start(&second);
+    CHECK(of.nic_at >> WF_NODE_WINDOW_BITS != second.nic_at >> WF_NODE_WINDOW_BITS);
+    CHECK(registered(r, of.nic_at) == 2 && registered(r, second.nic_at) == 2);
+    CHECK(!registered(r, (uint64_t)link.window << WF_NODE_WINDOW_BITS));
+    begin = wf_now_ns();
+    (void)proc_kill(&p, SIGKILL);
+    CHECK(registered(r, of.nic_at) == 2);
+    await_none(r, of.nic_at);
+    CHECK(wf_now_ns() - begin >= 500000000);
+    CHECK(registered(r, second.nic_at) == 2);
+    proc_say(q.sock, "q", 1);
+    proc_join(&q);
+    CHECK(!registered(r, second.nic_at));
+    r->ops->close(r);
+    wf_node_detach(&link);
+    near_end(other_key);
+}
+
+/* Fails when: a client keeps what it had registered with a service that has died, or the command
+ * descriptor; it does not register with the successor; or a key does not name its service. */
+static void fence(void)
+{
+    struct wf_key of, later;
+    struct wf_node_link link, next;
+    struct wf_hca_registrar *r, *now;
+    struct proc p;
+    near_begin();
+    r = watch(&link, NULL);
+    p = client_start(&of);
+    CHECK(registered(r, of.nic_at) == 2);
+    CHECK(!kill(link.pid, SIGKILL));
+    CHECK(WIFSIGNALED(near_reap(link.pid)));
+    now = watch(&next, &link);
+    wf_node_detach(&link);
+    await_none(r, of.nic_at);
+    do /* the client may know of no service yet, and registers nothing */
+        later = client_renews(&p);
+    while (!later.nic_key[0]);
+    CHECK(registered(now, later.nic_at) >= 1 && !registered(r, of.nic_at));
+    CHECK(later.nic_key[WF_KEY_NICS - 1] != of.nic_key[WF_KEY_NICS - 1]);
+    proc_say(p.sock, "q", 1);
+    proc_join(&p);
+    CHECK(!registered(now, later.nic_at));
+    r->ops->close(r);
+    now->ops->close(now);
+    wf_node_detach(&next);
+    near_end(other_key);
+}
+
+/* ---- fork ---- */
+
+static unsigned descriptors_of_nics(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *d;
+    unsigned n = 0;
+    CHECK(dir);
+    while ((d = readdir(dir))) {
+        char path[300], to[300] = "";
+        snprintf(path, sizeof path, "/proc/self/fd/%s", d->d_name);
+        n += readlink(path, to, sizeof to - 1) > 0 && strstr(to, "weft-null");
+    }
+    closedir(dir);
+    return n;
+}
+
+static void forker_main(int sock, void *arg)
+{
+    struct wf_node_link link;
+    struct member m;
+    int status;
+    pid_t pid;
+    (void)sock;
+    (void)arg;
+    near_attach(other_key, &link);
+    CHECK(descriptors_of_nics() == 1);
+    member_open(&m, other_key);
+    CHECK(descriptors_of_nics() == 2);
+    pid = fork();
+    if (!pid)
+        _exit((int)descriptors_of_nics());
+    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && !status);
+    CHECK(descriptors_of_nics() == 2);
+    CHECK_STATUS(weft_mr_close(m.mr), WEFT_OK);
+    CHECK_STATUS(weft_ep_close(m.ep), WEFT_OK);
+    CHECK_STATUS(weft_ctx_close(m.ctx), WEFT_OK);
+    CHECK(descriptors_of_nics() == 1);
+    wf_node_detach(&link);
+    CHECK(!descriptors_of_nics());
+}
+
+/* Fails when: a forked child keeps the command descriptor, so that the NIC's context cannot end, or
+ * a closed context does. */
+static void forks(void)
+{
+    struct proc p;
+    near_begin();
+    p = proc_start(forker_main, NULL);
+    proc_join(&p);
+    near_end(other_key);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*fn)(void);
+    } cases[] = {{"moves", moves}, {"left", left}, {"fence", fence}, {"forks", forks}};
+    int failed = 0;
+    CHECK(argc >= 2);
+    near_program = argv[1];
+    CHECK(!setenv("WEFT_TRANSPORTS", "loop,node,rdma", 1) && !setenv("WEFT_NODE", "1", 1) &&
+          !setenv("WEFT_NODE_NAME", "near", 1) && !setenv("WEFT_DEBUG", "nullnic", 1) &&
+          !setenv("WEFT_RDMA_DEVICE", "null0", 1));
+    if (argc == 4) {
+        CHECK(!strcmp(argv[2], "bytes") && !setenv("WEFT_RDMA_DEVICE", argv[3], 1));
+        return proc_case("bytes", bytes);
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (argc == 2 || !strcmp(argv[2], cases[i].name))
+            failed |= proc_case(cases[i].name, cases[i].fn);
+    return failed;
+}
