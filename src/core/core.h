@@ -392,7 +392,8 @@ static inline bool wf_ep_is_wanted(struct weft_ep *ep)
 /* Does the calling thread run a deferred call of [ep]? */
 static inline bool wf_ep_defers_here(struct weft_ep *ep)
 {
-    return (wf_load_relaxed(&ep->deferrer) & ~UINT64_C(1)) == wf_thread_self();
+    uint64_t deferrer = wf_load_relaxed(&ep->deferrer) & ~UINT64_C(1);
+    return WEFT_UNLIKELY(deferrer) && deferrer == wf_thread_self();
 }
 
 /* Most public calls on an endpoint begin with wf_ep_enter. It refuses a null endpoint, a forked

@@ -361,8 +361,8 @@ enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op)
     at = (uintptr_t)op->entry_;
     if (op->status != WEFT_PENDING) {
         status = WEFT_OK;
-    } else if (at == WF_MANY_LEFT) {
-        status = WEFT_EBUSY;
+    } else if (wf_many_left_at(op)) {
+        status = wf_many_left_at(op) == ep ? WEFT_EBUSY : WEFT_EINVAL;
     } else if (at & WF_RECV_MARK) {
         struct wf_recv *r = (struct wf_recv *)(at - WF_RECV_MARK);
         if (r->ep != ep || r->op != op)

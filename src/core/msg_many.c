@@ -7,7 +7,7 @@
  *   state     in the matcher  op->entry_    arriving_   next
  *   takes     yes             its wf_recv   any number  left: less than [least] is left, it is
  *                                                       cancelled, or its source or endpoint ends
- *   left      no              WF_MANY_LEFT  not 0       complete: the last message is complete
+ *   left      no              + MANY_LEFT   not 0       complete: the last message is complete
  *   complete  no              NULL          0           -
  *
  * A message that does not arrive whole has an op of its own, struct part. Its completion is that of
@@ -62,21 +62,22 @@ static bool is_full(const struct weft_msg_many *many)
  * with it; then its op has to be completed with many->end_. */
 static bool one_less(struct weft_msg_many *many)
 {
-    return !--many->arriving_ && many->op.entry_ == (void *)(uintptr_t)WF_MANY_LEFT;
+    return !--many->arriving_ && wf_many_left_at(&many->op);
 }
 
-static void left(struct weft_msg_many *many, enum weft_status why)
+static void left(struct weft_ep *ep, struct weft_msg_many *many, enum weft_status why)
 {
     many->end_ = (int32_t)why;
-    many->op.entry_ = (void *)(uintptr_t)WF_MANY_LEFT;
+    many->op.entry_ = (char *)ep + WF_MANY_LEFT;
 }
 
 static void unpost(struct wf_recv *r, enum weft_status why)
 {
     struct weft_msg_many *many = many_of(r->op);
+    struct weft_ep *ep = r->ep;
     wf_msg_unpost(r);
-    wf_recv_free(&r->ep->reqs, r);
-    left(many, why);
+    wf_recv_free(&ep->reqs, r);
+    left(ep, many, why);
 }
 
 static void message_ended(struct weft_ep *ep, struct weft_msg_many *many)
@@ -266,7 +267,7 @@ enum weft_status weft_msg_recv_many(struct weft_ep *ep, const struct weft_msg_fi
     many->op.status = WEFT_PENDING;
     status = begin(ep, many, filter, sender, r);
     if (status != WEFT_PENDING)
-        left(many, status);
+        left(ep, many, status);
     if (one_less(many))
         wf_op_complete(&many->op, status);
     else

@@ -6,8 +6,16 @@
 #include "core/msg_recv.h"
 
 /* weft_op.entry_ of a receive of many messages that takes no more of them, while some are still
- * arriving. */
+ * arriving, is the address of its endpoint plus WF_MANY_LEFT. The addresses of structs are
+ * multiples of 4, so [entry_] modulo 4 differs from that of all others. */
 #define WF_MANY_LEFT 3u
+
+/* Returns the endpoint of [op], the op of such a receive. Returns NULL for any other op. */
+static inline struct weft_ep *wf_many_left_at(const struct weft_op *op)
+{
+    uintptr_t at = (uintptr_t)op->entry_;
+    return (at & 3) == WF_MANY_LEFT ? (struct weft_ep *)(at - WF_MANY_LEFT) : NULL;
+}
 
 /* Is [r] a receive of many messages? It has no buffer of its own in r->mem. */
 static inline bool wf_recv_is_many(const struct wf_recv *r)

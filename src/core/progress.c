@@ -30,6 +30,7 @@ enum turn {
                   * endpoint cannot be armed */
     TURN_MORE,   /* events keep coming */
     TURN_WANTED, /* events keep coming, and another thread waits for the lock */
+    TURN_FORKED, /* a function of the program has forked, and this is the child */
 };
 
 static WF_ACQUIRES(wf_progress_lock_class) void progress_lock(struct wf_progress *p)
@@ -60,6 +61,7 @@ static enum turn poll_and_arm(struct weft_ep *ep)
 static enum turn ep_turn(struct weft_ep *ep)
 {
     struct wf_progress *p = &ep->ctx->progress;
+    const uint64_t fork_gen = ep->fork_gen;
     enum turn turn;
     if (!wf_ep_trylock(ep))
         return TURN_BUSY;
@@ -68,8 +70,8 @@ static enum turn ep_turn(struct weft_ep *ep)
     p->turn = NULL;
     wf_ep_unlock(ep);
     if (wf_deferred_is_due(ep) && !wf_deferred_run(ep))
-        return TURN_BUSY; /* another thread runs the deferred calls, or they wait for room */
-    return turn;
+        turn = TURN_BUSY; /* another thread runs the deferred calls, or they wait for room */
+    return wf_fork_gen_is(fork_gen) ? turn : TURN_FORKED;
 }
 
 /* Returns the next endpoint of this round, or NULL if the round is over. */
@@ -100,12 +102,13 @@ static bool round_begin(struct wf_progress *p)
     return !stop;
 }
 
-/* Poll each endpoint once. Returns the highest result of a turn. */
+/* Poll each endpoint once. Returns the highest result of a turn. In a forked child another thread
+ * may have held p->lock, for ever. */
 static enum turn round_do(struct wf_progress *p)
 {
     enum turn most = TURN_IDLE;
     struct weft_ep *ep;
-    while ((ep = ep_next(p))) {
+    while (most != TURN_FORKED && (ep = ep_next(p))) {
         enum turn turn = ep_turn(ep);
         most = WF_MAX(most, turn);
     }
@@ -135,6 +138,8 @@ static void *progress_main(void *arg)
     atomic_store_explicit(&p->self, wf_thread_self(), memory_order_relaxed);
     while (round_begin(p)) {
         enum turn most = round_do(p);
+        if (most == TURN_FORKED)
+            break; /* the child has no other thread, so it ends */
         if (most == TURN_BUSY || most == TURN_WANTED)
             nanosleep(&pause, NULL);
         /* else do not sleep: events that have come already would not wake the thread */

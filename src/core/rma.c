@@ -188,9 +188,9 @@ static enum weft_status get_pull(struct wf_remote *r, uint64_t offset, const str
 }
 
 /* The bytes of a get are here, but its owner counts reads. Report the read, now or when there is
- * room. */
+ * room. Stores the id of the request in *id. */
 static enum weft_status read_report(struct wf_remote *r, uint64_t offset, uint64_t len,
-                                    struct weft_op *op)
+                                    struct weft_op *op, uint64_t *id)
 {
     enum weft_status status;
     struct wf_req *req = wf_rma_req_new(r, WF_REQ_GET, offset, len, op, &status);
@@ -200,6 +200,7 @@ static enum weft_status read_report(struct wf_remote *r, uint64_t offset, uint64
     req->path = WF_PATH_PIECES;
     req->sent = len;
     req->u.rma.count = WF_COUNT_DUE;
+    *id = req->id;
     return wf_req_continue(req, wf_rma_push);
 }
 
@@ -223,7 +224,7 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
     } else if (path == WF_PATH_PULL) {
         status = get_pull(r, offset, &mem, len);
         if (status == WEFT_OK && r->key.flags & WF_KEY_READS)
-            return read_report(r, offset, len, op);
+            return read_report(r, offset, len, op, id);
         if (status == WEFT_OK || (status != WEFT_EUNREACH && !r->named)) {
             wf_ep_count(peer->ep, WF_STAT_GET_PULL, status == WEFT_OK);
             return status;

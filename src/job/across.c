@@ -90,9 +90,7 @@ static void copy_given(struct weft_job *job, uint64_t number, unsigned from, siz
 
 /* ---- the leader's part ---- */
 
-/* Has the kernel taken all that this rank has sent to another node in round [k] of the collective?
- */
-static bool is_flushed(struct weft_job *job, unsigned k)
+bool wf_across_is_flushed(struct weft_job *job, unsigned k)
 {
     return wf_ctl_is_away(wf_across_leader(job, wf_across_send_node(job, k)),
                           &job->across->last[k]);
@@ -104,7 +102,7 @@ static bool is_flushed(struct weft_job *job, unsigned k)
 static bool all_flushed(struct weft_job *job)
 {
     for (unsigned k = 0; k < job->across->rounds; k++)
-        if (!is_flushed(job, k))
+        if (!wf_across_is_flushed(job, k))
             return false;
     return true;
 }
@@ -132,7 +130,7 @@ static enum weft_status send_round(struct weft_job *job)
     } while (a->at < total);
     a->sent = true;
     /* This call stores in a->last which message was the last of the round. */
-    (void)is_flushed(job, a->round);
+    (void)wf_across_is_flushed(job, a->round);
     return WEFT_OK;
 }
 

@@ -153,6 +153,10 @@ unsigned wf_across_recv_node(const struct weft_job *job, unsigned k);
 /* Returns the word in which the ranks of this node publish their calls, to compare them. */
 uint64_t *wf_across_calls(const struct weft_job *job);
 
+/* Has the kernel taken all that this rank has sent to another node in round [k] of the collective?
+ */
+bool wf_across_is_flushed(struct weft_job *job, unsigned k);
+
 /* Has another node sent a STEP for this collective's number while this rank is in a split-phase
  * barrier, or a VOTE while it is in any other collective? If so, the mismatch is logged. Returns
  * false if this rank does not lead its node. */
@@ -196,8 +200,9 @@ bool wf_across_on_vote(struct weft_job *job, const struct weft_am *am);
 /* Connect this rank to all ranks to which it may send votes. Called while all ranks open the job,
  * since later a receiver may have left the job. Polls until the connections are made or
  * [deadline_ns] has passed. A connection that is still missing is made when a vote is sent. Does
- * nothing if this rank sends no votes. */
-void wf_across_greet(struct weft_job *job, uint64_t deadline_ns);
+ * nothing if this rank sends no votes. Returns false if the deadline has passed, which is logged.
+ */
+bool wf_across_greet(struct weft_job *job, uint64_t deadline_ns);
 
 /* ---- trouble.c ---- */
 

@@ -9,6 +9,13 @@
 #define VOTE_ARGS 7
 #define PAUSE_MIN_NS 20000
 #define PAUSE_MAX_NS 500000
+/* The longest wait between two looks at the launcher and the board while this rank greets. A wait
+ * ends early when something arrives. A short wait ends before it sleeps, so with short waits all
+ * greeting ranks yield all the time, and processes of other sessions may hardly get a processor:
+ * among them the node's service, which moves the greetings. (Linux 6.18 with
+ * kernel.sched_autogroup_enabled, weft run -n 8 by two services on the 2 processors of a virtual
+ * machine, AMD EPYC: all threads of both services were runnable for 9 s, and did not run.) */
+#define GREET_PAUSE_MAX_NS 10000000
 #define FINISH_NS 1000000000u
 
 /* How long after the arrival of all ranks of a node its helper (the second rank) begins to act.
@@ -315,22 +322,39 @@ bool wf_across_on_vote(struct weft_job *job, const struct weft_am *am)
 
 /* ---- connections ---- */
 
-void wf_across_greet(struct weft_job *job, uint64_t deadline_ns)
+/* Returns how many greetings were not taken yet. *rank is the receiver of the first of these. */
+static unsigned greetings_left(const struct weft_job *job, unsigned *rank)
+{
+    const struct wf_nodes *n = &job->nodes;
+    unsigned left = 0;
+    for (unsigned k = 0; k < job->across->rounds; k++)
+        for (unsigned copy = 0; copy < copies_in(job, k); copy++) {
+            struct wf_order last = {0, 0};
+            if (!wf_ctl_is_away(receiver(job, k, copy), &last) && !left++)
+                *rank = n->order[n->first[wf_across_send_node(job, k)] + copy];
+        }
+    return left;
+}
+
+bool wf_across_greet(struct weft_job *job, uint64_t deadline_ns)
 {
     const uint32_t kind = WF_ACROSS_GREETING;
-    bool all = job->across->leaders_only || job->local_rank > 1;
-    for (unsigned k = 0; !all && k < job->across->rounds; k++)
+    unsigned left = !(job->across->leaders_only || job->local_rank > 1), rank = job->rank;
+    int64_t pause_ns = PAUSE_MIN_NS;
+    for (unsigned k = 0; left && k < job->across->rounds; k++)
         for (unsigned copy = 0; copy < copies_in(job, k); copy++)
             (void)wf_ctl_request(receiver(job, k, copy), WF_CTL_JOB, &kind, 1, NULL, 0, 0);
-    while (!all && wf_now_ns() < deadline_ns && !wf_job_check(job)) {
-        all = true;
-        for (unsigned k = 0; k < job->across->rounds; k++)
-            for (unsigned copy = 0; copy < copies_in(job, k); copy++) {
-                struct wf_order last = {0, 0};
-                all &= wf_ctl_is_away(receiver(job, k, copy), &last);
-            }
+    while (left && !wf_job_check(job)) {
+        bool came;
+        left = greetings_left(job, &rank);
+        if (left && wf_now_ns() >= deadline_ns) {
+            wf_job_greeting_overdue(job, rank, left - 1);
+            return false;
+        }
         (void)wf_job_held(job, WEFT_OK);
-        (void)weft_ep_wait(job->ep, PAUSE_MIN_NS);
+        came = left && weft_ep_wait(job->ep, pause_ns) > 0;
         wf_job_hold(job);
+        pause_ns = came ? PAUSE_MIN_NS : WF_MIN(2 * pause_ns, GREET_PAUSE_MAX_NS);
     }
+    return true;
 }

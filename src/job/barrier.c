@@ -239,7 +239,8 @@ enum weft_status wf_job_give_up(struct weft_job *job, enum weft_status why)
     return why;
 }
 
-enum weft_status wf_job_meet(struct weft_job *job, uint32_t call, uint64_t deadline_ns)
+/* Inlined into weft_job_barrier: all instructions between two arrivals lengthen a barrier. */
+WEFT_INLINE enum weft_status meet(struct weft_job *job, uint32_t call, uint64_t deadline_ns)
 {
     enum weft_status s;
     if (WEFT_UNLIKELY(job->broken))
@@ -256,6 +257,11 @@ enum weft_status wf_job_meet(struct weft_job *job, uint32_t call, uint64_t deadl
         return wf_job_give_up(job, s);
     job->passed = job->barriers;
     return WEFT_OK;
+}
+
+enum weft_status wf_job_meet(struct weft_job *job, uint32_t call, uint64_t deadline_ns)
+{
+    return meet(job, call, deadline_ns);
 }
 
 /* ---- which lines ---- */
@@ -335,5 +341,5 @@ enum weft_status weft_job_barrier(struct weft_job *job)
     if (job->barriers % BARRIERS_PER_POLL == 0)
         (void)weft_ep_poll(job->ep);
     wf_job_hold(job);
-    return wf_job_held(job, wf_job_meet(job, WF_CALL_BARRIER, 0));
+    return wf_job_held(job, meet(job, WF_CALL_BARRIER, 0));
 }

@@ -12,6 +12,7 @@
  *   trouble.c     on several nodes: collectives that cannot end, ranks that leave
  *   collective.c  allgather, and memory on every rank
  *   peers.c       the job's peers, and the loss of ranks
+ *   overdue.c     for the log: which rank the opening waited for in vain
  *   open.c        opening: what the ranks exchange, and what each rank opens
  *   job.c         the calls of open, close, leave and abort
  *
@@ -112,6 +113,12 @@ enum weft_status wf_job_give_up(struct weft_job *job, enum weft_status why);
 /* Look for what ends the barrier under way early: a death, a departure, a different call. Returns
  * OK, or the status with which the barrier ends. */
 enum weft_status wf_job_check(struct weft_job *job);
+
+/* Log for which rank this rank waited in vain until the deadline of the job's opening, and for
+ * which step on the way to that rank. Greeting: to take a greeting; [others] more have not taken
+ * theirs, either. Meeting: in the collective under way. */
+void wf_job_greeting_overdue(const struct weft_job *job, unsigned rank, unsigned others);
+void wf_job_meeting_overdue(struct weft_job *job);
 
 /* Has [rank] left the job normally, as far as this rank knows? */
 bool wf_job_left(const struct weft_job *job, unsigned rank);

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "config/config.h"
@@ -65,6 +66,22 @@ static void init_change(void)
     pthread_cond_init(&change, &attr);
     pthread_condattr_destroy(&attr);
 }
+
+/* ---- fork ---- */
+
+static struct wf_fork_item fork_item;
+
+/* Another thread of the parent may have held the lock, or waited for a change: the child does not
+ * have it. [stuck] stays: libpmix may wait for a lock of its own for ever. */
+static void fork_child(struct wf_fork_item *item)
+{
+    (void)item;
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    init_change();
+}
+
+static const struct wf_fork_ops fork_ops = {
+    .level = WF_FORK_TRANSPORT, .stays = true, .child = fork_child};
 
 /* ---- bounded calls ---- */
 
@@ -327,6 +344,7 @@ enum weft_status wf_launch_open(struct wf_launch *launch, uint64_t deadline_ns)
 {
     enum weft_status status;
     pthread_once(&once, init_change);
+    wf_fork_join(&fork_item, &fork_ops);
     if (is_stuck()) {
         wf_error("an earlier call to the launcher has not returned: no job can be opened any more");
         return WEFT_EBUSY;

@@ -268,18 +268,20 @@ static enum weft_status meet_all(struct weft_job *job, const struct wf_card *min
 {
     struct wf_member *members = calloc(job->size, sizeof *members);
     enum weft_status s = members ? exchange(job, mine, cards, deadline_ns) : WEFT_ENOMEM;
+    bool greeted;
     if (!s)
         s = use_cards(job, cards, members, deadline_ns);
     free(members);
     if (s)
         return s;
     wf_job_hold(job);
-    if (job->across)
-        wf_across_greet(job, deadline_ns);
+    greeted = !job->across || wf_across_greet(job, deadline_ns);
     /* Meet once, so that no rank can leave the job before all ranks have opened the board. */
     s = wf_job_meet(job, WF_CALL_BARRIER, deadline_ns);
     if (!s)
         s = wf_job_tune(job, deadline_ns);
+    if (s == WEFT_ETIMEDOUT && greeted)
+        wf_job_meeting_overdue(job);
     (void)wf_job_held(job, s);
     if (s)
         wf_error("rank %u: the job could not be opened: %s", job->rank, weft_status_text(s));

@@ -172,8 +172,10 @@ bool wf_mem_is_enabled(struct wf_mem *mem, const struct wf_region *r)
 
 static WF_MEM_UNDER_LOCK void wait_unused(struct wf_mem *mem, const struct wf_region *r)
 {
+    mem->waiters++;
     while (r->users) /* a user is a thread of this process that copies once, so the wait is short */
         pthread_cond_wait(&mem->unused, &mem->lock);
+    mem->waiters--;
 }
 
 enum weft_status wf_mem_refresh_begin(struct wf_mem *mem, struct wf_region *r)
@@ -258,7 +260,7 @@ static WF_MEM_UNDER_LOCK enum weft_status allows(const struct wf_region *r, cons
 
 static WF_MEM_UNDER_LOCK void unuse(struct wf_mem *mem, struct wf_region *r)
 {
-    if (--r->users == 0)
+    if (--r->users == 0 && mem->waiters)
         pthread_cond_broadcast(&mem->unused);
 }
 

@@ -82,10 +82,11 @@ struct wf_mem {
     /* hash chains of NAMED regions (region_key.c); NULL before the first such region */
     struct wf_region **by_key WF_MEM_LOCKED;
     uint64_t next_key WF_MEM_LOCKED;
-    pthread_cond_t unused; /* signalled when the last use of a region ends */
-    size_t slab_size;      /* constant */
-    uint64_t auth;         /* constant: wf_region.auth of the regions in Weft's own memory */
-    int state_fd;          /* constant */
+    pthread_cond_t unused; /* signalled when the last use of a region ends, if a thread waits */
+    unsigned waiters WF_MEM_LOCKED; /* number of threads that wait for [unused] */
+    size_t slab_size;               /* constant */
+    uint64_t auth; /* constant: wf_region.auth of the regions in Weft's own memory */
+    int state_fd;  /* constant */
     _Atomic uint64_t *state;
 };
 

@@ -194,6 +194,35 @@ static bool waiter_answer(struct node_mover *m, const struct node_waiter *w,
     return sent;
 }
 
+/* Answer that the destination is gone, if no endpoint may come. Returns false if that is done. */
+static bool stray_keep(struct node_mover *m, struct node_waiter *w)
+{
+    bool closed = m->by_index[w->to_index] || wf_load_relaxed(&m->page->left[w->to_index]);
+    bool sent =
+        !may_come(m, w->to_index) && waiter_answer(m, w, closed ? WF_NODE_CLOSED : WF_NODE_DEAD);
+    m->dropped += sent;
+    return !sent;
+}
+
+/* The table of waiters holds no more. An answer that ends the flow needs no place in it. */
+static void refuse_beyond(struct node_mover *m, struct node_port *port, const struct node_data *d,
+                          uint16_t word, unsigned lane)
+{
+    struct node_waiter w = {.to_index = d->to_index,
+                            .word = word,
+                            .index = d->index,
+                            .ep = d->ep,
+                            .attempt = d->attempt,
+                            .slot = d->slot,
+                            .lane = (uint8_t)lane};
+    uint64_t *words = port ? port->room_all : m->strays_lost;
+    if (!port && !stray_keep(m, &w))
+        return;
+    words[word / 64] |= UINT64_C(1) << word % 64;
+    *(port ? &port->room_all_any : &m->strays_lost_any) = true;
+    m->strays_again |= !port && !may_come(m, d->to_index); /* its lane was full */
+}
+
 void wf_node_refuse(struct node_mover *m, struct node_port *port, const struct node_data *d,
                     uint16_t word, unsigned lane, uint32_t blocks)
 {
@@ -203,9 +232,7 @@ void wf_node_refuse(struct node_mover *m, struct node_port *port, const struct n
     if (!w)
         w = waiter_new(m, port, d, word);
     if (!w) {
-        uint64_t *words = port ? port->room_all : m->strays_lost;
-        words[word / 64] |= UINT64_C(1) << word % 64;
-        *(port ? &port->room_all_any : &m->strays_lost_any) = true;
+        refuse_beyond(m, port, d, word, lane);
         return;
     }
     w->attempt = d->attempt;
@@ -330,13 +357,18 @@ static int strays_filter(struct node_mover *m,
     return n;
 }
 
-static bool stray_keep(struct node_mover *m, struct node_waiter *w)
+/* The destinations of those that the table does not hold are not known: all flows of their services
+ * begin again, when no other stray waits, or when one of the destinations may be gone by now. */
+static int strays_lost_turn(struct node_mover *m)
 {
-    bool closed = m->by_index[w->to_index] || m->left[w->to_index];
-    bool sent =
-        !may_come(m, w->to_index) && waiter_answer(m, w, closed ? WF_NODE_CLOSED : WF_NODE_DEAD);
-    m->dropped += sent;
-    return !sent;
+    uint32_t gone = m->heirs_gone ? atomic_load_explicit(m->heirs_gone, memory_order_acquire) : 0;
+    int n;
+    if (m->strays != WF_NODE_NIL && !m->strays_again && gone == m->gone_seen)
+        return 0;
+    m->gone_seen = gone;
+    n = room_all_send(m, 0, m->strays_lost, &m->strays_lost_any);
+    m->strays_again = m->strays_lost_any;
+    return n;
 }
 
 int wf_node_waiters_turn(struct node_mover *m)
@@ -344,9 +376,8 @@ int wf_node_waiters_turn(struct node_mover *m)
     int n = m->refusals_due ? refusals_send(m) : 0;
     if (m->strays != WF_NODE_NIL)
         n += strays_filter(m, stray_keep);
-    /* The destinations of the others are not known: all flows of those services begin again. */
-    if (m->strays_lost_any && m->strays == WF_NODE_NIL && !m->young)
-        n += room_all_send(m, 0, m->strays_lost, &m->strays_lost_any);
+    if (m->strays_lost_any && !m->young)
+        n += strays_lost_turn(m);
     for (uint32_t i = 0; i < m->nports; i++)
         if (m->ports[i] && !m->ports[i]->failed)
             n += port_turn(m, m->ports[i]);

@@ -29,24 +29,28 @@ static void refuse(struct node_desk *desk, struct desk_client *client, enum wf_n
 
 /* An index that the client had from an earlier service is still its own while no other client has
  * it, and while the others may not know yet that it was gone. */
-static bool index_claim(struct node_desk *desk, const struct wf_node_hello *hello, uint32_t *index)
+static bool index_claim(struct node_desk *desk, const struct desk_client *client, uint32_t *index)
 {
+    const struct wf_node_hello *hello = &client->hello.u.hello;
     uint32_t held = hello->held - 1;
     if (held >= node_indexes(desk) || desk->by_index[held] || hello->last == desk->incarnation ||
-        hello->line != desk->line || wf_now_ns() >= desk->claims_until_ns)
+        hello->line != desk->line || wf_now_ns() >= desk->claims_until_ns ||
+        !wf_node_heir_is(desk, held, client->pid))
         return false;
     *index = held;
     return true;
 }
 
 /* Round robin: an index that was given back is given again as late as can be, so that messages
- * under way for its last owner reach no other client. */
+ * under way for its last owner reach no other client. While the service is young, indexes that no
+ * client had come first: a next successor may be given a page that shows only the one before. */
 static bool index_find(struct node_desk *desk, uint32_t *index)
 {
     uint32_t n = node_indexes(desk);
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = desk->work.young ? 0 : n; i < 2 * n; i++) {
         uint32_t at = (desk->next_index + i) & (n - 1);
-        if (desk->by_index[at] || desk->work.heirs[at] == NODE_HEIR_AWAITED)
+        uint8_t heir = desk->work.heirs[at];
+        if (desk->by_index[at] || heir == NODE_HEIR_AWAITED || (i < n && heir == NODE_HEIR_GONE))
             continue;
         desk->next_index = (at + 1) & (n - 1);
         *index = at;
@@ -57,6 +61,8 @@ static bool index_find(struct node_desk *desk, uint32_t *index)
 
 static void welcome(struct node_desk *desk, struct desk_client *client, uint32_t index)
 {
+    _Atomic uint32_t *pid = &desk->work.page->pids[index];
+    uint32_t before = wf_load_relaxed(pid);
     struct wf_node_packet p;
     int fds[WF_NODE_FDS];
     unsigned nfds = desk->work.nestate;
@@ -74,20 +80,21 @@ static void welcome(struct node_desk *desk, struct desk_client *client, uint32_t
     p.flags = desk->work.membarrier ? WF_NODE_MEMBARRIER : 0;
     client->serial = ++desk->next_serial;
     client->fence = !(client->hello.flags & WF_NODE_MEMBARRIER);
-    wf_node_work_heir(&desk->work, index,
-                      client->hello.u.hello.held ? NODE_HEIR_AWAITED : NODE_HEIR_GONE);
+    wf_store_relaxed(pid, (uint32_t)client->pid); /* before the client knows its index */
     if (wf_node_packet_send(client->sock, &p, fds, (int)nfds)) {
+        wf_store_relaxed(pid, before);
         wf_node_client_end(desk, client);
         return;
     }
+    wf_node_work_heir(&desk->work, index,
+                      client->hello.u.hello.held ? NODE_HEIR_AWAITED : NODE_HEIR_GONE);
+    wf_node_heir_come(desk, index);
     wf_list_remove(&client->item);
     wf_list_append(&desk->attached, &client->item);
     desk->unproved_count--;
     desk->attached_count++;
     desk->idle_since_ns = 0;
-    desk->idle_limit_ns = WF_NODE_IDLE_MS * 1000000u;
     desk->by_index[index] = client;
-    wf_store_relaxed(&desk->work.page->pids[index], (uint32_t)client->pid);
     client->index = index;
     client->state = NODE_ATTACHED;
     client->since_ns = wf_now_ns();
@@ -106,7 +113,7 @@ static void proof_read(struct node_desk *desk, struct desk_client *client,
         refuse(desk, client, WF_NODE_REFUSED_ENDING);
     else if (wf_node_parameters_differ(&desk->parameters, &p->u.proof.parameters, &mine, &theirs))
         refuse(desk, client, WF_NODE_REFUSED_BUSY);
-    else if (hello->held && !index_claim(desk, hello, &index))
+    else if (hello->held && !index_claim(desk, client, &index))
         refuse(desk, client, WF_NODE_REFUSED_INDEX);
     else if (!hello->held && !index_find(desk, &index))
         refuse(desk, client, WF_NODE_REFUSED_FULL);

@@ -12,13 +12,14 @@
 #include "node/node.h"
 
 /* Without clients and heirs, no process is left that knows this service. */
-static void alive_check(struct node_desk *desk)
+static void awaited_check(struct node_desk *desk)
 {
-    if (!desk->heirs_alive)
+    if (!desk->heirs_awaited)
         desk->idle_limit_ns = WF_NODE_IDLE_MS * 1000000u;
 }
 
-/* A process whose end cannot be watched is awaited until no heir may come any more. */
+/* A process whose end cannot be watched is awaited until no heir may come any more. The page shows
+ * it to the next successor, which may come earlier than this client. */
 static void heir_add(struct node_desk *desk, uint32_t index, int pid)
 {
     struct desk_heir *heir = &desk->heirs[desk->nheirs];
@@ -32,9 +33,10 @@ static void heir_add(struct node_desk *desk, uint32_t index, int pid)
         close(fd);
         fd = -1;
     }
-    *heir = (struct desk_heir){.index = index, .pidfd = fd};
+    *heir = (struct desk_heir){.index = index, .pid = pid, .pidfd = fd};
     desk->nheirs++;
-    desk->heirs_alive++;
+    desk->heirs_awaited++;
+    wf_store_relaxed(&desk->work.page->pids[index], (uint32_t)pid);
     wf_node_work_heir(&desk->work, index, NODE_HEIR_AWAITED);
 }
 
@@ -52,20 +54,50 @@ void wf_node_heirs_open(struct node_desk *desk, int fd)
                 heir_add(desk, i, (int)pid);
         }
         munmap(map, sizeof *page);
-        alive_check(desk);
+        desk->idle_limit_ns = desk->claims_until_ns - desk->born_ns; /* until these are closed */
+        awaited_check(desk);
     }
     close(fd);
 }
 
-static void heir_end(struct node_desk *desk, struct desk_heir *heir)
+/* It is awaited no more: it has come, or has ended. */
+static void heir_drop(struct node_desk *desk, struct desk_heir *heir)
 {
     if (heir->pidfd >= 0)
         close(heir->pidfd); /* which ends its events */
-    heir->ended = true;
-    desk->heirs_alive--;
-    alive_check(desk);
-    if (!desk->by_index[heir->index])
-        wf_node_work_heir(&desk->work, heir->index, NODE_HEIR_GONE);
+    heir->pidfd = -1;
+    heir->dropped = true;
+    desk->heirs_awaited--;
+}
+
+static void heir_end(struct node_desk *desk, struct desk_heir *heir)
+{
+    heir_drop(desk, heir);
+    awaited_check(desk);
+    wf_store_relaxed(&desk->work.page->pids[heir->index], 0);
+    wf_node_work_heir(&desk->work, heir->index, NODE_HEIR_GONE);
+}
+
+static struct desk_heir *heir_find(const struct node_desk *desk, uint32_t index)
+{
+    for (unsigned i = 0; i < desk->nheirs; i++)
+        if (desk->heirs[i].index == index && !desk->heirs[i].dropped)
+            return &desk->heirs[i];
+    return NULL;
+}
+
+bool wf_node_heir_is(const struct node_desk *desk, uint32_t index, pid_t pid)
+{
+    const struct desk_heir *heir = heir_find(desk, index);
+    return !heir || heir->pid == pid;
+}
+
+void wf_node_heir_come(struct node_desk *desk, uint32_t index)
+{
+    struct desk_heir *heir = heir_find(desk, index);
+    if (heir)
+        heir_drop(desk, heir);
+    awaited_check(desk);
 }
 
 bool wf_node_heir_event(struct node_desk *desk, void *at)
@@ -74,15 +106,17 @@ bool wf_node_heir_event(struct node_desk *desk, void *at)
     if (!desk->heirs || (uintptr_t)heir < (uintptr_t)desk->heirs ||
         (uintptr_t)heir >= (uintptr_t)(desk->heirs + desk->nheirs))
         return false;
-    heir_end(desk, heir);
+    if (!heir->dropped) /* by an earlier event of this round */
+        heir_end(desk, heir);
     return true;
 }
 
 void wf_node_heirs_close(struct node_desk *desk)
 {
     for (unsigned i = 0; i < desk->nheirs; i++)
-        if (!desk->heirs[i].ended)
+        if (!desk->heirs[i].dropped)
             heir_end(desk, &desk->heirs[i]);
     desk->nheirs = 0;
+    awaited_check(desk); /* also if the page could not be read */
     wf_node_work_settle(&desk->work);
 }

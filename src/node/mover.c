@@ -20,7 +20,10 @@ enum weft_status wf_node_mover_open(const struct node_mover_params *params, stru
     m->nindexes = 1u << params->index_bits;
     m->young = params->young;
     m->heirs = params->heirs;
+    m->heirs_gone = params->heirs_gone;
     wf_list_init(&m->ends);
+    for (uint32_t i = 0; params->before && i < m->nindexes; i++)
+        wf_store_relaxed(&m->page->left[i], wf_load_relaxed(&params->before->left[i]) == 1);
     if (wf_node_expect_open(m, params->rows) != WEFT_OK || wf_node_parts_open(m) != WEFT_OK ||
         wf_node_waiters_open(m, params->waiters) != WEFT_OK) {
         wf_node_mover_close(m);
@@ -253,6 +256,7 @@ enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
 void wf_node_mover_settle(struct node_mover *m)
 {
     m->young = false;
+    m->strays_again = true;
 }
 
 static bool port_pending(const struct node_port *port)

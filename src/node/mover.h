@@ -199,9 +199,9 @@ struct node_mover {
     uint32_t turn; /* counted up by each; the first is 1 */
     bool young;    /* clients of an earlier service may still attach */
     const _Atomic uint8_t *heirs;
+    const _Atomic uint32_t *heirs_gone;
     struct node_port *by_index[WF_NODE_INDEXES];
-    bool left[WF_NODE_INDEXES]; /* the last endpoint of the index was closed, not killed */
-    struct node_port **ports;   /* by id; NULL: free */
+    struct node_port **ports; /* by id; NULL: free */
     uint32_t nports, port_room;
     struct node_session *sessions[WF_NODE_WORDS];
     uint32_t nsessions;  /* words in use */
@@ -220,6 +220,8 @@ struct node_mover {
     /* Sessions with more of them than the table holds. */
     uint64_t strays_lost[WF_NODE_WORDS / 64];
     bool strays_lost_any;
+    bool strays_again;     /* some of these have an answer now */
+    uint32_t gone_seen;    /* of [heirs_gone] */
     uint32_t *waiter_hash; /* as many buckets as waiters */
     uint32_t refusals_due;
     /* parts.c */
@@ -233,13 +235,15 @@ struct node_mover {
 
 struct node_mover_params {
     const struct node_mover_ops *ops;
-    struct wf_node_page *page; /* zeroed but for the incarnation */
-    uint32_t lanes;            /* 1..WF_NODE_LANES */
-    uint32_t index_bits;       /* 1..12 */
-    uint32_t rows;             /* of expect: a power of two, WF_NODE_WAYS or more */
-    uint32_t waiters;          /* a power of two */
+    struct wf_node_page *page;         /* zeroed but for the incarnation */
+    const struct wf_node_page *before; /* of the service before, or NULL; read by mover_open */
+    uint32_t lanes;                    /* 1..WF_NODE_LANES */
+    uint32_t index_bits;               /* 1..12 */
+    uint32_t rows;                     /* of expect: a power of two, WF_NODE_WAYS or more */
+    uint32_t waiters;                  /* a power of two */
     bool young;
-    const _Atomic uint8_t *heirs; /* by index, enum node_heir; NULL: UNKNOWN */
+    const _Atomic uint8_t *heirs;       /* by index, enum node_heir; NULL: UNKNOWN */
+    const _Atomic uint32_t *heirs_gone; /* counted up when one has become GONE; or NULL */
 };
 
 struct node_port_params {

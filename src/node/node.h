@@ -27,7 +27,7 @@
  * Successors. A service whose clients live leaves them its estate (packet.h), with which one of
  * them starts its successor. Until WEFT_PEER_TIMEOUT is over, clients of the service before may
  * claim their indexes, in HELLO. The page of that service shows which processes these are: the
- * successor awaits them, gives their indexes to no other client, and notices their deaths. The
+ * successor awaits them, gives their indexes to no other process, and notices their deaths. The
  * mover refuses messages for endpoints that they have not attached yet (enum node_heir). A client
  * that has claimed its index is awaited until SETTLED: it may attach an endpoint only when that
  * endpoint's owner polls.
@@ -94,8 +94,9 @@ struct node_share {
 /* A process that had an index of the service before. */
 struct desk_heir {
     uint32_t index;
-    int pidfd; /* or -1 */
-    bool ended;
+    pid_t pid;
+    int pidfd;    /* or -1 */
+    bool dropped; /* it is awaited no more */
 };
 
 struct node_desk {
@@ -118,7 +119,7 @@ struct node_desk {
     struct wf_list unproved, attached, ended;
     struct desk_client **by_index; /* 1 << index_bits */
     struct desk_heir *heirs;
-    unsigned nheirs, heirs_alive;
+    unsigned nheirs, heirs_awaited;
     uint64_t next_serial;
     unsigned jobs; /* that the mover has */
     struct node_work work;
@@ -184,6 +185,10 @@ void wf_node_leave(struct node_desk *desk);
 
 /* Find the clients of the service before, by its page, which is [fd]: the function closes it. */
 void wf_node_heirs_open(struct node_desk *desk, int fd);
+/* May the process [pid] claim [index]? Not if another one, which lives, had it. */
+bool wf_node_heir_is(const struct node_desk *desk, uint32_t index, pid_t pid);
+/* A client has [index]: its process is watched as a client's from now on. */
+void wf_node_heir_come(struct node_desk *desk, uint32_t index);
 /* Handle the end of the process that [at] stands for. Returns false if [at] is no heir. */
 bool wf_node_heir_event(struct node_desk *desk, void *at);
 /* No heir may come any more. */

@@ -169,13 +169,11 @@ static int hold_bind(const struct node_desk *desk, bool anew)
     return -1;
 }
 
-/* Returns false with errno if there is no hold. */
-static bool line_begin(struct node_desk *desk, bool anew)
+/* A service that begins a line takes the hold. Returns false with errno if there is none. */
+static bool hold_take(struct node_desk *desk, bool anew)
 {
-    desk->incarnation = wf_node_incarnation();
     if (desk->line)
         return true;
-    desk->line = desk->incarnation;
     desk->work.estate[1] = hold_bind(desk, anew);
     desk->work.nestate = WF_NODE_ESTATE_SOCKETS;
     return desk->work.estate[1] >= 0;
@@ -183,8 +181,15 @@ static bool line_begin(struct node_desk *desk, bool anew)
 
 static int serve(struct node_desk *desk, bool anew)
 {
-    int fd = name_bind(desk->name);
     enum weft_status status;
+    int fd;
+    /* Before the name, which it would keep from the successor that is due. */
+    if (!hold_take(desk, anew)) {
+        bool held = errno == EADDRINUSE;
+        report(held ? WF_NODE_HELD : "the service has no descriptor for its socket (ulimit -n)");
+        return !held;
+    }
+    fd = name_bind(desk->name);
     if (fd < 0 && errno == EADDRINUSE) {
         report(WF_NODE_TAKEN);
         return 0;
@@ -193,12 +198,8 @@ static int serve(struct node_desk *desk, bool anew)
         report("cannot listen on the abstract socket %s: %s", desk->name, strerror(errno));
         return 1;
     }
-    if (!line_begin(desk, anew)) {
-        bool held = errno == EADDRINUSE;
-        report(held ? WF_NODE_HELD : "the service has no descriptor for its socket (ulimit -n)");
-        close(fd);
-        return !held;
-    }
+    desk->incarnation = wf_node_incarnation();
+    desk->line = desk->line ? desk->line : desk->incarnation;
     status = wf_node_desk_init(desk, fd);
     if (status != WEFT_OK) {
         if (status == WEFT_EUNREACH || status == WEFT_EINVAL)

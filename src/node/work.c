@@ -92,8 +92,10 @@ void wf_node_work_heir(struct node_work *work, uint32_t index, enum node_heir he
 {
     uint8_t was =
         atomic_exchange_explicit(&work->heirs[index], (uint8_t)heir, memory_order_acq_rel);
-    if (was != heir && heir == NODE_HEIR_GONE)
-        ring(work->bell_fd);
+    if (was == heir || heir != NODE_HEIR_GONE)
+        return;
+    atomic_fetch_add_explicit(&work->heirs_gone, 1, memory_order_release);
+    ring(work->bell_fd);
 }
 
 void wf_node_work_settle(struct node_work *work)
@@ -122,7 +124,7 @@ static void detach(struct node_work *work, struct desk_ring *r)
         return;
     (void)epoll_ctl(work->bells_fd, EPOLL_CTL_DEL, r->bell, NULL);
     r->end->tag = r->port->tag;
-    work->mover->left[r->port->index] = r->end->state == WF_NODE_CLOSED;
+    wf_store_relaxed(&work->page->left[r->port->index], r->end->state == WF_NODE_CLOSED);
     /* It may have taken messages since the last turn: acknowledge these before END. */
     (void)wf_node_acks_send(work->mover);
     wf_node_port_detach(r->port);
@@ -307,16 +309,30 @@ static void fds_close(struct node_work *work)
         munmap(work->page, sizeof *work->page);
 }
 
+/* Returns the page of the service before, or NULL if there was none, or it cannot be mapped: then
+ * peers of the endpoints that were closed there may take them for killed. */
+static struct wf_node_page *page_before(const struct node_work *work)
+{
+    void *map = NULL;
+    if (!work->young || wf_shared_map(work->estate[0], sizeof *work->page, 0, &map) != WEFT_OK)
+        return NULL;
+    return map;
+}
+
 static enum weft_status mover_open(struct node_work *work)
 {
+    struct wf_node_page *before = page_before(work);
+    enum weft_status status;
     struct node_mover_params params = {.ops = &work->ops,
                                        .page = work->page,
+                                       .before = before,
                                        .lanes = work->parameters.connections,
                                        .index_bits = work->parameters.index_bits,
                                        .rows = EXPECT_ROWS,
                                        .waiters = WAITERS,
                                        .young = work->young,
-                                       .heirs = work->heirs};
+                                       .heirs = work->heirs,
+                                       .heirs_gone = &work->heirs_gone};
     work->ops = (struct node_mover_ops){.send = wf_node_other_send,
                                         .has_room = wf_node_other_has_room,
                                         .tag = tag_of,
@@ -327,7 +343,10 @@ static enum weft_status mover_open(struct node_work *work)
     if (work->parameters.lanes == WF_NODE_RDMA)
         work->ops.move = wf_node_other_move;
     work->page->incarnation = work->incarnation;
-    return wf_node_mover_open(&params, &work->mover);
+    status = wf_node_mover_open(&params, &work->mover);
+    if (before)
+        munmap(before, sizeof *before);
+    return status;
 }
 
 WF_UNCHECKED enum weft_status wf_node_work_open(struct node_work *work)
@@ -343,10 +362,10 @@ WF_UNCHECKED enum weft_status wf_node_work_open(struct node_work *work)
     work->page = page;
     if (!fds_open(work) || work->page_fd < 0)
         goto close_fds;
-    work->estate[0] = work->page_fd;
     status = mover_open(work);
     if (status != WEFT_OK)
         goto close_fds;
+    work->estate[0] = work->page_fd;
     status = wf_node_others_open(work);
     if (status != WEFT_OK)
         goto close_mover;

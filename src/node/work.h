@@ -144,6 +144,7 @@ struct node_work {
     _Atomic bool has_asked, stop;
     _Atomic bool young;                     /* as of node_mover, which follows */
     _Atomic uint8_t heirs[WF_NODE_INDEXES]; /* enum node_heir */
+    _Atomic uint32_t heirs_gone;            /* how many have become GONE */
 };
 
 /* ---- work.c ---- */

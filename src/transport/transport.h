@@ -191,8 +191,7 @@ struct wf_tep_events {
     void (*deliver)(void *owner, struct weft_am *am);
     /* [tpeer] has become unreachable. Called at most once per peer. */
     void (*peer_down)(void *owner, struct wf_tpeer *tpeer, enum weft_status why);
-    /* The connection to which the core attached *conn (struct wf_token) has ended. All its messages
-     * were delivered before. */
+    /* The connection of *conn (struct wf_token) has ended. Its messages were delivered before. */
     void (*conn_down)(void *owner, void **conn);
     /* Returns the address of the payload bytes of [bulk] from offset [at] on, or NULL if the memory
      * is gone. *n is the number of bytes that the transport wants; the core may reduce it, but not
@@ -270,8 +269,7 @@ struct wf_tep_params {
     const struct wf_tep_events *events;
     void *owner; /* handed to events */
     struct wf_address address;
-    /* An eventfd(2), nonblocking. When it is readable, the owner wakes. The core closes it after
-     * ep_close. */
+    /* An eventfd(2), nonblocking. Readable, it wakes the owner. Closed after ep_close. */
     int event_fd;
     /* The epoll descriptor on which the owner sleeps, or -1 if the owner sleeps on event_fd. A
      * transport may add descriptors of its own. The owner ignores data.ptr of the events. */
@@ -481,6 +479,8 @@ struct wf_transport {
      * [tpeer] is lost: was that so before its loss? (Also asked within peer_down.) NULL if messages
      * leave at once. */
     bool (*is_sent)(struct wf_tpeer *tpeer);
+    /* Write for the log, in [room] bytes, for which step messages to [tpeer] wait. Or NULL. */
+    void (*explain)(struct wf_tpeer *tpeer, char *out, size_t room);
 
     /* Deliver messages (rule 4). Returns the number of events handled. */
     int (*poll)(struct wf_tep *tep);

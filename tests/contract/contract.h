@@ -275,6 +275,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(counted_accesses)                                                                            \
     X(counted_flags)                                                                               \
     X(counted_read)                                                                                \
+    X(counted_followed)                                                                            \
     X(counted_binding)                                                                             \
     X(kept_reported)                                                                               \
     X(kept_unmapped)                                                                               \

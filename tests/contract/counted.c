@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <weft/atomic.h>
 #include <weft/event.h>
+#include <weft/frag.h>
 
 #include "contract.h"
 
@@ -188,6 +189,36 @@ void test_counted_read(void **state)
     }
     assert_true(old >= counted);
     UNTIL(p, weft_counter_read(c.reads) - before == READS);
+    teardown(&c);
+}
+
+/* Fails when: a put that follows a get begins while the owner does not know of the get: its bytes
+ * came by one copy, and the report to the owner waits for room. */
+void test_counted_followed(void **state)
+{
+    struct pair *p = *state;
+    struct weft_order own = weft_order_none();
+    struct weft_op get = {0}, put = {0};
+    enum weft_status status;
+    struct counted c;
+    p->progress = WEFT_PROGRESS_POLL;
+    reopen(p, 0);
+    setup(p, &c, WEFT_MR_READ_EVENT, true);
+    pair_register(p, HANDLER, on_long);
+    OK(get_end(p, c.r, 0, c.local, 8)); /* connects */
+    UNTIL(p, weft_counter_read(c.reads) == 1);
+    pair_quiet(p);
+    for (unsigned i = 0; i < 1000000; i++)
+        if (weft_am_request(p->peer[0], HANDLER, NULL, 0, NULL, 0, 0) != WEFT_OK)
+            break;
+    status = weft_order_get(c.r, 0, c.local, 5000, own, &own, &get);
+    if (status == WEFT_PENDING)
+        GIVES(WEFT_AGAIN, weft_order_put(c.r, 0, c.local, 8, own, NULL, &put));
+    GIVES(WEFT_OK, op_end(p, &get, status));
+    put.status = WEFT_OK;
+    GIVES(WEFT_OK, op_end(p, &put, weft_order_put(c.r, 0, c.local, 8, own, NULL, &put)));
+    UNTIL(p, weft_counter_read(c.reads) == 2);
+    pair_quiet(p);
     teardown(&c);
 }
 

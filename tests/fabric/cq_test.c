@@ -227,6 +227,46 @@ static void strangers_test(void **state)
     end();
 }
 
+/* Where the data of an error go. Programs of interfaces before 1.5 set neither the pointer nor the
+ * size, and have no room for the latter. */
+static void error_data_test(void **state)
+{
+    static const uint32_t versions[] = {FI_VERSION(1, 4), FI_VERSION(1, 5), FI_VERSION(1, 17)};
+    struct how how = {.caps = FI_MSG | FI_TAGGED | FI_SOURCE | FI_SOURCE_ERR, .strangers = true};
+    uint8_t name[64];
+    (void)state;
+    for (unsigned i = 0; i < 6; i++) {
+        const size_t room = i % 2 ? 10 : 77;
+        uint8_t data[77] = {0};
+        struct fi_cq_err_entry e = {.err_data = data, .err_data_size = room};
+        struct fi_cq_tagged_entry none;
+        uint64_t deadline = now_ms() + WAIT_MS;
+        size_t len = sizeof name;
+        how.version = versions[i / 2];
+        begin(&how);
+        assert_int_equal(fi_getname(&b.ep->fid, name, &len), 0);
+        assert_int_equal(fi_av_insert(a.av, name, 1, &a.other, 0, NULL), 1);
+        assert_int_equal(fi_getname(&a.ep->fid, name, &len), 0);
+        RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in));
+        RETRY(fi_tinject(a.ep, "hello", 5, a.other, 1));
+        while (fi_cq_read(b.cq, &none, 1) != -FI_EAVAIL && now_ms() < deadline)
+            turn();
+        assert_int_equal(fi_cq_readerr(b.cq, &e, 0), 1);
+        assert_int_equal(e.err, FI_EADDRNOTAVAIL);
+        if (i < 2) {
+            assert_ptr_not_equal(e.err_data, data);
+            assert_int_equal(e.err_data_size, room);
+            assert_int_equal(data[0], 0);
+        } else {
+            assert_ptr_equal(e.err_data, data);
+            assert_int_equal(e.err_data_size, i % 2 ? 10 : 64);
+        }
+        /* The endpoint's number: the ways to other hosts, before and behind it, may differ. */
+        assert_memory_equal((uint8_t *)e.err_data + 2, name + 2, 6);
+        end();
+    }
+}
+
 #ifndef SANITIZED      /* a sanitizer has allocations of its own */
 static bool no_memory; /* for rings of completion queues, and for errors */
 
@@ -303,9 +343,10 @@ static void lost_test(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(selective_test), cmocka_unit_test(default_flags_test),
-        cmocka_unit_test(formats_test),   cmocka_unit_test(overrun_test),
-        cmocka_unit_test(strangers_test), cmocka_unit_test(error_order_test),
+        cmocka_unit_test(selective_test),  cmocka_unit_test(default_flags_test),
+        cmocka_unit_test(formats_test),    cmocka_unit_test(overrun_test),
+        cmocka_unit_test(strangers_test),  cmocka_unit_test(error_order_test),
+        cmocka_unit_test(error_data_test),
 #ifndef SANITIZED
         cmocka_unit_test(lost_test),
 #endif

@@ -325,6 +325,7 @@ static struct fi_cq_tagged_entry found(uint64_t flags)
 
 static void peek_test(void **state)
 {
+    const struct fi_msg_tagged ignored = {.iov_count = SIZE_MAX, .addr = FI_ADDR_UNSPEC};
     struct fi_cq_tagged_entry e;
     (void)state;
     begin(&plain);
@@ -355,6 +356,14 @@ static void peek_test(void **state)
     assert_int_equal(e.len, 10);
     expect_none();
     assert_int_equal(peek(FI_CLAIM, &a, in, 10), -FI_EINVAL);
+    take(&a);
+    /* A message that is discarded at once is not claimed; the buffers are ignored. */
+    RETRY(fi_tsend(a.ep, out, 10, NULL, a.other, 0x57, out));
+    found(FI_PEEK | FI_CLAIM | FI_DISCARD | FI_COMPLETION);
+    expect_none();
+    assert_int_equal(peek(FI_CLAIM, in, in, 10), -FI_EINVAL);
+    assert_int_equal(fi_trecvmsg(b.ep, &ignored, FI_PEEK | FI_DISCARD), 0);
+    assert_int_equal(take_error(&b).err, FI_ENOMSG);
     take(&a);
     counted(&b, 1, 2);
     end();

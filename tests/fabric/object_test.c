@@ -164,7 +164,8 @@ static void later_test(void **state)
     struct fi_av_attr attr = {.type = FI_AV_MAP, .flags = FI_EVENT};
     struct fi_eq_attr eq_attr = {.wait_obj = FI_WAIT_FD};
     struct fi_eq_entry entry;
-    struct fi_eq_err_entry err = {0};
+    char data[8] = "";
+    struct fi_eq_err_entry err = {.err_data = data, .err_data_size = sizeof data};
     uint8_t names[128] = {0};
     size_t len = 64;
     struct fid_eq *eq;
@@ -183,6 +184,7 @@ static void later_test(void **state)
     assert_int_equal(fi_eq_read(eq, &event, &entry, sizeof entry, 0), -FI_EAVAIL);
     assert_int_equal(fi_eq_readerr(eq, &err, 0), sizeof err);
     assert_true(err.data == 1 && err.err > 0 && err.context == &addr && err.fid == &av->fid);
+    assert_true(err.err_data == data && err.err_data_size == 0); /* there are none */
     assert_int_equal(fi_eq_sread(eq, &event, &entry, sizeof entry, 1000, 0), sizeof entry);
     assert_int_equal(event, FI_AV_COMPLETE);
     assert_true(entry.data == 1 && entry.context == &addr && entry.fid == &av->fid);
@@ -191,8 +193,9 @@ static void later_test(void **state)
     close_both();
 }
 
-#ifndef SANITIZED           /* a sanitizer has allocations of its own */
-static unsigned until_none; /* allocations until there is no memory; 0: there is always some */
+#ifndef SANITIZED /* a sanitizer has allocations of its own */
+/* Allocations of this thread until there is no memory; 0: there is always some. */
+static _Thread_local unsigned until_none;
 
 static bool none_left(void)
 {
@@ -299,6 +302,49 @@ static void no_memory_test(void **state)
     }
     close_both();
 }
+
+/* Fails when: a registration that cannot be reported registers the region, keeps its key, or gives
+ * the program a region. */
+static void no_memory_region_test(void **state)
+{
+    static char buf[64];
+    struct fi_eq_attr attr = {.wait_obj = FI_WAIT_FD};
+    struct fid_mr *const none = (struct fid_mr *)(void *)buf, *mr;
+    struct fi_eq_entry entry;
+    unsigned refused = 0;
+    struct fid_eq *eq;
+    uint32_t event;
+    int rc;
+    (void)state;
+    domain_open(&a);
+    assert_int_equal(fi_eq_open(a.fabric, &attr, &eq, NULL), 0);
+    assert_int_equal(fi_domain_bind(a.domain, &eq->fid, FI_REG_MR), 0);
+    /* What Weft allocates once, it has after the first region. */
+    assert_int_equal(fi_mr_reg(a.domain, buf, 8, FI_REMOTE_READ, 0, 4, 0, &mr, NULL), 0);
+    assert_int_equal(fi_eq_read(eq, &event, &entry, sizeof entry, 0), sizeof entry);
+    assert_int_equal(fi_close(&mr->fid), 0);
+    do {
+        mr = none;
+        until_none = refused + 1;
+        rc = fi_mr_reg(a.domain, buf, sizeof buf, FI_REMOTE_READ, 0, 5, 0, &mr, &a);
+        until_none = 0;
+        if (rc) {
+            assert_int_equal(rc, -FI_ENOMEM);
+            assert_ptr_equal(mr, none);
+            assert_int_equal(fi_eq_read(eq, &event, &entry, sizeof entry, 0), -FI_EAGAIN);
+            assert_in_range(++refused, 1, 100);
+        }
+    } while (rc);
+    assert_true(refused >= 2); /* the region, and its event */
+    assert_int_equal(fi_eq_read(eq, &event, &entry, sizeof entry, 0), sizeof entry);
+    assert_true(event == FI_MR_COMPLETE && entry.fid == &mr->fid && entry.context == &a);
+    assert_int_equal(fi_close(&mr->fid), 0);
+    assert_int_equal(fi_close(&eq->fid), -FI_EBUSY);
+    assert_int_equal(fi_close(&a.domain->fid), 0);
+    a.domain = NULL;
+    assert_int_equal(fi_close(&eq->fid), 0);
+    side_close(&a);
+}
 #endif
 
 /* ---- event queues ---- */
@@ -343,6 +389,29 @@ static void queue_test(void **state)
 }
 
 /* ---- endpoints ---- */
+
+/* An event queue that is bound to an endpoint is in use, though it gets no events. */
+static void bound_queue_test(void **state)
+{
+    struct fi_eq_attr attr = {.wait_obj = FI_WAIT_FD};
+    struct fid_ep *sep;
+    struct fid_eq *eq;
+    (void)state;
+    domain_open(&a);
+    assert_int_equal(fi_eq_open(a.fabric, &attr, &eq, NULL), 0);
+    assert_int_equal(fi_endpoint(a.domain, a.info, &a.ep, NULL), 0);
+    assert_int_equal(fi_ep_bind(a.ep, &eq->fid, 0), 0);
+    assert_int_equal(fi_ep_bind(a.ep, &eq->fid, 0), -FI_EINVAL);
+    assert_int_equal(fi_close(&eq->fid), -FI_EBUSY);
+    assert_int_equal(fi_scalable_ep(a.domain, a.info, &sep, NULL), 0);
+    assert_int_equal(fi_scalable_ep_bind(sep, &eq->fid, 0), 0);
+    assert_int_equal(fi_close(&a.ep->fid), 0);
+    a.ep = NULL;
+    assert_int_equal(fi_close(&eq->fid), -FI_EBUSY);
+    assert_int_equal(fi_close(&sep->fid), 0);
+    assert_int_equal(fi_close(&eq->fid), 0);
+    side_close(&a);
+}
 
 static void enable_test(void **state)
 {
@@ -421,6 +490,7 @@ static void options_test(void **state)
     len = 2;
     assert_int_equal(fi_getopt(&a.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, &len),
                      -FI_ETOOSMALL);
+    assert_int_equal(len, sizeof value);
     close_both();
 }
 
@@ -605,6 +675,7 @@ static void sizes_test(void **state)
 
 static void stx_test(void **state)
 {
+    size_t value = 5, len = sizeof value;
     struct fid_stx *stx;
     (void)state;
     domain_open(&a);
@@ -612,6 +683,12 @@ static void stx_test(void **state)
     assert_int_equal(fi_endpoint(a.domain, a.info, &a.ep, NULL), 0);
     assert_int_equal(fi_ep_bind(a.ep, &stx->fid, 0), 0);
     assert_int_equal(fi_close(&stx->fid), -FI_EBUSY);
+    /* It has no operations and options: these calls look for none in the endpoint. */
+    assert_int_equal(fi_cancel(&stx->fid, &stx), -FI_ENOENT);
+    assert_int_equal(fi_setopt(&stx->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, len),
+                     -FI_ENOPROTOOPT);
+    assert_int_equal(fi_getopt(&stx->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, &len),
+                     -FI_ENOPROTOOPT);
     assert_int_equal(fi_close(&a.ep->fid), 0);
     a.ep = NULL;
     assert_int_equal(fi_close(&stx->fid), 0);
@@ -652,8 +729,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(close_quiet_test),  cmocka_unit_test(counters_test),
         cmocka_unit_test(bound_region_test), cmocka_unit_test(stx_test),
         cmocka_unit_test(sizes_test),        cmocka_unit_test(absent_test),
+        cmocka_unit_test(bound_queue_test),
 #ifndef SANITIZED
-        cmocka_unit_test(no_memory_test),
+        cmocka_unit_test(no_memory_test),    cmocka_unit_test(no_memory_region_test),
 #endif
     };
     setenv("FI_WEFT_MR_MODE", "endpoint", 1);

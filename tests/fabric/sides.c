@@ -69,7 +69,7 @@ void side_open(struct side *s, const struct how *how)
                             .wait_obj = how->wait_obj,
                             .wait_cond = how->wait_cond};
     memset(s, 0, sizeof *s);
-    assert_int_equal(fi_getinfo(API, how->node, how->service,
+    assert_int_equal(fi_getinfo(how->version ? how->version : API, how->node, how->service,
                                 how->node || how->service ? FI_SOURCE : 0, h, &s->info),
                      0);
     fi_freeinfo(h);

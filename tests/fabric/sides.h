@@ -37,6 +37,7 @@ struct side {
 
 /* How sides are opened. Zeroes: all capabilities, tagged format, everything reported. */
 struct how {
+    uint32_t version; /* of the interface; 0: API */
     uint64_t caps;
     uint64_t bind_flags;         /* FI_SELECTIVE_COMPLETION */
     uint64_t tx_flags, rx_flags; /* default flags of operations */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include <weft/job.h>
 
@@ -26,6 +27,18 @@ static void check(enum weft_status s, const char *what)
     if (s == WEFT_OK)
         return;
     printf("%u: %s %s\n", weft_job_rank(job), what, weft_status_name(s));
+    exit(1);
+}
+
+/* A rank that fails to open the job reports how long it ran until then. */
+static void open_job(void)
+{
+    enum weft_status s = weft_job_open(NULL, &job);
+    struct timespec t;
+    if (s == WEFT_OK || clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t))
+        return;
+    printf("0: open %s after %ld ms of processor\n", weft_status_name(s),
+           t.tv_sec * 1000L + t.tv_nsec / 1000000);
     exit(1);
 }
 
@@ -121,7 +134,7 @@ int main(int argc, char **argv)
     char byte;
     if (-how > (int)LIES)
         return 3;
-    check(weft_job_open(NULL, &job), "open");
+    open_job();
     s = weft_job_barrier(job); /* a lie may come while others are still in it */
     if (weft_job_rank(job) == weft_job_size(job) - 1) {
         if (how < 0)

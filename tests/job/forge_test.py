@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """A leader that lies to the others breaks the job, with an error that names the reason, and nothing
-else. The rank that detects it reports it to all others before it dies or leaves.
+else. The rank that detects it reports it to all others before it dies or leaves. A rank that stops
+while the job opens is named by the rank that waits for it.
 
 usage: forge_test.py WEFT FORGE"""
 
 import os
+import re
 import sys
 
 import harness
@@ -59,5 +61,29 @@ def test_many_lies():
         assert code == 0 and out.count(": barrier WEFT_E") == 3, f"seed {seed}\n{out}{err}"
 
 
+STEPS = {  # by transports: for what rank 0 may wait, and what its transport reports of its messages
+    "loop,shm": ("send its part of round 0 of a barrier", "shm"),
+    "loop,tcp": ("take a greeting", "tcp: 1 messages to it are not acknowledged on lane 0: "),
+}
+LIMIT_MS = 400  # of the opening
+
+
+def test_stops():
+    """A rank publishes its address, and then never comes. The other one names it, and sleeps
+    meanwhile: on one processor both have the waits of ranks that outnumber the processors."""
+    for transports, (step, rest) in STEPS.items():
+        env = {"JOB_TEST_NODES": "1", "JOB_TEST_STOPS": "1", "WEFT_LOG": "error",
+               "WEFT_JOB_TIMEOUT": f"{LIMIT_MS}ms", "WEFT_TRANSPORTS": transports}
+        one = {min(os.sched_getaffinity(0))}
+        code, out, err = Job([WEFT, "run", "-n", "2", "--", FORGE, "0"], env=env,
+                             preexec_fn=lambda: os.sched_setaffinity(0, one)).finish()
+        line = (rf"rank 0 waited in vain for rank 1 to {step}; "
+                rf"endpoint \d+ of process \d+, by {rest}")
+        used = re.search(r"0: open WEFT_ETIMEDOUT after (\d+) ms of processor", out)
+        assert code and used and len(re.findall(line, err)) == 1, f"code {code}\n{out}{err}"
+        assert err.count("waited in vain") == 1, err
+        assert int(used[1]) < LIMIT_MS / 2, f"{used[1]} ms of a processor by {transports}"
+
+
 if __name__ == "__main__":
-    harness.main([test_truth, test_each_lie, test_many_lies])
+    harness.main([test_truth, test_stops, test_each_lie, test_many_lies])

@@ -12,6 +12,7 @@
  *   EVICT=<n>   how many times B forgets which number of a flow it expects
  *   AFULL=1     A refuses entries while its lane is full, instead of leaving them in the ring
  *   BACK=1      B's answers wait in the lane; else A has them at once
+ *   ENDS=1      SAME=0: endpoint 0 may close
  *   Q, L, R     entries of a submit ring, frames of a lane, entries of an endpoint's ring
  *   LIVE=1      look for endless work in which no endpoint reads a message, instead
  *   BUG=<n>     plant one bug, the list below
@@ -42,6 +43,9 @@
 #endif
 #ifndef BACK
 #define BACK 0
+#endif
+#ifndef ENDS
+#define ENDS 0
 #endif
 #ifndef Q
 #define Q 1
@@ -78,25 +82,45 @@
 #define EVICT_UNACKED 15 /* EVICT=1: B forgets a flow before it has acknowledged its messages */
 #define FORWARD_ALL 16 /* AFULL=1 LIVE=1: A forwards what is behind an entry that it refused */
 #define OLD_SESSION 13 /* LATE=1: A forwards entries that were meant for an earlier session */
+#define NO_LEFT 17     /* ENDS=1: a dead B's page does not show which endpoints were closed */
+#define NO_HEED 18     /* ENDS=1: a flow with nothing to send does not begin again after a death */
+#define REFUSED_ONLY 19 /* ENDS=1: a refused flow looks for room alone */
+#define PAST_ATTEMPT 20 /* ENDS=1: A stores an answer about an earlier attempt over a present one */
 
 #define F 2 /* flows, one of each client */
 #define W 2 /* messages of a flow in flight: blocks */
 #if N0 > N1
-#define MOST N0
+#define LONGEST N0
 #else
-#define MOST N1
+#define LONGEST N1
 #endif
+#if ENDS /* a death makes a flow with nothing to send send one message without a handler, HEED */
+#define MOST (LONGEST + DIES)
+byte heeds[F], why[F]; /* CLOSED or DEAD: the client has lost its peer */
+#define N(f) (((f) == 0 -> N0 : N1) + heeds[f])
+#define OVER(x) (why[x])
+#else
+#define MOST LONGEST
 #define N(f) ((f) == 0 -> N0 : N1)
+#define OVER(x) false
+#endif
 #define TO(f) (SAME -> 0 : (f))
 /* Attempts are numbered modulo 2^16. Only equality matters here, so a new attempt gets the least
  * number that nobody holds. */
+#if ENDS
+#define HELD_ACK(x, v) (tried[x] == (v))
+#define TRIED(x) tried[x]
+#else
+#define HELD_ACK(x, v) false
+#define TRIED(x) 0
+#endif
 #define HELD(x, v)                                                                                 \
-    ((v) == att[x] || submit[x]??[_, _, eval(v), _, _] ||                                          \
+    ((v) == att[x] || HELD_ACK(x, v) || submit[x]??[_, _, eval(v), _, _] ||                        \
      lane??[eval(x), _, _, eval(v), _, _] || back??[_, eval(x), _, eval(v)] ||        \
      waits[x] == (v) + 1 || a_waits[x] == (v) + 1)
 #define NONE 15
 
-mtype { ACK, REFUSED, ROOM };
+mtype { ACK, REFUSED, ROOM, CLOSED, DEAD };
 
 /* ---- memory of the clients of node A: it outlives A ---- */
 
@@ -106,7 +130,7 @@ byte slot_upto[F];      /* numbers below are in the endpoint's ring */
 #define FAR(f) (2 * (f))      /* B's word in the slot of flow f, and */
 #define NEAR(f) (2 * (f) + 1) /* A's */
 #define AT(x) (BUG == ONE_WORD -> FAR((x) / 2) : (x))
-mtype slot_kind[2 * F]; /* 0, REFUSED or ROOM, of attempt slot_att */
+mtype slot_kind[2 * F]; /* 0, or an answer but ACK, of attempt slot_att */
 byte slot_att[2 * F];
 byte slot_num[F];       /* the first number that A refused in this attempt */
 typedef blocks { byte has[W] }; /* number in the block */
@@ -139,6 +163,10 @@ byte acked[F];           /* acknowledged so far */
 byte waits[F];          /* attempt + 1 of a flow that was refused */
 bool sticky[F];         /* LANE_STICKY, by endpoint */
 byte hold = NONE;       /* ACK_EARLY: flow of a message that is acknowledged, not in the ring */
+#if ENDS
+bool end_due;           /* END of endpoint 0 is to be sent */
+byte tried[F];          /* the attempt of the flow's last message, which acknowledgements name */
+#endif
 
 /* ---- memory of the clients of node B: it outlives B ---- */
 
@@ -146,6 +174,10 @@ chan ring[F] = [R] of { byte, byte, byte }; /* flow, number, content */
 bool present[F] = true; /* the endpoint has attached to the present B */
 byte got[F];            /* each endpoint's word of senders: how many messages were delivered */
 bool stopped;
+#if ENDS
+bool gone;              /* endpoint 0 has closed */
+bool left;              /* B's page shows that to B's successor */
+#endif
 
 byte dies, evicts;
 bool any_died[2];
@@ -161,6 +193,9 @@ inline again(x)
     :: BUG == BEHIND && refused[x]
     :: else -> next[x] = low[x]
     fi;
+#if ENDS
+    if :: low[x] && low[x] == N(x) && BUG != NO_HEED -> heeds[x]++ :: else fi;
+#endif
     v = 0;
     do
     :: HELD(x, v) -> v++
@@ -199,13 +234,18 @@ inline ack(x, upto)
 #define IS_EARLY(w)                                                                                \
     ((w) % 2 && BUG != ROOM_EARLY &&                                                               \
      (low[(w) / 2] < slot_num[(w) / 2] || (IS_MINE((w) - 1) && slot_kind[(w) - 1] == REFUSED)))
+#define IS_END(w) ((slot_kind[w] == CLOSED || slot_kind[w] == DEAD) && BUG != REFUSED_ONLY)
 #define MINE(w)                                                                                    \
-    (IS_MINE(w) && (slot_kind[w] == ROOM -> !IS_EARLY(w) : !refused[(w) / 2]))
+    (IS_MINE(w) && (slot_kind[w] == ROOM -> !IS_EARLY(w) : (!refused[(w) / 2] || IS_END(w))))
 inline look(w)
 {
     if
     :: MINE(w) && slot_kind[w] == REFUSED -> park((w) / 2); refused[(w) / 2] = true
     :: MINE(w) && slot_kind[w] == ROOM -> park((w) / 2); again((w) / 2)
+#if ENDS
+    :: MINE(w) && slot_kind[w] != REFUSED && slot_kind[w] != ROOM ->
+        park((w) / 2); why[(w) / 2] = slot_kind[w]
+#endif
     :: else
     fi
 }
@@ -216,8 +256,8 @@ active [F] proctype client()
 end_client:
     do
     :: atomic { /* send */
-        attached[me] && !refused[me] && next[me] < N(me) && next[me] < low[me] + W &&
-        nfull(submit[me]) ->
+        !OVER(me) && attached[me] && !refused[me] && next[me] < N(me) &&
+        next[me] < low[me] + W && nfull(submit[me]) ->
         b = 0;
         if
         :: !LATE
@@ -232,15 +272,16 @@ end_client:
         begin[me] = false;
         next[me] = next[me] + 1 }
     :: atomic { /* look at the slot */
-        attached[me] && (slot_upto[me] > low[me] || MINE(FAR(me)) || MINE(NEAR(me))) ->
+        !OVER(me) && attached[me] &&
+        (slot_upto[me] > low[me] || MINE(FAR(me)) || MINE(NEAR(me))) ->
         ack(me, slot_upto[me]);
         look(FAR(me)); look(NEAR(me)) }
     :: atomic { /* the page shows another session: the old one is lost, with what was under way */
-        attached[me] && seen[me] != session && BUG != NO_SESSION ->
+        !OVER(me) && attached[me] && seen[me] != session && BUG != NO_SESSION ->
         ack(me, slot_upto[me]); park(me); again(me);
         seen[me] = session }
     :: atomic { /* A has died: fence, then attach to its successor */
-        !attached[me] ->
+        !OVER(me) && !attached[me] ->
         ack(me, slot_upto[me]); park(me); again(me);
         do
         :: nempty(submit[me]) && BUG != STALE_RING -> submit[me]?n, g, a, b, u
@@ -270,6 +311,7 @@ inline pass(k2, y, below, try)
 {
     if
     :: !attached[y]
+    :: attached[y] && ENDS && try != att[y] && (BUG != PAST_ATTEMPT || k2 == ACK)
     :: else ->
         if :: slot_upto[y] < below -> slot_upto[y] = below :: else fi;
         if :: k2 != ACK -> post(FAR(y), k2, try) :: else fi
@@ -305,7 +347,10 @@ end_a:
         post(NEAR(1), ROOM, a_waits[1] - 1); a_waits[1] = 0 }
     :: atomic { nempty(back) -> /* what B sent before it died is read, or not: see below */
         back?kind, f, u, a;
-        pass(kind, f, u, a) }
+        if
+        :: a == NONE -> pass(kind, f, u, att[f]) /* END */
+        :: else -> pass(kind, f, u, a)
+        fi }
     :: atomic { lost -> /* another session, by which nothing of the old one comes */
         do :: nempty(back) -> back?kind, f, u, a :: empty(back) -> break od;
         do :: nempty(lane) -> lane?f, n, g, a, b, c :: empty(lane) -> break od;
@@ -340,9 +385,16 @@ inline take_in(x) /* message n, with content c */
 inline take(from, live)
 {
     from?f, n, g, a, b, c;
+#if ENDS
+    if :: live -> tried[f] = a :: else fi;
+#endif
     if :: LATE -> c = block[f].has[b] :: else fi;
     if
     :: BUG == UNKNOWN_DROPS && !present[TO(f)]
+#if ENDS
+    :: gone && f == 0 && live -> answer((left -> CLOSED : DEAD), f, a)
+    :: gone && f == 0 && !live
+#endif
     :: BUG == LANE_STICKY ->
         if :: g -> sticky[TO(f)] = false :: else fi;
         if
@@ -381,8 +433,18 @@ end_b:
     :: atomic { nempty(under_way) && hold == NONE -> take(under_way, false) }
     :: atomic { nempty(under_way) -> /* the old connection's end is seen: it is closed */
         do :: nempty(under_way) -> under_way?f, n, g, a, b, c :: empty(under_way) -> break od }
-    :: atomic { ACK_DUE(0) -> answer(ACK, 0, 0) }
-    :: atomic { ACK_DUE(1) -> answer(ACK, 1, 0) }
+    :: atomic { ACK_DUE(0) -> answer(ACK, 0, TRIED(0)) }
+    :: atomic { ACK_DUE(1) -> answer(ACK, 1, TRIED(1)) }
+#if ENDS
+    :: atomic { end_due && !lost && nfull(back) -> /* to all slots of flows to it */
+        end_due = false;
+        if
+        :: BACK -> back!CLOSED, 0, 0, NONE
+        :: !BACK -> pass(CLOSED, 0, 0, att[0])
+        fi }
+    :: atomic { !lost && gone && waits[0] && nfull(back) -> /* its client will not come */
+        answer((left -> CLOSED : DEAD), 0, waits[0] - 1); waits[0] = 0 }
+#endif
     :: atomic { CALL(0) -> answer(ROOM, 0, waits[0] - 1); waits[0] = 0 }
     :: atomic { CALL(1) -> answer(ROOM, 1, waits[1] - 1); waits[1] = 0 }
     :: atomic { BUG == ACK_EARLY && hold != NONE && acked[hold] == expect[hold] && ROOM_AT(hold) ->
@@ -416,6 +478,12 @@ progress_read:
 #endif
     :: atomic { !present[me] -> present[me] = true } /* attaches to B's successor */
     :: atomic { STOP && me == 0 -> stopped = true; break }
+#if ENDS
+    :: atomic { me == 0 && present[0] -> /* B lets it go, and tells its session if that is up */
+        gone = true; left = true; end_due = !lost; present[0] = false;
+        do :: nempty(ring[0]) -> ring[0]?f, n, c :: empty(ring[0]) -> break od;
+        break }
+#endif
     od
 #undef me
 }
@@ -442,6 +510,9 @@ active proctype fate()
         do :: nempty(under_way) -> under_way?f, n, g, a, b, c :: empty(under_way) -> break od;
         expect[0] = NONE; expect[1] = NONE; acked[0] = 0; acked[1] = 0; waits[0] = 0; waits[1] = 0;
         sticky[0] = false; sticky[1] = false; hold = NONE;
+#if ENDS
+        end_due = false; left = left && BUG != NO_LEFT;
+#endif
         present[0] = false; present[1] = false;
         lost = true }
     :: break
@@ -455,7 +526,13 @@ active proctype judge()
     timeout ->
     atomic {
         assert(ALL(1));
+#if ENDS
+        assert((gone -> why[0] == CLOSED : (ALL(0) || stopped) && !why[0]));
+        assert(!why[1]);
+        assert(!WITNESS || !any_died[0] || !any_died[1] || !gone || !heeds[0])
+#else
         assert(ALL(0) || stopped);
         assert(!WITNESS || !any_died[0] || !any_died[1])
+#endif
     }
 }

@@ -161,12 +161,19 @@ holds node STOP=1 DIES=2
 holds node SAME=1 Q=2 L=2 R=2
 holds node SAME=1 BACK=1
 holds node SAME=1 AFULL=1
+holds node ENDS=1
+holds node ENDS=1 BACK=1 N1=0 DIES=2
 holds node SAME=1 EVICT=1
 holds node LIVE=1 SAME=1
 holds node BUG=NO_FENCE SAME=1
 holds node BUG=STALE_RING LATE=1 N1=0
 found node BUG=NO_ROOM SAME=1
 found node BUG=FREE_AT_READ N1=0
+found node WITNESS=1 ENDS=1 N1=0 DIES=2
+found node BUG=NO_LEFT ENDS=1 N1=0
+found node BUG=NO_HEED ENDS=1 N1=0
+found node BUG=REFUSED_ONLY ENDS=1 N1=0
+found node BUG=PAST_ATTEMPT ENDS=1 N1=0
 found node BUG=BEHIND SAME=1
 found node BUG=NO_SESSION N1=0
 found node BUG=FORWARD_ALL LIVE=1 AFULL=1 SAME=1 DIES=0

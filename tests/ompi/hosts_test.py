@@ -3,37 +3,63 @@
 """One-sided communication over the component mca_btl_weft.so, of ranks on two hosts. Open MPI's osc rdma
 then accesses the own memory, and the memory of other ranks of the node, by the component as well.
 
-usage: hosts_test.py COMPONENT PROGRAMS"""
+usage: hosts_test.py COMPONENT MPIRUN PROGRAMS"""
 
 import os
+import signal
 import subprocess
 import sys
+import time
+
+from runner import COMPONENT, PROGRAMS, pids_of, shared
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "net"))
 import netlib  # pylint: disable=wrong-import-position
 
-COMPONENT, PROGRAMS = map(os.path.abspath, sys.argv[1:3])
 DEADLINE = 40.0
+KILLS = 3
 # LeakSanitizer takes more than 10 s for what Open MPI has unloaded, where ranks wait for processors.
 ENV = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
 
 
-def good(net, ranks, program, *args, options=(), env=None, **mca):
-    """Run a job with so many ranks on each host, which prints "ok" and nothing else. The hosts share the
-    processors, and Open MPI does not know."""
+def start(net, ranks, program, *args, options=(), env=None, **mca):
+    """Start a job with so many ranks on each host. The hosts share the processors, and Open MPI does not
+    know."""
     mca = {"mca_base_component_path": os.path.dirname(COMPONENT) + ":SYS_DEFAULT", "pml": "ob1",
            "btl": "self,weft", "osc": "rdma", "mpi_yield_when_idle": 1, **mca}
     words, variables = net.mpirun(ranks, [os.path.join(PROGRAMS, program), *args], {**ENV, **(env or {})},
                                   [*options, *(word for name, value in mca.items()
                                                for word in ("--mca", name, str(value)))])
-    job = net.run(0, words, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                  stderr=subprocess.PIPE, text=True)
+    return net.run(0, words, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                   stderr=subprocess.PIPE, text=True)
+
+
+def good(net, ranks, program, *args, **kwargs):
+    """Run a job that prints "ok" and nothing else."""
+    job = start(net, ranks, program, *args, **kwargs)
     try:
         out, err = job.communicate(timeout=DEADLINE)
     except subprocess.TimeoutExpired:
         job.kill()
         out, err = job.communicate()
-    assert job.returncode == 0 and out == "ok\n", (ranks, program, args, mca, job.returncode, out, err)
+    assert job.returncode == 0 and out == "ok\n", (ranks, program, args, kwargs, job.returncode, out, err)
+
+
+def kill_one(net, after, rank):
+    """Kill one of three ranks on two hosts, [after] seconds after they began to exchange messages and
+    access each other's memory: mpirun ends within 5 s with the code of that rank, and nothing is left."""
+    before = shared()
+    job = start(net, [2, 1], "ompi_end", "mixed")
+    pid = pids_of(job.stderr, 3)[rank]
+    time.sleep(after)
+    os.kill(pid, signal.SIGKILL)
+    _, err = job.communicate(timeout=5)
+    assert job.returncode == 128 + signal.SIGKILL, (after, rank, job.returncode, err)
+    end = time.monotonic() + 5
+    while (left := netlib.processes("ompi_end") + netlib.processes("orted")) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not left, f"processes are left: {left}"
+    assert shared() == before, f"{shared() - before} is left"
 
 
 def windows_test():
@@ -63,6 +89,13 @@ def settings_test():
         good(net, [2, 1], "ompi_each", pml_ob1_use_all_rdma=1)
 
 
+def killed_test():
+    """A rank is killed, on the host of another rank or alone on its host."""
+    with netlib.Net(hosts=2) as net:
+        for i in range(KILLS):
+            kill_one(net, 0.05 * (i % 7), 2 - i % 3)
+
+
 netlib.enter()
 netlib.need("mpirun", "openmpi-bin")
-netlib.main([windows_test, threads_test, settings_test])
+netlib.main([windows_test, threads_test, settings_test, killed_test])

@@ -281,9 +281,8 @@ static void on_refuse(struct mca_btl_base_module_t *btl, mca_btl_base_tag_t tag,
     }
     refusals++;
     CHECK(packed(&kept) != OPAL_SUCCESS);
-    CHECK(!kept || kept->des_segments->seg_len == sizeof(uint32_t) * (PIECES + 1));
-    if (kept)
-        CHECK(btl->btl_free(btl, kept) == OPAL_SUCCESS);
+    CHECK(kept && kept->des_segments->seg_len == sizeof(uint32_t) * (PIECES + 1));
+    CHECK(btl->btl_free(btl, kept) == OPAL_SUCCESS);
     refusals++;
 }
 

@@ -39,11 +39,11 @@ def shared():
     return {name for name in os.listdir("/dev/shm") if "weft" in name}
 
 
-def pids_of(job, ranks):
-    """The processes of a job's ranks, when all of them exchange messages."""
+def pids_of(stream, ranks):
+    """The processes of the ranks of a job that writes to [stream], when all of them exchange messages."""
     pids = {}
     while len(pids) < ranks:
-        line = job.process.stderr.readline()
+        line = stream.readline()
         assert line, "the ranks have ended"
         if line.startswith("running "):
             pids[int(line.split()[1])] = int(line.split()[2])
@@ -55,7 +55,7 @@ def kill_one(after, rank, env=None):
     other's memory: mpirun ends within 5 s with the code of that rank, and nothing is left."""
     before = shared()
     job = start(3, "ompi_end", "mixed", env=env, osc="rdma")
-    pids = pids_of(job, 3)
+    pids = pids_of(job.process.stderr, 3)
     time.sleep(after)
     os.kill(pids[rank], signal.SIGKILL)
     code, _, err = job.finish(5)
@@ -81,7 +81,7 @@ def stop_ranks(seconds, stops):
     asked to end, with no message and no access missing."""
     jobs = [start(3, "ompi_end", "until", env=env, osc="rdma") for _, _, env in stops]
     try:
-        pids = [pids_of(job, 3) for job in jobs]
+        pids = [pids_of(job.process.stderr, 3) for job in jobs]
         for (after, rank, _), of_rank in zip(stops, pids):
             time.sleep(after)
             stop(of_rank[rank])

@@ -10,8 +10,10 @@
 #include <weft/mr.h>
 #include <weft/msg.h>
 
+#include "base/clock.h"
 #include "base/fork.h"
 #include "base/handle.h"
+#include "job/launch.h"
 
 #include <malloc.h>
 #include <netinet/in.h>
@@ -24,6 +26,7 @@
 #include <unistd.h>
 
 #define RW (WEFT_REMOTE_READ | WEFT_REMOTE_WRITE)
+#define LAUNCH_NS 1000000000u
 
 /* Endpoint 0 reaches endpoint 1 of its own context, 2 of another, and itself. */
 struct family {
@@ -460,6 +463,19 @@ size_t __wrap_malloc_usable_size(void *p)
     return __real_malloc_usable_size(p);
 }
 
+static atomic_bool broadcasts_inside; /* by whichever thread: the one that calls libpmix */
+
+int __real_pthread_cond_broadcast(pthread_cond_t *c);
+int __wrap_pthread_cond_broadcast(pthread_cond_t *c);
+int __wrap_pthread_cond_broadcast(pthread_cond_t *c)
+{
+    if (atomic_exchange(&broadcasts_inside, false)) {
+        calls_until_inside = 1;
+        stay();
+    }
+    return __real_pthread_cond_broadcast(c);
+}
+
 static void *handle_free(void *arg)
 {
     calls_until_inside = 2; /* the second call is under the lock */
@@ -471,6 +487,17 @@ static void *job_open_close(void *arg)
     struct weft_job *job;
     calls_until_inside = 1;
     return weft_job_open(NULL, &job) || weft_job_close(job) ? arg : NULL;
+}
+
+/* Without a launcher: the result does not matter. */
+static void *launcher_call(void *arg)
+{
+    struct wf_launch launch;
+    (void)arg;
+    atomic_store(&broadcasts_inside, true);
+    if (wf_launch_open(&launch, wf_now_ns() + LAUNCH_NS) == WEFT_OK)
+        wf_launch_close(&launch, LAUNCH_NS);
+    return NULL;
 }
 
 /* Returns 0 if [call] succeeds in a child that was forked while [call] was under way in another
@@ -510,6 +537,21 @@ static int jobs_child(struct family *f)
 {
     (void)f;
     return call_in_child_of(job_open_close);
+}
+
+static int launcher_child(struct family *f)
+{
+    (void)f;
+    return call_in_child_of(launcher_call);
+}
+
+/* Fails when: a forked child waits for the lock under which calls of libpmix end, which another
+ * thread of its parent held. */
+static void test_fork_in_launcher_call(void **state)
+{
+    if (!TEST_PMIX)
+        skip();
+    in_child(launcher_child, *state);
 }
 
 /* Fails when: a forked child waits for the lock of closed objects that are kept
@@ -637,9 +679,10 @@ static void test_handlers(void **state)
 #define T(f) cmocka_unit_test_setup_teardown(f, family_open, family_close)
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        T(test_all_calls),        T(test_calls_of_bindings),   T(test_own_context),
-        T(test_grandchild),       T(test_fork_under_load),     T(test_fork_in_handle_free),
-        T(test_fork_in_job_open), T(test_child_holds_sockets), T(test_handlers)};
+    const struct CMUnitTest tests[] = {T(test_all_calls),           T(test_calls_of_bindings),
+                                       T(test_own_context),         T(test_grandchild),
+                                       T(test_fork_under_load),     T(test_fork_in_handle_free),
+                                       T(test_fork_in_job_open),    T(test_fork_in_launcher_call),
+                                       T(test_child_holds_sockets), T(test_handlers)};
     return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
 }

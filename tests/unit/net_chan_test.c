@@ -969,6 +969,66 @@ static void test_replies_ride(void **state)
     close(fd);
 }
 
+/* Ask for payload, and return how many frames have left then. */
+static int ask(struct wf_tpeer *tpeer, int fd)
+{
+    struct wf_order order = {.lane = WF_LANE_LEAST};
+    assert_int_equal(
+        wf_tcp_transport.request_after(tpeer, &order, WEFT_AM_USER_HANDLERS, NULL, NULL, 0, 1),
+        WEFT_OK);
+    return frames_come(fd, WF_NET_REQUEST);
+}
+
+/* Fails when: requests for payload each take a write although many replies are due, or wait
+ * although few are, or although half of all due wait; or they wait beyond another message, arming,
+ * or a time in which nothing arrives. */
+static void test_asks_gather(void **state)
+{
+    struct wf_net_frame reply = {.kind = WF_NET_REPLY, .handler = 4, .room = 1};
+    struct bench *b = *state;
+    struct wf_tpeer *tpeer = peer_of_other(b);
+    int fd = connect_lane(b, 0, 1), stayed = 0;
+    uint64_t n;
+    send_sync(b, fd, 0);
+    poll_once(b);
+    (void)frames_come(fd, WF_NET_SYNC);
+    for (int due = 0; due < 7; due++)
+        assert_int_equal(ask(tpeer, fd), 1);
+    for (int due = 7; due < 13; due++)
+        assert_int_equal(ask(tpeer, fd), 0);
+    assert_int_equal(ask(tpeer, fd), 7); /* half of 14 */
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(ask(tpeer, fd), 0);
+    assert_int_equal(ask(tpeer, fd), 8);
+    /* 22 are due; a host's pause may make a poll late */
+    for (int i = 0; i < 100 && !stayed; i++) {
+        assert_int_equal(ask(tpeer, fd), 0);
+        poll_once(b);
+        stayed = !frames_come(fd, WF_NET_REQUEST);
+        spin_ns(50000);
+        poll_once(b);
+        assert_int_equal(frames_come(fd, WF_NET_REQUEST), stayed);
+    }
+    assert_int_equal(stayed, 1);
+    assert_int_equal(ask(tpeer, fd), 0);
+    assert_int_equal(wf_tcp_transport.request(tpeer, WF_AM_WHAT(3, 0), NULL, "y", 1, 0), WEFT_OK);
+    assert_int_equal(frames_come(fd, WF_NET_REQUEST), 2);
+    assert_int_equal(ask(tpeer, fd), 0);
+    assert_int_equal(read(b->event_fd, &n, sizeof n), sizeof n);
+    (void)wf_tcp_transport.arm(&b->t->base);
+    assert_int_equal(frames_come(fd, WF_NET_REQUEST), 1);
+    assert_int_equal(ask(tpeer, fd), 0);
+    for (uint32_t due = b->session->chans[0]->asked; due > 2; due--)
+        send_all(fd, &reply, sizeof reply);
+    poll_once(b);
+    poll_once(b);
+    assert_int_equal(frames_come(fd, WF_NET_REQUEST), 1);
+    assert_int_equal(b->session->chans[0]->asked, 2);
+    wf_tcp_transport.peer_close(tpeer);
+    free(tpeer);
+    close(fd);
+}
+
 /* Send one record, encrypted, with byte [altered] changed; SIZE_MAX: none. */
 static void send_sealed(int fd, struct wf_aead *out, const void *bytes, size_t n, size_t altered)
 {
@@ -1364,6 +1424,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_named_lane, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_least_lane, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_replies_ride, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_asks_gather, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_ring_grows, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_altered, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_stream, bench_open, bench_close),

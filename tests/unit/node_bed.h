@@ -332,6 +332,7 @@ static inline void bed_service_start(struct bed_service *s, bool young)
                                        .index_bits = 4,
                                        .rows = s->bed->limits.rows,
                                        .waiters = s->bed->limits.waiters,
+                                       .before = s->page,
                                        .young = young};
     if (s->page) {
         CHECK(s->bed->nold < WF_ARRAY_LEN(s->bed->old_pages));

@@ -460,6 +460,7 @@ static void end_add(struct bed_client *b, enum wf_node_state state)
     struct node_end *end = calloc(1, sizeof *end);
     assert_non_null(end);
     *end = (struct node_end){.tag = b->port->tag, .state = state};
+    b->service->page->left[b->index] = state == WF_NODE_CLOSED;
     wf_node_port_detach(b->port);
     b->attached = false;
     wf_node_end_add(b->service->mover, end);
@@ -512,25 +513,75 @@ static void succeed(struct bed *bed, unsigned side)
         bed_resolve_all(&bed->clients[side][i]);
 }
 
+/* Service 1 dies, then its successor, to which no client has come. */
+static void succeed_twice(struct bed *bed)
+{
+    for (unsigned deaths = 0; deaths < 2; deaths++) {
+        bed_kill(bed, 1);
+        bed_service_start(&bed->services[1], true);
+    }
+    wf_node_mover_settle(bed->services[1].mover);
+    bed_connect(bed);
+}
+
 /* After the death of either service, the end of an endpoint is reported to one that had a flow to
- * it with nothing left to acknowledge. */
+ * it with nothing left to acknowledge; also if its service has let it go, and dies then (2). */
 static void ended_after_death(void **state)
 {
     (void)state;
-    for (unsigned side = 0; side < 2; side++) {
+    for (unsigned how = 0; how < 3; how++) {
         struct bed *bed = bed_new(1, 8);
         struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
         OK(send_to(from, 0, 8, 0));
         (void)run(bed, 3);
         assert_int_equal(from->to[0]->low, from->to[0]->next);
-        succeed(bed, side);
+        if (how < 2)
+            succeed(bed, how);
         (void)run(bed, 5);
         end_add(to, WF_NODE_CLOSED);
         to->stopped = true;
+        if (how == 2)
+            succeed_twice(bed);
         (void)run(bed, 5);
         assert_int_equal(from->ended, 1);
         assert_int_equal(from->why, WEFT_ECLOSED);
         assert_int_equal(to->got[0], 1);
+        bed_free(bed);
+    }
+}
+
+/* The end of an endpoint that was killed with either service is reported to one that had only
+ * received from it, or has the message in its ring. */
+static void killed_with_service(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned side = i % 2;
+        struct bed *bed = bed_new(1, 8);
+        struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+        OK(send_to(from, 0, 8, 0));
+        (void)wf_node_client_poll(from->c, bed->now, 100);
+        to->stopped = i / 2;
+        (void)run(bed, 3);
+        assert_int_equal(to->got[0], !to->stopped);
+        bed_kill(bed, side);
+        from->stopped = true;
+        if (side) {
+            wf_node_port_detach(from->port);
+            from->attached = false;
+        }
+        bed_service_start(&bed->services[side], true);
+        if (side)
+            bed_reattach(to);
+        bed_connect(bed);
+        to->stopped = false;
+        (void)run(bed, 3);
+        bed_resolve_all(to);
+        wf_node_mover_settle(bed->services[side].mover);
+        (void)run(bed, 9);
+        assert_int_equal(to->got[0], 1);
+        assert_int_equal(to->gone, 1);
+        assert_int_equal(to->c->nsenders, 0);
         bed_free(bed);
     }
 }
@@ -608,6 +659,36 @@ static void heirs_many(void **state)
     (void)run(bed, 9);
     assert_int_equal(from->ended, 2);
     assert_int_equal(from->why, WEFT_EPEER);
+    bed_free(bed);
+}
+
+/* A flow for which the service has no place left ends when its destination's heir has ended, though
+ * another heir never comes: the flow to that one has the place. */
+static void heirs_beyond(void **state)
+{
+    static _Atomic uint8_t heirs[WF_NODE_INDEXES];
+    static _Atomic uint32_t gone;
+    struct bed *bed = bed_young(1);
+    struct node_mover *m = bed->services[1].mover;
+    struct bed_client *from = &bed->clients[0][0];
+    (void)state;
+    m->heirs = heirs;
+    m->heirs_gone = &gone;
+    bed_connect(bed);
+    for (unsigned to = 0; to < 2; to++) {
+        heirs[bed->clients[1][to].index] = NODE_HEIR_AWAITED;
+        OK(send_to(from, to, 8, 0));
+        (void)run(bed, 5);
+    }
+    wf_node_mover_settle(m);
+    (void)run(bed, 9);
+    assert_int_equal(from->ended, 0);
+    heirs[bed->clients[1][1].index] = NODE_HEIR_GONE;
+    gone++;
+    (void)run(bed, 9);
+    assert_int_equal(from->ended, 1);
+    assert_int_equal(from->to[1]->ended, WEFT_EPEER);
+    assert_int_equal(from->to[0]->ended, WEFT_OK);
     bed_free(bed);
 }
 
@@ -921,7 +1002,9 @@ int main(void)
                                        cmocka_unit_test(ended_after_death),
                                        cmocka_unit_test(reply_without_bell),
                                        cmocka_unit_test(heirs),
+                                       cmocka_unit_test(killed_with_service),
                                        cmocka_unit_test(heirs_many),
+                                       cmocka_unit_test(heirs_beyond),
                                        cmocka_unit_test(ended_late),
                                        cmocka_unit_test(ended_beside),
                                        cmocka_unit_test(ended_at_once),

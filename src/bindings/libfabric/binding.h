@@ -270,8 +270,6 @@ int wfi_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_e
 struct wfi_eq *wfi_eq_of(struct fid *fid);
 void wfi_eq_ref(struct wfi_eq *eq);
 void wfi_eq_unref(struct wfi_eq *eq);
-/* Append a struct fi_eq_entry. Returns 0 or -FI_ENOMEM (logged). */
-int wfi_eq_event(struct wfi_eq *eq, uint32_t event, struct fid *fid, void *context, uint64_t data);
 /* As wfi_cq_trywait. */
 int wfi_eq_trywait(struct wfi_eq *eq);
 
@@ -496,6 +494,7 @@ struct wfi_ep {
     uint64_t serial;      /* openings of peers so far */
     void **retired;       /* earlier arrays of peers, freed when the endpoint closes */
     size_t nretired;
+    struct wfi_eq *eq; /* bound, though nothing is reported to it; NULL: none */
     struct wfi_stx *stx;
     struct wfi_sep *sep; /* the scalable endpoint of which this is a member; NULL: of none */
     unsigned member;

@@ -273,11 +273,33 @@ ssize_t wfi_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *
     return read_from(cq, buf, count, source);
 }
 
+/* Copy [error] to the program's [buf]. Returns the record that is to be freed, or NULL: the data of
+ * [error] stay here until other errors with data were read, if the program has no buffer for them.
+ * Programs of interfaces before 1.5 have none, and their entries end before its size. Under the
+ * lock. */
+static struct wfi_error *error_copy(struct wfi_cq *cq, struct wfi_error *error,
+                                    struct fi_cq_err_entry *buf)
+{
+    const bool sized = FI_VERSION_GE(cq->domain->fabric->fid.api_version, FI_VERSION(1, 5));
+    const size_t room = sized && buf->err_data ? buf->err_data_size : 0;
+    struct fi_cq_err_entry e = error->e;
+    e.err_data = sized ? buf->err_data : NULL;
+    if (e.err_data_size && room) {
+        e.err_data_size = e.err_data_size < room ? e.err_data_size : room;
+        memcpy(e.err_data, error->data, e.err_data_size);
+    } else if (e.err_data_size) {
+        struct wfi_error **shown = &cq->shown[cq->nshown++ % WFI_SHOWN], *old = *shown;
+        e.err_data = error->data;
+        *shown = error;
+        error = old;
+    }
+    memcpy(buf, &e, sized ? sizeof e : offsetof(struct fi_cq_err_entry, err_data_size));
+    return error;
+}
+
 static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint64_t flags)
 {
     struct wfi_cq *cq = wfi_cq_of(&fid->fid);
-    void *data = buf->err_data;
-    size_t room = buf->err_data_size;
     struct wfi_error *error;
     (void)flags;
     if (wfi_is_parents(cq->lock.forks))
@@ -295,18 +317,7 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint6
         error->next->before += error->before;
     else
         cq->nbefore = 0;
-    *buf = error->e;
-    buf->err_data = data;
-    if (error->e.err_data_size && !(room && data)) {
-        /* Without a buffer for them, the data stay here until other such errors were read. */
-        struct wfi_error **shown = &cq->shown[cq->nshown++ % WFI_SHOWN], *old = *shown;
-        buf->err_data = error->data;
-        *shown = error;
-        error = old;
-    } else if (error->e.err_data_size) {
-        buf->err_data_size = error->e.err_data_size < room ? error->e.err_data_size : room;
-        memcpy(data, error->data, buf->err_data_size);
-    }
+    error = error_copy(cq, error, buf);
     if (error && error->is_overrun) {
         cq->overrun = error;
         error = NULL;

@@ -65,6 +65,7 @@ static int ep_getopt(fid_t fid, int level, int optname, void *optval, size_t *op
 {
     struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
     size_t value;
+    bool fits;
     if (level != FI_OPT_ENDPOINT)
         return -FI_ENOPROTOOPT;
     switch (optname) {
@@ -72,10 +73,11 @@ static int ep_getopt(fid_t fid, int level, int optname, void *optval, size_t *op
     case FI_OPT_CM_DATA_SIZE: value = 0; break;
     default: return -FI_ENOPROTOOPT;
     }
-    if (*optlen < sizeof value)
+    fits = *optlen >= sizeof value;
+    *optlen = sizeof value;
+    if (!fits)
         return -FI_ETOOSMALL;
     memcpy(optval, &value, sizeof value);
-    *optlen = sizeof value;
     return 0;
 }
 
@@ -151,6 +153,18 @@ static int stx_close(struct fid *fid)
     return 0;
 }
 
+/* A shared context has no options and no operations of its own. */
+static struct fi_ops_ep stx_ops = {
+    .size = sizeof(struct fi_ops_ep),
+    .cancel = wfi_no_cancel,
+    .getopt = wfi_no_getopt,
+    .setopt = wfi_no_setopt,
+    .tx_ctx = ep_no_tx_ctx,
+    .rx_ctx = ep_no_rx_ctx,
+    .rx_size_left = wfi_no_size_left,
+    .tx_size_left = wfi_no_size_left,
+};
+
 static struct fi_ops stx_fid_ops = {
     .size = sizeof(struct fi_ops),
     .close = stx_close,
@@ -174,16 +188,20 @@ int wfi_stx_open(struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_
     stx->fid.fid.fclass = FI_CLASS_STX_CTX;
     stx->fid.fid.context = context;
     stx->fid.fid.ops = &stx_fid_ops;
-    stx->fid.ops = &wfi_ep_ops;
+    stx->fid.ops = &stx_ops;
     atomic_fetch_add(&stx->domain->users, 1);
     *out = &stx->fid;
     return 0;
 }
 
-void wfi_stx_use(struct wfi_ep *ep, struct fid *fid)
+int wfi_stx_use(struct wfi_ep *ep, struct fid *fid)
 {
-    ep->stx = container_of(fid, struct wfi_stx, fid.fid);
-    atomic_fetch_add(&ep->stx->users, 1);
+    struct wfi_stx *stx = container_of(fid, struct wfi_stx, fid.fid);
+    if (ep->stx || stx->domain != ep->domain)
+        return -FI_EINVAL;
+    ep->stx = stx;
+    atomic_fetch_add(&stx->users, 1);
+    return 0;
 }
 
 void wfi_stx_unuse(struct wfi_ep *ep)

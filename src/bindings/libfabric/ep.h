@@ -48,6 +48,7 @@ struct wfi_sep {
     struct fid_ep fid;
     struct wfi_lock lock;
     struct wfi_domain *domain;
+    struct wfi_eq *eq;                  /* as wfi_ep.eq */
     unsigned count, tx_count, rx_count; /* members: the larger one of both */
     bool bound;                         /* to an address vector */
     struct {
@@ -71,12 +72,14 @@ void wfi_ep_unlink(struct wfi_ep *ep);
 void wfi_ep_unbind(struct wfi_ep *ep);
 /* Is a counter bound to [ep]? */
 bool wfi_ep_counts(const struct wfi_ep *ep);
+/* Bind the event queue [fid], which is then in use. *bound: the one bound before, or NULL. */
+int wfi_eq_hold(struct wfi_eq **bound, struct fid *fid);
 int wfi_ep_enable(struct wfi_ep *ep);
 /* Enable the receive context of [ep], a member of a scalable endpoint. */
 int wfi_ep_enable_rx(struct wfi_ep *ep);
 /* The default flags are others now. */
 void wfi_ep_flags_changed(struct wfi_ep *ep);
-void wfi_stx_use(struct wfi_ep *ep, struct fid *fid);
+int wfi_stx_use(struct wfi_ep *ep, struct fid *fid);
 void wfi_stx_unuse(struct wfi_ep *ep);
 
 #endif

@@ -121,12 +121,6 @@ static int eq_append(struct wfi_eq *eq, uint32_t event, const void *bytes, size_
     return 0;
 }
 
-int wfi_eq_event(struct wfi_eq *eq, uint32_t event, struct fid *fid, void *context, uint64_t data)
-{
-    struct fi_eq_entry entry = {fid, context, data};
-    return eq_append(eq, event, &entry, sizeof entry);
-}
-
 /* ---- reports ---- */
 
 int wfi_report_init(struct wfi_report *r, struct wfi_eq *eq, struct fid *fid, void *context)
@@ -213,9 +207,13 @@ static ssize_t eq_read(struct fid_eq *fid, uint32_t *event, void *buf, size_t le
     return rc;
 }
 
+/* No error has data: a program's buffer for them stays the program's, and gets 0 bytes. Programs of
+ * interfaces before 1.5 have none. */
 static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf, uint64_t flags)
 {
     struct wfi_eq *eq = wfi_eq_of(&fid->fid);
+    const bool sized = FI_VERSION_GE(eq->fabric->fid.api_version, FI_VERSION(1, 5));
+    void *data = sized && buf->err_data_size ? buf->err_data : NULL;
     struct fault *f;
     if (flags & ~(uint64_t)FI_PEEK)
         return -FI_EBADFLAGS;
@@ -224,8 +222,8 @@ static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf, uint6
     pthread_mutex_lock(&eq->lock);
     f = eq->faults;
     if (f) {
-        f->e.err_data_size = 0;
         *buf = f->e;
+        buf->err_data = data;
     }
     if (f && !(flags & FI_PEEK)) {
         eq->faults = f->next;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "alias.h"
+#include "eq.h"
 
 struct wfi_mr {
     struct fid_mr fid;
@@ -159,12 +160,16 @@ static int register_region(struct wfi_mr *m, const struct fi_mr_attr *a, uint64_
     return s == WEFT_OK ? 0 : -wfi_errno(s);
 }
 
+/* Register, and report that to the event queue, if the domain has one for it. The memory of the
+ * report is there before: a registration that fails reports nothing and leaves *out as it is. */
 static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags,
                       struct fid_mr **out)
 {
     struct wfi_domain *d = container_of(fid, struct wfi_domain, fid.fid);
+    const bool later = d->eq && d->mr_flags & FI_REG_MR;
+    struct wfi_report report;
     struct wfi_mr *m;
-    int rc;
+    int rc = 0;
     /* attr->iface has a meaning with FI_HMEM only, which is not granted. */
     if (fid->fclass != FI_CLASS_DOMAIN || !attr)
         return -FI_EINVAL;
@@ -172,7 +177,10 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t f
     if (!m)
         return -FI_ENOMEM;
     m->domain = d;
-    rc = register_region(m, attr, flags);
+    if (later)
+        rc = wfi_report_init(&report, d->eq, &m->fid.fid, attr->context);
+    if (!rc && (rc = register_region(m, attr, flags)) && later)
+        wfi_report_free(&report);
     if (rc) {
         free(m);
         return rc;
@@ -185,11 +193,9 @@ static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t f
     key_set(m);
     atomic_fetch_add(&d->users, 1);
     *out = &m->fid;
-    if (d->eq && d->mr_flags & FI_REG_MR)
-        rc = wfi_eq_event(d->eq, FI_MR_COMPLETE, &m->fid.fid, attr->context, 0);
-    if (rc)
-        (void)mr_close(&m->fid.fid);
-    return rc;
+    if (later)
+        wfi_report_post(&report, FI_MR_COMPLETE, 0);
+    return 0;
 }
 
 static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint64_t access,

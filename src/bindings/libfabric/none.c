@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The calls of an endpoint that is not enabled, or that lacks the capability. They refuse. */
+/* The calls of an endpoint that is not enabled, or that lacks the capability, and those of objects
+ * that are no endpoints. They refuse. */
 #include "none.h"
 
 #include "binding.h"
@@ -366,3 +367,27 @@ struct fi_ops_atomic wfi_atomic_none = {
     .readwritevalid = atomic_readwritevalid,
     .compwritevalid = atomic_compwritevalid,
 };
+
+ssize_t wfi_no_cancel(fid_t fid, void *context)
+{
+    (void)fid, (void)context;
+    return -FI_ENOENT;
+}
+
+int wfi_no_getopt(fid_t fid, int level, int optname, void *optval, size_t *optlen)
+{
+    (void)fid, (void)level, (void)optname, (void)optval, (void)optlen;
+    return -FI_ENOPROTOOPT;
+}
+
+int wfi_no_setopt(fid_t fid, int level, int optname, const void *optval, size_t optlen)
+{
+    (void)fid, (void)level, (void)optname, (void)optval, (void)optlen;
+    return -FI_ENOPROTOOPT;
+}
+
+ssize_t wfi_no_size_left(struct fid_ep *ep)
+{
+    (void)ep;
+    return -FI_EOPNOTSUPP;
+}

@@ -87,7 +87,7 @@ static ssize_t peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t fla
     }
     if (take)
         *claim = (struct wfi_claim){NULL, msg, m->context, info};
-    if (take && !(flags & FI_CLAIM))
+    if (flags & FI_DISCARD) /* also with FI_CLAIM: nothing is left to claim */
         return discard(ep, m, flags, claim);
     if (take)
         claim_put(ep, claim);
@@ -192,7 +192,7 @@ ssize_t wfi_recv_peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t f
     ssize_t rc;
     if (flags & ~(uint64_t)PEEK_FLAGS || !(flags & (FI_PEEK | FI_CLAIM)))
         return -FI_EBADFLAGS;
-    if (m->count > WFI_IOV)
+    if (m->count > WFI_IOV && !(flags & (FI_PEEK | FI_DISCARD))) /* these ignore the buffers */
         return -FI_EINVAL;
     if (flags & FI_PEEK)
         (void)wfi_ep_progress(ep);

@@ -67,13 +67,15 @@ static bool fits(const struct fid *bound, uint64_t flags, bool receives)
     switch (bound->fclass) {
     case FI_CLASS_CQ: return !(flags & (receives ? FI_TRANSMIT : FI_RECV));
     case FI_CLASS_CNTR: return !(flags & (receives ? tx : rx));
-    case FI_CLASS_EQ: return true;
     default: return false; /* an address vector is bound to the scalable endpoint */
     }
 }
 
+/* An event queue has nothing to report of a context: binding it changes nothing. */
 static int tx_bind(struct fid *fid, struct fid *bound, uint64_t flags)
 {
+    if (bound->fclass == FI_CLASS_EQ)
+        return 0;
     return fits(bound, flags, false) ? wfi_ep_bind(fid, bound, flags) : -FI_EINVAL;
 }
 
@@ -82,6 +84,8 @@ static int rx_bind(struct fid *fid, struct fid *bound, uint64_t flags)
     struct wfi_alias *a = container_of(fid, struct wfi_alias, fid.fid);
     if (a->ep->receiving)
         return -FI_EOPBADSTATE;
+    if (bound->fclass == FI_CLASS_EQ)
+        return 0;
     return fits(bound, flags, true) ? wfi_ep_bind_object(a->ep, bound, flags) : -FI_EINVAL;
 }
 
@@ -257,6 +261,8 @@ static int sep_close(struct fid *fid)
             return rc;
         sep->members[i].ep = NULL;
     }
+    if (sep->eq)
+        wfi_eq_unref(sep->eq);
     atomic_fetch_sub(&sep->domain->users, 1);
     wfi_lock_fini(&sep->lock);
     free(sep);
@@ -268,7 +274,7 @@ static int sep_bind(struct fid *fid, struct fid *bound, uint64_t flags)
     struct wfi_sep *sep = sep_of(fid);
     int rc = 0;
     if (bound->fclass == FI_CLASS_EQ)
-        return 0;
+        return wfi_eq_hold(&sep->eq, bound);
     if (bound->fclass != FI_CLASS_AV || sep->bound)
         return -FI_EINVAL;
     for (unsigned i = 0; i < sep->count && !rc; i++)
@@ -284,30 +290,6 @@ static int sep_control(struct fid *fid, int command, void *arg)
     if (command != FI_ENABLE)
         return -FI_ENOSYS;
     return sep_of(fid)->bound ? 0 : -FI_ENOAV;
-}
-
-static ssize_t sep_cancel(fid_t fid, void *context)
-{
-    (void)fid, (void)context;
-    return -FI_ENOENT; /* operations are those of contexts */
-}
-
-static int sep_getopt(fid_t fid, int level, int optname, void *optval, size_t *optlen)
-{
-    (void)fid, (void)level, (void)optname, (void)optval, (void)optlen;
-    return -FI_ENOPROTOOPT;
-}
-
-static int sep_setopt(fid_t fid, int level, int optname, const void *optval, size_t optlen)
-{
-    (void)fid, (void)level, (void)optname, (void)optval, (void)optlen;
-    return -FI_ENOPROTOOPT;
-}
-
-static ssize_t sep_size_left(struct fid_ep *fid)
-{
-    (void)fid;
-    return -FI_EOPNOTSUPP;
 }
 
 static int sep_getname(fid_t fid, void *addr, size_t *addrlen)
@@ -336,15 +318,16 @@ static struct fi_ops sep_fid_ops = {
     .ops_open = wfi_no_ops_open,
 };
 
+/* Operations and options are those of contexts. */
 static struct fi_ops_ep sep_ops = {
     .size = sizeof(struct fi_ops_ep),
-    .cancel = sep_cancel,
-    .getopt = sep_getopt,
-    .setopt = sep_setopt,
+    .cancel = wfi_no_cancel,
+    .getopt = wfi_no_getopt,
+    .setopt = wfi_no_setopt,
     .tx_ctx = sep_tx_ctx,
     .rx_ctx = sep_rx_ctx,
-    .rx_size_left = sep_size_left,
-    .tx_size_left = sep_size_left,
+    .rx_size_left = wfi_no_size_left,
+    .tx_size_left = wfi_no_size_left,
 };
 
 /* Open the members, at the place that [info] names. After a failure none is open. */

@@ -76,9 +76,8 @@
 /* How long a loss is kept back: the launcher ends the job of a rank that died, within milliseconds,
  * and with that rank's code. A survivor that ends the job first would replace the code. */
 #define WBTL_GRACE_NS 300000000
-#define WBTL_LEAVE_NS                                                                              \
-    1000000000        /* the longest wait for room for queued items, when a rank leaves */
-#define WBTL_PORTS 64 /* the most endpoints of a process */
+#define WBTL_LEAVE_NS 1000000000       /* the longest wait for room, when a rank leaves */
+#define WBTL_PORTS 64                  /* the most endpoints of a process */
 #define WBTL_COPIES ((size_t)16 << 20) /* bytes of copied messages that wait for progress */
 /* How long the callback of a copied message may last until WBTL_COPIES is no bound (recv.c), and
  * how long a put that waits is refused until it is given back (wait.c): longer than a thread waits
@@ -229,11 +228,23 @@ struct wbtl_port {
     _Alignas(64) char end[];
 };
 
+/* What each turn of progress reads is in one line, and what messages read besides is in one page:
+ * where processes share a core, each switch may cost a process its lines and pages. */
 struct wbtl_module {
-    mca_btl_base_module_t super; /* first: Open MPI has its address */
-    mca_btl_base_module_t rma;   /* for accesses alone */
+    struct weft_ep *ep;        /* of the first port */
+    wbtl_peer *_Atomic queued; /* peers with WBTL_QUEUED; the last is [queued_last] */
+    wbtl_peer *_Atomic unsent; /* peers whose [sent] is not empty; changed under the lock */
+    struct wbtl_received *_Atomic received; /* copies; the last is [received_last] */
+    struct wbtl_list done;
+    unsigned turns;       /* of progress; not counted if there are threads */
+    bool threads;         /* several threads are here at a time */
+    atomic_bool key_due;  /* a turn of progress is to ask for rank 0's key */
+    atomic_bool loss_due; /* a lost peer is to be reported */
+    atomic_uint copies;   /* [holds], and 1 more if copies wait. Above 0: the handler copies */
+    struct wbtl_incoming incoming; /* of the handler: one runs at a time */
+    mca_btl_base_module_t super;   /* Open MPI has its address */
+    mca_btl_base_module_t rma;     /* for accesses alone */
     struct weft_ctx *ctx;
-    struct weft_ep *ep; /* of the first port */
     unsigned nports;
     struct wbtl_port ports[WBTL_PORTS];
     mca_btl_base_module_error_cb_fn_t error;
@@ -247,37 +258,29 @@ struct wbtl_module {
     bool cache_failed;
     struct mca_btl_base_registration_handle_t *windows; /* changed under mem_lock */
     pthread_mutex_t mem_lock;
-    bool threads;          /* several threads are here at a time */
     bool own_thread;       /* WEFT_PROGRESS=thread: handlers run on a thread of Weft */
     bool key_file;         /* WEFT_KEY_FILE has the key for other nodes */
     bool key_early;        /* WEFT_NODE=1: the key comes before the endpoint (key.c) */
     bool key_set;          /* before the endpoint opened, or by a thread that drains */
-    atomic_bool key_due;   /* a turn of progress is to ask for rank 0's key */
     atomic_bool key_asked; /* key_due was set */
     bool leaving;          /* ranks are being removed: a lost peer is no error */
     bool lists_made;
-    bool abandoned;     /* MPI_Finalize is over, but the context could not be closed */
-    atomic_uint holds;  /* calls of wbtl_hold_begin; 1 more with WEFT_PROGRESS=thread */
-    atomic_uint copies; /* [holds], and 1 more if there are copies in [received]. Above 0:
-                         * the handler copies messages */
-    struct wbtl_incoming incoming; /* of the handler: one runs at a time */
+    bool abandoned;    /* MPI_Finalize is over, but the context could not be closed */
+    atomic_uint holds; /* calls of wbtl_hold_begin; 1 more with WEFT_PROGRESS=thread */
     atomic_bool draining;
-    atomic_bool loss_due; /* a lost peer is to be reported */
     pthread_mutex_t lock;
-    struct wbtl_list done;
-    struct wbtl_received *_Atomic received, *received_last;
+    struct wbtl_received *received_last;
     atomic_size_t copied; /* bytes of [received]; changed under the lock */
     int64_t refused_ns;   /* when a thread first could not deliver, since the last callback; under
                            * the lock. 0: none */
-    atomic_bool
-        overdue; /* a callback lasts for long: WBTL_COPIES is no bound; changed under the lock */
+    atomic_bool overdue;  /* a callback lasts: WBTL_COPIES is no bound; changed under the lock */
     pthread_cond_t taken; /* [copied] has fallen, or the handler must not wait (recv.c) */
-    wbtl_peer *_Atomic queued, *queued_last; /* peers with WBTL_QUEUED */
-    wbtl_peer *_Atomic unsent; /* peers whose [sent] is not empty; changed under the lock */
-    unsigned turns;            /* of progress; not counted if there are threads */
+    wbtl_peer *queued_last;
     wbtl_peer *peers;
     unsigned char bad_tags[MCA_BTL_TAG_MAX + 1]; /* 1: reported */
-};
+} __attribute__((aligned(1024)));
+_Static_assert(offsetof(struct wbtl_module, incoming) <= 64, "one line");
+_Static_assert(offsetof(struct wbtl_module, rma) <= 1024, "one page");
 
 extern struct wbtl_module wbtl;
 extern mca_btl_base_component_t mca_btl_weft_component;

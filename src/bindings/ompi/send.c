@@ -54,6 +54,22 @@ static int sent_at_once(wbtl_peer *peer)
     return OPAL_SUCCESS;
 }
 
+/* Pack the whole payload and send it, with [header] before it, from the stack: a descriptor and its
+ * order would take longer than the message. Returns OK (sent) | a failure: nothing was sent */
+static enum weft_status small_sendi(wbtl_peer *peer, opal_convertor_t *convertor,
+                                    const void *header, size_t header_size, size_t size,
+                                    uint32_t tag)
+{
+    unsigned char data[WBTL_SMALL];
+    struct iovec iov = {data + header_size, size};
+    size_t len = size;
+    uint32_t count = 1;
+    memcpy(data, header, header_size);
+    if (opal_convertor_pack(convertor, &iov, &count, &len) < 0 || len != size)
+        return WEFT_AGAIN;
+    return weft_am_request(peer->weft, WBTL_HANDLER, &tag, 1, data, header_size + size, 0);
+}
+
 /* As wbtl_sendi, whose arguments it has, for a payload that has to be packed. */
 __attribute__((noinline)) static int packed_sendi(mca_btl_base_module_t *btl, wbtl_peer *peer,
                                                   opal_convertor_t *convertor, const void *header,
@@ -62,9 +78,14 @@ __attribute__((noinline)) static int packed_sendi(mca_btl_base_module_t *btl, wb
                                                   mca_btl_base_descriptor_t **descriptor)
 {
     size_t len = size, at = convertor->bConverted;
-    mca_btl_base_descriptor_t *des =
-        wbtl_prepare_src(btl, peer, convertor, order, header_size, &len, flags);
+    mca_btl_base_descriptor_t *des;
     struct wbtl_frag *frag;
+    if (header_size + size <= WBTL_SMALL && peer && !wbtl_slow(peer) && !wbtl_is_order(order)) {
+        if (small_sendi(peer, convertor, header, header_size, size, tag) == WEFT_OK)
+            return OPAL_SUCCESS;
+        (void)opal_convertor_set_position(convertor, &at);
+    }
+    des = wbtl_prepare_src(btl, peer, convertor, order, header_size, &len, flags);
     if (descriptor)
         *descriptor = NULL;
     if (!des)

@@ -153,6 +153,11 @@ static inline void wf_net_ride(struct net_chan *chan)
 bool wf_net_replies_stay(struct net_chan *chan);
 /* The replies that stayed leave without a request. */
 void wf_net_ride_missed(struct net_chan *chan);
+/* gather.c. A request for payload was appended, and all unsent frames are [waiting] such requests.
+ * Returns true if they wait for more. */
+bool wf_net_gathers(struct net_chan *chan, uint32_t waiting);
+/* Called in a poll while requests wait. Returns true if they go on waiting. */
+bool wf_net_gather_stays(struct net_chan *chan);
 /* Remove the oldest frame from the ring. */
 void wf_net_frame_drop(struct net_chan *chan);
 /* wf_net_ack_is_due: has this side received frames that it has not acknowledged, or is there unused

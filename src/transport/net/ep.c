@@ -100,13 +100,10 @@ WF_UNCHECKED void wf_net_ctx_close(struct wf_tctx *tctx)
 
 enum weft_status wf_net_set_key(struct wf_tctx *tctx, const void *secret, size_t len)
 {
-    struct wf_conn_mgr *mgr = NET_OF(tctx, net_ctx)->mgr;
     uint8_t key[WF_NET_KEY];
-    enum weft_status status = WEFT_EBUSY;
-    if (wf_conn_mgr_has_key(mgr))
-        return status;
+    enum weft_status status;
     wf_net_key_derive(secret, len, key);
-    status = wf_conn_mgr_set_key(mgr, key);
+    status = wf_conn_mgr_set_key(NET_OF(tctx, net_ctx)->mgr, key);
     explicit_bzero(key, sizeof key);
     return status;
 }

@@ -8,6 +8,7 @@
  *   ep.c        contexts and endpoints; the parts of polling and arming that drivers share
  *   peer.c      handles of remote endpoints
  *   ops.c       functions of a transport's table: requests, replies, bulk, ordered requests, keys
+ *   explain.c   what messages to a peer wait for, for the log
  *   session.c   the association of two endpoints: its handles, its channels, its end
  *   events.c    events of the connection manager: connections and results of dials
  *   close.c     closing an endpoint: last messages, BYE
@@ -82,7 +83,7 @@
  * more, only the first. A later message that follows the last send within QUIET_NS waits for more
  * messages. It waits at most until the next poll, until the owner is about to sleep (arm), or until
  * BATCH bytes are unsent. So a stream of small messages shares system calls, and a single message
- * does not wait.
+ * does not wait. Requests for payload that follow many others gather, too (gather.c).
  *
  * Threads. Only the endpoint's owner uses the endpoint's sessions, channels and links. The
  * connection manager's thread puts connections into the endpoint's inbox, under the endpoint's
@@ -366,8 +367,13 @@ struct net_chan {
     uint32_t replied, urgent, watched;
     uint16_t followed, needed;
     bool watching, holds;
-    uint32_t rides;      /* replies that rode since some were last late */
-    uint64_t held_ns;    /* when [holds] became true */
+    uint32_t rides;   /* replies that rode since some were last late */
+    uint64_t held_ns; /* when [holds] became true */
+    /* Requests for payload that gather: gather.c. How many of them were appended whose replies are
+     * due, and how many of these wait for more; since when nothing has arrived meanwhile, and
+     * [taken_bytes] then. */
+    uint32_t asked, gathered, gather_bytes;
+    uint64_t gather_ns;
     uint8_t empty;       /* tcp.c: polls in a row that read nothing, up to a limit */
     uint8_t control[48]; /* an ACK or SYNC frame */
     uint32_t control_len, control_sent;
@@ -463,6 +469,8 @@ enum weft_status wf_net_arm(struct wf_tep *tep);
 void wf_net_disarm(struct wf_tep *tep);
 
 void wf_net_flush_all(struct net_ep *ep);
+/* The same, but requests for payload may go on gathering. */
+void wf_net_flush_due(struct net_ep *ep);
 /* The same for channels that have more to send than an acknowledgement. An acknowledgement alone
  * waits for the next poll, because the program may send a message before. */
 void wf_net_flush_data(struct net_ep *ep);
@@ -475,7 +483,7 @@ static inline void wf_net_poll_begin(struct net_ep *ep)
     if (__builtin_expect(atomic_load_explicit(&ep->inbox, memory_order_acquire) | ep->undialled, 0))
         wf_net_poll_due(ep);
     if (!wf_list_empty(&ep->dirty))
-        wf_net_flush_all(ep);
+        wf_net_flush_due(ep);
     ep->polls++;
 }
 
@@ -553,6 +561,7 @@ enum weft_status wf_net_reply(struct wf_token *token, const struct wf_am_out *ou
 enum weft_status wf_net_reply_bulk(struct wf_token *token, const struct wf_bulk *bulk);
 bool wf_net_is_away(struct wf_tpeer *tpeer, struct wf_order *order);
 bool wf_net_is_sent(struct wf_tpeer *tpeer);
+void wf_net_explain(struct wf_tpeer *tpeer, char *out, size_t room); /* explain.c */
 enum weft_status wf_net_heed(struct wf_tpeer *tpeer);
 void wf_net_source(const struct wf_token *token, struct wf_address *out,
                    struct wf_contact *contact);
@@ -572,10 +581,10 @@ enum weft_status wf_net_failed(const struct wf_tpeer *tpeer);
     .request_ordered = wf_net_request_ordered, .tagged = wf_net_tagged,                            \
     .request_after = wf_net_request_after, .request_bulk = wf_net_request_bulk,                    \
     .reply = wf_net_reply, .reply_bulk = wf_net_reply_bulk, .source = wf_net_source,               \
-    .is_away = wf_net_is_away, .is_sent = wf_net_is_sent, .arm = wf_net_arm,                       \
-    .disarm = wf_net_disarm, .heed = wf_net_heed, .find = wf_net_find, .address = wf_net_address,  \
-    .is_same = wf_net_is_same, .pull = wf_net_pull, .remote_map = wf_net_remote_map,               \
-    .remote_unmap = wf_net_remote_unmap, .flush = wf_net_status, .status = wf_net_status,          \
-    .failed = wf_net_failed
+    .is_away = wf_net_is_away, .is_sent = wf_net_is_sent, .explain = wf_net_explain,               \
+    .arm = wf_net_arm, .disarm = wf_net_disarm, .heed = wf_net_heed, .find = wf_net_find,          \
+    .address = wf_net_address, .is_same = wf_net_is_same, .pull = wf_net_pull,                     \
+    .remote_map = wf_net_remote_map, .remote_unmap = wf_net_remote_unmap, .flush = wf_net_status,  \
+    .status = wf_net_status, .failed = wf_net_failed
 
 #endif

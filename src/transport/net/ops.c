@@ -57,8 +57,8 @@ static enum weft_status reserve(struct net_chan *chan, uint32_t bytes, size_t re
     return WEFT_OK;
 }
 
-static inline enum weft_status request_put(struct net_chan *chan, const struct wf_am_out *out,
-                                           bool more)
+/* Append a request to the channel's ring. */
+static inline enum weft_status request_append(struct net_chan *chan, const struct wf_am_out *out)
 {
     enum weft_status status = chan ? WEFT_OK : WEFT_ENOMEM;
     if (chan)
@@ -72,6 +72,15 @@ static inline enum weft_status request_put(struct net_chan *chan, const struct w
         wf_net_append(chan, WF_NET_REQUEST, out, out->reply_max);
     wf_net_ride(chan);
     wf_net_count(chan->session->ep, WF_STAT_REQUESTS_SENT, 1);
+    return WEFT_OK;
+}
+
+static inline enum weft_status request_put(struct net_chan *chan, const struct wf_am_out *out,
+                                           bool more)
+{
+    enum weft_status status = request_append(chan, out);
+    if (status != WEFT_OK)
+        return status;
     if (more && chan->open)
         wf_net_dirty(chan);
     else
@@ -173,6 +182,24 @@ enum weft_status wf_net_heed(struct wf_tpeer *tpeer)
     return status;
 }
 
+/* Send a request whose reply is payload by reference. */
+static enum weft_status ask(struct net_chan *chan, const struct wf_am_out *out)
+{
+    uint32_t waiting = chan ? chan->gathered : 0;
+    bool may_wait = waiting || (chan && chan->sent == chan->head);
+    enum weft_status status = request_append(chan, out);
+    if (status != WEFT_OK)
+        return status;
+    chan->asked++;
+    if (may_wait && wf_net_gathers(chan, waiting + 1))
+        wf_net_dirty(chan);
+    else if (waiting && chan->open && !chan->blocked)
+        wf_net_flush(chan);
+    else
+        wf_net_flush_soon(chan);
+    return WEFT_OK;
+}
+
 enum weft_status wf_net_request_after(struct wf_tpeer *tpeer, struct wf_order *order, unsigned what,
                                       const uint32_t *args, const void *data, size_t len,
                                       size_t reply_max)
@@ -180,11 +207,12 @@ enum weft_status wf_net_request_after(struct wf_tpeer *tpeer, struct wf_order *o
     struct wf_am_out out = wf_am_outv(what, args, data, len, reply_max);
     enum weft_status status = WEFT_OK;
     struct net_session *session = session_of(NET_OF(tpeer, net_peer), &status);
+    bool asks = order->lane == WF_LANE_LEAST && reply_max == 1;
     struct net_chan *chan;
     if (!session)
         return status;
     chan = wf_net_session_pick_ordered(session, order, false);
-    status = request_put(chan, &out, false);
+    status = asks ? ask(chan, &out) : request_put(chan, &out, false);
     if (status == WEFT_OK)
         *order = (struct wf_order){chan->index + 1u, chan->next - 1};
     return status;

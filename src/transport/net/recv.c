@@ -55,6 +55,7 @@ static bool reservation_end(struct net_chan *chan, uint32_t room)
     if (wf_net_reply_size(room) > chan->reserved)
         return false;
     chan->reserved -= wf_net_reply_size(room);
+    chan->asked -= room == 1 && chan->asked;
     wf_net_chan_fed(chan);
     return true;
 }

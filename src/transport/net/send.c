@@ -101,6 +101,7 @@ static uint32_t put_head(struct net_chan *chan, enum wf_net_kind kind, const str
         chan->reply_bytes += size;
     else
         chan->request_bytes += size;
+    chan->gathered = 0; /* a frame that does not gather leaves soon, and those before it, too */
     chan->next++;
     return size;
 }
@@ -285,6 +286,7 @@ void wf_net_flush(struct net_chan *chan)
     unsigned most = chan->link && !chan->link->buffered ? WF_NET_SHARED_MAX : 1;
     if (chan->holds)
         wf_net_ride_missed(chan);
+    chan->gathered = 0;
     wf_list_remove(&chan->dirty);
     if (!chan->up || chan->half_closed)
         return;
@@ -388,18 +390,22 @@ void wf_net_flush_bulk(struct net_chan *chan, uint32_t len, bool ordered)
         wf_net_dirty(chan);
 }
 
+static void stay_dirty(struct net_chan *chan)
+{
+    wf_list_remove(&chan->dirty);
+    wf_net_dirty(chan);
+}
+
 void wf_net_flush_data(struct net_ep *ep)
 {
     struct wf_list round;
     wf_list_take(&round, &ep->dirty);
     while (!wf_list_empty(&round)) {
         struct net_chan *chan = wf_container_of(round.next, struct net_chan, dirty);
-        if (wf_net_has_unsent(chan) && !wf_net_replies_stay(chan)) {
+        if (!chan->gathered && wf_net_has_unsent(chan) && !wf_net_replies_stay(chan))
             wf_net_flush(chan);
-        } else {
-            wf_list_remove(&chan->dirty);
-            wf_net_dirty(chan);
-        }
+        else
+            stay_dirty(chan);
     }
 }
 
@@ -411,4 +417,17 @@ void wf_net_flush_all(struct net_ep *ep)
     wf_list_take(&round, &ep->dirty);
     while (!wf_list_empty(&round))
         wf_net_flush(wf_container_of(round.next, struct net_chan, dirty));
+}
+
+void wf_net_flush_due(struct net_ep *ep)
+{
+    struct wf_list round;
+    wf_list_take(&round, &ep->dirty);
+    while (!wf_list_empty(&round)) {
+        struct net_chan *chan = wf_container_of(round.next, struct net_chan, dirty);
+        if (chan->gathered && wf_net_gather_stays(chan))
+            stay_dirty(chan);
+        else
+            wf_net_flush(chan);
+    }
 }

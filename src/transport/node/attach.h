@@ -89,7 +89,7 @@ enum weft_status wf_node_hear(struct wf_node_link *link);
 
 /* spawn.c: start the service, and wait until clients can connect to it, or another process has its
  * name, which is a success, too. With params->held, it is a successor of that service. Blocks, at
- * most until [until_ns].
+ * most until [until_ns], or until params->stop_fd is readable.
  * Returns  OK | ESYSTEM | ETIMEDOUT: [why] has a sentence
  *          ECLOSED  it has ended, or was killed, before it wrote its line
  *          EBUSY  clients of an earlier service live, of which one is to start the successor; not

@@ -68,6 +68,7 @@ struct node_flow {
      * into memory of this process until then. The flow is in client->ending meanwhile. */
     enum weft_status ending;
     uint32_t ends_at;
+    bool is_over; /* its destination sends nothing any more: the sender of the same tag ends, too */
     struct node_record *journal; /* WF_NODE_WINDOW lines, or NULL */
     struct wf_list slot_item, due_item;
     uint64_t retry_ns;
@@ -79,8 +80,9 @@ struct node_flow {
 struct node_sender {
     struct node_sender *next_sender;
     uint64_t tag;
-    uint32_t expect; /* the number that is delivered next */
-    uint32_t word;   /* of its service, or WF_NODE_NO_WORD */
+    uint32_t expect;  /* the number that is delivered next */
+    uint32_t word;    /* of its service, or WF_NODE_NO_WORD */
+    uint32_t session; /* of that service, in which its end is reported to this endpoint; or 0 */
     struct wf_address address;
     struct wf_contact contact;
     struct node_flow *replies; /* the flow to it, once there is one */
@@ -361,11 +363,15 @@ int wf_node_events_poll(struct node_client *c, int budget);
 int wf_node_place_look(struct node_client *c, uint32_t place);
 /* The sender of [tag], or NULL. */
 struct node_sender *wf_node_sender_find(const struct node_client *c, uint64_t tag);
-/* The words of the senders' services were those of an earlier service's page. */
+/* The words of the senders' services were those of an earlier service's page, and the ends of the
+ * senders that died with it are not reported. */
 void wf_node_senders_forget(struct node_client *c);
+/* The sender of [tag], if there is one, sends nothing any more: free it. */
+void wf_node_sender_end(struct node_client *c, uint64_t tag);
 void wf_node_place_free(struct node_client *c, uint32_t place);
 void wf_node_senders_free(struct node_client *c);
-/* End the senders whose services are lost, or all of them. */
+/* End the senders whose services are lost, or all of them, and have the services know this endpoint
+ * again for senders whose service has another session. */
 void wf_node_senders_lost(struct node_client *c, bool all);
 
 #endif

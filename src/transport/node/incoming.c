@@ -148,6 +148,41 @@ static bool is_lost(const struct node_client *c, const struct node_sender *s)
     return s->word != WF_NODE_NO_WORD && wf_node_session_state(word, s->word) == WF_NODE_LOST;
 }
 
+void wf_node_sender_end(struct node_client *c, uint64_t tag)
+{
+    struct node_sender *s = wf_node_sender_find(c, tag);
+    if (s)
+        sender_end(c, s);
+}
+
+static uint32_t session_of(const struct node_client *c, uint32_t word)
+{
+    return (uint32_t)wf_load_acquire(&c->page->words[wf_node_word_index(word)]); /* "page" */
+}
+
+/* Services that have died meanwhile report the sender's end only to endpoints with a flow to it. */
+static void sender_heed(struct node_client *c, const struct node_sender *s)
+{
+    const struct node_target to = {
+        .tag = s->tag, .index = s->contact.index, .ep = s->address.ep, .word = s->word};
+    struct node_flow *flow = wf_node_flow_find(c, &to, false);
+    if (!flow || flow->ended || flow->ending || flow->low != flow->next ||
+        (flow->live && flow->next))
+        return;
+    flow->heeds = true;
+    if (!wf_node_is_due(flow))
+        wf_list_append(&c->due, &flow->due_item);
+}
+
+static void sender_look(struct node_client *c, struct node_sender *s)
+{
+    uint32_t session;
+    if (s->word == WF_NODE_NO_WORD || (session = session_of(c, s->word)) == s->session)
+        return;
+    s->session = session;
+    sender_heed(c, s);
+}
+
 void wf_node_senders_lost(struct node_client *c, bool all)
 {
     c->lost = false;
@@ -156,14 +191,29 @@ void wf_node_senders_lost(struct node_client *c, bool all)
             next = s->next_sender;
             if (all || is_lost(c, s))
                 sender_end(c, s);
+            else
+                sender_look(c, s);
         }
 }
 
 void wf_node_senders_forget(struct node_client *c)
 {
     for (uint32_t i = 0; i <= c->sender_mask; i++)
-        for (struct node_sender *s = c->senders[i]; s; s = s->next_sender)
+        for (struct node_sender *s = c->senders[i]; s; s = s->next_sender) {
             s->word = WF_NODE_NO_WORD;
+            sender_heed(c, s);
+        }
+}
+
+/* [word] is that of a message of [s]. */
+static void sender_moves(struct node_client *c, struct node_sender *s, uint32_t word)
+{
+    s->word = word;
+    s->session = 0; /* it may be an earlier one: wf_node_senders_lost looks at it */
+    if (word == WF_NODE_NO_WORD)
+        sender_heed(c, s);
+    else if (!c->lost)
+        s->session = session_of(c, word);
 }
 
 /* Its replies came before its end, but by other memory: look there first. */
@@ -215,7 +265,8 @@ static enum arrival entry_take(struct node_client *c, const struct wf_node_entry
         body_take(c, &am, c->data);
     }
     am.from->expect++;
-    am.from->word = am.word;
+    if (am.from->word != am.word)
+        sender_moves(c, am.from, am.word);
     if (!(e->flags & WF_NODE_HEED))
         deliver(c, &am);
     return DELIVERED;

@@ -220,8 +220,9 @@ struct wf_node_page {
     _Atomic uint64_t sleep_epoch; /* odd while the service's mover sleeps */
     uint8_t pad[48];
     _Atomic uint64_t words[WF_NODE_WORDS]; /* wf_node_session_word */
-    /* Which process has an index; 0: none. A successor reads it: these clients may come to it. */
+    /* Which process has an index, or may come to claim it; 0: none. A successor reads both. */
     _Atomic uint32_t pids[WF_NODE_INDEXES];
+    _Atomic uint8_t left[WF_NODE_INDEXES]; /* 1: the last endpoint was closed, not killed */
 };
 _Static_assert(offsetof(struct wf_node_page, words) == 64, "wire structure");
 

@@ -75,27 +75,6 @@ static int key_pipe(const struct wf_node_start *start)
     return -1;
 }
 
-/* Copies of the estate's descriptors, none of which is to be another one's place in the new
- * process. Returns false with errno. */
-static bool estate_copy(const struct wf_node_attach_params *params, int copies[WF_NODE_ESTATE])
-{
-    const int above = WF_NODE_ESTATE_AT + WF_NODE_ESTATE;
-    bool copied = true;
-    for (int i = 0; i < params->nestate; i++) {
-        copies[i] = wf_fd_high(fcntl(params->estate[i], F_DUPFD_CLOEXEC, above));
-        copied &= copies[i] >= 0;
-    }
-    return copied;
-}
-
-static void estate_drop(const struct wf_node_attach_params *params,
-                        const int copies[WF_NODE_ESTATE])
-{
-    for (int i = 0; i < params->nestate; i++)
-        if (copies[i] >= 0)
-            close(copies[i]);
-}
-
 /* ---- the process ---- */
 
 static int attributes_set(posix_spawnattr_t *attr)
@@ -110,11 +89,37 @@ static int attributes_set(posix_spawnattr_t *attr)
                : posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
 }
 
-/* What a program that starts has as descriptors. */
+/* What a program that starts has as descriptors; -1: none. */
 struct given {
     int key_fd, line_fd;
     int estate[WF_NODE_ESTATE], nestate;
 };
+
+/* Copy the estate's descriptors, so that none is another one's place in the new process. Returns
+ * false with errno. */
+static bool estate_copy(const struct wf_node_attach_params *params, struct given *given)
+{
+    const int above = WF_NODE_ESTATE_AT + WF_NODE_ESTATE;
+    bool copied = true;
+    for (int i = 0; i < params->nestate; i++) {
+        int fd = wf_fd_high(fcntl(params->estate[i], F_DUPFD_CLOEXEC, above));
+        given->estate[given->nestate++] = fd;
+        copied &= fd >= 0;
+    }
+    return copied;
+}
+
+static void given_close(struct given *given)
+{
+    const int fds[] = {given->key_fd, given->line_fd};
+    for (size_t i = 0; i < WF_ARRAY_LEN(fds); i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    for (int i = 0; i < given->nestate; i++)
+        if (given->estate[i] >= 0)
+            close(given->estate[i]);
+    *given = (struct given){.key_fd = -1, .line_fd = -1};
+}
 
 static int actions_set(posix_spawn_file_actions_t *actions, const struct given *given)
 {
@@ -170,19 +175,20 @@ static void process_reap(pid_t pid, int pidfd, uint64_t until_ns)
     (void)waitpid(pid, NULL, WNOHANG);
 }
 
-/* Read up to the first newline. Returns false if the time is over. */
-static bool line_read(int fd, uint64_t until_ns, char *line, size_t room)
+/* Read up to the first newline. Returns false if the time is over, or the caller has to stop. */
+static bool line_read(int fd, const struct wf_node_attach_params *params, char *line, size_t room)
 {
     size_t len = 0;
     bool in_time = true;
     line[0] = 0;
     while (len < room - 1 && !strchr(line, '\n')) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int ready = poll(&p, 1, ms_until(until_ns));
+        struct pollfd p[] = {{.fd = fd, .events = POLLIN},
+                             {.fd = params->stop_fd ? params->stop_fd : -1, .events = POLLIN}};
+        int ready = poll(p, 2, ms_until(params->until_ns));
         ssize_t n;
         if (ready < 0 && errno == EINTR)
             continue;
-        in_time = ready == 1;
+        in_time = ready > 0 && p[0].revents;
         n = in_time ? read(fd, line + len, room - 1 - len) : 0;
         if (n <= 0)
             break;
@@ -193,10 +199,11 @@ static bool line_read(int fd, uint64_t until_ns, char *line, size_t room)
     return in_time;
 }
 
-static enum weft_status started(const char *path, int line_fd, uint64_t until_ns, char why[512])
+static enum weft_status started(const char *path, int line_fd,
+                                const struct wf_node_attach_params *params, char why[512])
 {
     char line[512];
-    if (!line_read(line_fd, until_ns, line, sizeof line)) {
+    if (!line_read(line_fd, params, line, sizeof line)) {
         snprintf(why, 512, "%.256s does not start: is the machine overloaded?", path);
         return WEFT_ETIMEDOUT;
     }
@@ -212,7 +219,7 @@ static enum weft_status started(const char *path, int line_fd, uint64_t until_ns
     return WEFT_ECLOSED;
 }
 
-static enum weft_status spawn(const struct wf_node_attach_params *params, const struct given *given,
+static enum weft_status spawn(const struct wf_node_attach_params *params, struct given *given,
                               int line, char why[512])
 {
     enum weft_status status = WEFT_ESYSTEM;
@@ -224,15 +231,15 @@ static enum weft_status spawn(const struct wf_node_attach_params *params, const 
     else
         program_find(path, sizeof path);
     err = process_start(path, params, given, &pid);
-    close(given->line_fd);
+    given_close(given); /* now: a child that another thread forks until then keeps them */
     if (err) {
         snprintf(why, 512, "cannot start %.256s: %s: install it, or give it execute permission",
                  path, strerror(err));
         return status;
     }
     pidfd = wf_pidfd_open(pid);
-    status = started(path, line, params->until_ns, why);
-    process_reap(pid, pidfd, params->until_ns);
+    status = started(path, line, params, why);
+    process_reap(pid, pidfd, status == WEFT_ETIMEDOUT ? 0 : params->until_ns);
     if (pidfd >= 0)
         close(pidfd);
     return status;
@@ -242,13 +249,13 @@ enum weft_status wf_node_spawn(const struct wf_node_attach_params *params, bool 
 {
     struct wf_node_start start = {
         .line = params->line, .count = (uint32_t)params->nestate, .anew = anew};
-    struct given given = {.nestate = params->nestate};
+    struct given given = {.key_fd = -1, .line_fd = -1};
     int line[2] = {-1, -1};
     enum weft_status status = WEFT_ESYSTEM;
     memcpy(start.key, params->key, sizeof start.key);
     given.key_fd = key_pipe(&start);
     explicit_bzero(&start, sizeof start);
-    if (!estate_copy(params, given.estate) || given.key_fd < 0 || pipe_open(line)) {
+    if (given.key_fd < 0 || !estate_copy(params, &given) || pipe_open(line)) {
         snprintf(why, 512, "no descriptor for starting the service: %s (ulimit -n)",
                  strerror(errno));
     } else {
@@ -256,8 +263,6 @@ enum weft_status wf_node_spawn(const struct wf_node_attach_params *params, bool 
         status = spawn(params, &given, line[0], why);
         close(line[0]);
     }
-    estate_drop(params, given.estate);
-    if (given.key_fd >= 0)
-        close(given.key_fd);
+    given_close(&given);
     return status;
 }

@@ -298,7 +298,14 @@ int wf_node_flows_ending(struct node_client *c)
     while (!wf_list_empty(&ending)) {
         struct node_flow *flow = wf_container_of(wf_list_pop(&ending), struct node_flow, due_item);
         if (can_end(c, flow)) {
-            wf_node_flow_end(c, flow, flow->ending);
+            const uint64_t tag = flow->to.tag;
+            const enum weft_status why = flow->ending;
+            const bool is_over = flow->is_over;
+            wf_node_flow_end(c, flow, why);
+            if (is_over) {
+                wf_node_flows_end(c, tag, why);
+                wf_node_sender_end(c, tag);
+            }
             n++;
         } else {
             wf_list_append(&c->ending, &flow->due_item);
@@ -364,9 +371,10 @@ int wf_node_slot_look(struct node_client *c, uint32_t slot)
         events += acked_look(c, flow); /* acknowledgements from before [far] was written */
     if (!flow->live || c->failed)
         return events;
-    if (far == WF_NODE_CLOSED || far == WF_NODE_DEAD)
+    if (far == WF_NODE_CLOSED || far == WF_NODE_DEAD) {
+        flow->is_over = true;
         wf_node_flow_ending(c, flow, far == WF_NODE_CLOSED ? WEFT_ECLOSED : WEFT_EPEER);
-    else if (far == WF_NODE_ROOM || near_has_room(flow, near, far))
+    } else if (far == WF_NODE_ROOM || near_has_room(flow, near, far))
         wf_node_flow_again(c, flow);
     else if (far == WF_NODE_REFUSED ||
              wf_node_word_state((uint32_t)near, flow->attempt) == WF_NODE_REFUSED)
@@ -395,8 +403,10 @@ static void session_look(struct node_client *c, struct node_flow *flow)
         (void)acked_look(c, flow);
         wf_node_flow_anew(c, flow);
     }
-    if (state == WF_NODE_LOST)
+    if (state == WF_NODE_LOST) {
+        flow->is_over = true;
         wf_node_flow_ending(c, flow, WEFT_EPEER);
+    }
 }
 
 int wf_node_sessions_look(struct node_client *c)

@@ -232,6 +232,7 @@ const struct wf_transport wf_node_transport = {
     .source = wf_via_source,
     .is_away = wf_via_is_away,
     .is_sent = wf_via_is_sent,
+    .explain = wf_via_explain,
     .poll = wf_via_poll,
     .arm = wf_via_arm,
     .disarm = wf_via_disarm,

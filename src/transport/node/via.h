@@ -8,6 +8,7 @@
  *   via_next.c  what that thread does when the service has ended: a successor
  *   via_ep.c    endpoints: rings, polling, sleeping, closing
  *   via_ops.c   peers, requests and replies
+ *   via_state.c what messages to a peer wait for, for the log
  *
  * Threads. An endpoint's owner uses its engine, flows and peers. The reader's thread sends and
  * receives packets; it and the owners share what via_ctx.lock guards. While it holds the lock, a
@@ -176,6 +177,15 @@ static inline WF_RELEASES(via_ctx_lock_class) void via_unlock(struct via_ctx *ct
     pthread_mutex_unlock(&ctx->lock);
 }
 
+static inline int wf_via_service_pid(struct via_ctx *ctx)
+{
+    int pid;
+    via_lock(ctx);
+    pid = (int)ctx->link->pid;
+    via_unlock(ctx);
+    return pid;
+}
+
 static inline void wf_via_count(struct via_ep *ep, enum wf_stat stat)
 {
     uint64_t *c = &ep->base.counters[stat];
@@ -244,6 +254,7 @@ void wf_via_source(const struct wf_token *token, struct wf_address *out,
                    struct wf_contact *contact);
 bool wf_via_is_away(struct wf_tpeer *tpeer, struct wf_order *order);
 bool wf_via_is_sent(struct wf_tpeer *tpeer);
+void wf_via_explain(struct wf_tpeer *tpeer, char *out, size_t room); /* via_state.c */
 enum weft_status wf_via_heed(struct wf_tpeer *tpeer);
 struct wf_tpeer *wf_via_find(struct wf_tep *tep, const struct wf_address *address,
                              struct wf_tpeer *after);

@@ -212,10 +212,7 @@ static WF_UNCHECKED enum weft_status rings_give(struct via_ep *ep, uint64_t unti
  */
 static WF_UNCHECKED enum weft_status ring_failed(struct via_ctx *ctx, enum weft_status why)
 {
-    int pid;
-    via_lock(ctx);
-    pid = (int)ctx->link->pid;
-    via_unlock(ctx);
+    int pid = wf_via_service_pid(ctx);
     if (why == WEFT_ELIMIT)
         wf_error("the node's service, process %d, does not take another endpoint: it takes %d "
                  "endpoints of a context, or a process has no descriptor left (ulimit -n, its own "

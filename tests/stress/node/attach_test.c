@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -254,6 +256,191 @@ static void killed_service(void)
         wf_node_detach(&links[i - 1]);
     }
     wf_node_detach(&links[2]);
+    near_end(key);
+}
+
+/* A client of a service that is killed. It attaches to a successor when its parent asks for that,
+ * and ends when it is asked once more. */
+static void heir_main(int sock, void *arg)
+{
+    struct wf_node_attach_params params = near_client(key);
+    struct wf_node_link first, second;
+    char byte;
+    (void)arg;
+    near_attach(key, &first);
+    proc_say(sock, &first, sizeof first);
+    CHECK(proc_hear(sock, &byte, 1) == 1);
+    CHECK_STATUS(near_hear(&first), WEFT_EPEER);
+    params.held = first.index + 1;
+    params.last = first.incarnation;
+    params.line = first.line;
+    params.estate = first.estate;
+    params.nestate = first.nestate;
+    CHECK_STATUS(wf_node_attach(&params, &second), WEFT_OK);
+    proc_say(sock, &second, sizeof second);
+    CHECK(proc_hear(sock, &byte, 1) == 1);
+    wf_node_detach(&first);
+    wf_node_detach(&second);
+}
+
+static struct wf_node_link heir_start(struct proc *p)
+{
+    struct wf_node_link link;
+    *p = proc_start(heir_main, NULL);
+    CHECK(proc_hear(p->sock, &link, sizeof link) == sizeof link);
+    return link;
+}
+
+static struct wf_node_link heir_comes(const struct proc *p)
+{
+    struct wf_node_link link;
+    proc_say(p->sock, "", 1);
+    CHECK(proc_hear(p->sock, &link, sizeof link) == sizeof link);
+    return link;
+}
+
+/* Fails when: a process gets an index that another one had, which lives and has not come to the
+ * successor yet, by claiming it or by attaching; also if a second successor is started by a client
+ * that knows it from the first one's page only. */
+static void heir_robbed(void)
+{
+    struct wf_node_attach_params params, lie;
+    struct wf_node_link links[3], heir, refused;
+    struct proc p;
+    near_begin();
+    CHECK(!setenv("WEFT_NODE_INDEX_BITS", "1", 1));
+    near_attach(key, &links[0]);
+    heir = heir_start(&p);
+    for (int i = 1; i < 3; i++) {
+        params = service_kill(&links[i - 1]);
+        CHECK_STATUS(wf_node_attach(&params, &links[i]), WEFT_OK);
+        lie = params;
+        lie.held = heir.index + 1;
+        near_stderr_begin();
+        CHECK_STATUS(wf_node_attach(&lie, &refused), WEFT_ELIMIT);
+        params = near_client(key);
+        CHECK_STATUS(wf_node_attach(&params, &refused), WEFT_ELIMIT);
+        CHECK(strstr(near_stderr_end(), "WEFT_NODE_INDEX_BITS"));
+        wf_node_detach(&links[i - 1]);
+    }
+    CHECK(heir_comes(&p).index == heir.index);
+    client_leave(&p);
+    wf_node_detach(&links[2]);
+    near_end(key);
+}
+
+/* Fails when: a successor ends with the last client that has come, while another one that lives has
+ * not: that one's peers lose it. */
+static void heir_late(void)
+{
+    struct wf_node_attach_params params;
+    struct wf_node_link first, second, heir;
+    struct pollfd ended = {.events = POLLIN};
+    struct proc p;
+    near_begin();
+    near_attach(key, &first);
+    heir = heir_start(&p);
+    params = service_kill(&first);
+    CHECK_STATUS(wf_node_attach(&params, &second), WEFT_OK);
+    ended.fd = wf_pidfd_open(second.pid);
+    CHECK(ended.fd >= 0);
+    wf_node_detach(&first);
+    wf_node_detach(&second);
+    CHECK(poll(&ended, 1, 1500) == 0);
+    close(ended.fd);
+    CHECK(heir.index == heir_comes(&p).index);
+    client_leave(&p);
+    near_end(key);
+}
+
+/* A service and one of its two clients, [heir], are killed; the other one attaches to a successor.
+ */
+static struct wf_node_attach_params heir_killed(const char *index_bits, struct wf_node_link *first,
+                                                struct wf_node_link *heir,
+                                                struct wf_node_link *second)
+{
+    struct wf_node_attach_params params;
+    struct proc p;
+    near_begin();
+    CHECK(!setenv("WEFT_NODE_INDEX_BITS", index_bits, 1));
+    near_attach(key, first);
+    *heir = heir_start(&p);
+    params = service_kill(first);
+    CHECK(WTERMSIG(proc_kill(&p, SIGKILL)) == SIGKILL);
+    CHECK_STATUS(wf_node_attach(&params, second), WEFT_OK);
+    return params;
+}
+
+/* Fails when: an index is awaited for ever whose client has ended before WELCOME. */
+static void heir_half_come(void)
+{
+    struct wf_node_attach_params params;
+    struct wf_node_packet hello, challenge, proof;
+    struct wf_node_link first, second, third, heir;
+    int sock, status;
+    params = heir_killed("1", &first, &heir, &second);
+    sock = near_connect(key);
+    hello = near_hello(WF_NODE_ATTACH);
+    hello.u.hello.held = heir.index + 1;
+    hello.u.hello.last = heir.incarnation;
+    hello.u.hello.line = heir.line;
+    CHECK(!wf_node_packet_send(sock, &hello, NULL, 0));
+    CHECK(near_receive(sock, &challenge) == WF_NODE_CHALLENGE);
+    CHECK(!kill(second.pid, SIGSTOP) && waitpid(second.pid, &status, WUNTRACED) == second.pid);
+    wf_node_packet_init(&proof, WF_NODE_PROOF);
+    proof.u.proof.parameters = params.parameters;
+    wf_node_proof_sign(key, &hello, &challenge, &proof);
+    CHECK(!wf_node_packet_send(sock, &proof, NULL, 0));
+    close(sock);
+    CHECK(!kill(second.pid, SIGCONT));
+    near_attach(key, &third);
+    CHECK(third.index == heir.index);
+    wf_node_detach(&first);
+    wf_node_detach(&second);
+    wf_node_detach(&third);
+    near_end(key);
+}
+
+/* Fails when: a successor gives a new client the index of a dead one while others are free. Another
+ * client may start the next successor with a page that shows the dead one there. */
+static void heir_dead(void)
+{
+    struct wf_node_link first, second, heir, some[3];
+    (void)heir_killed("2", &first, &heir, &second);
+    for (int i = 0; i < 3; i++) {
+        near_attach(key, &some[i]);
+        CHECK((some[i].index == heir.index) == (i == 2));
+    }
+    wf_node_detach(&first);
+    wf_node_detach(&second);
+    for (int i = 0; i < 3; i++)
+        wf_node_detach(&some[i]);
+    near_end(key);
+}
+
+/* Fails when: a service that cannot begin a line, since clients of the one before live, takes the
+ * name for a moment: then it keeps those clients' successor from starting. */
+static void held(void)
+{
+    struct wf_node_attach_params params;
+    char name[WF_NODE_SOCKET_ROOM], hold[WF_NODE_SOCKET_ROOM], why[512];
+    struct wf_node_scope place;
+    struct sockaddr_un sa;
+    socklen_t len;
+    int fds[2];
+    near_begin();
+    params = near_client(key);
+    wf_node_scope_here(&place);
+    wf_node_socket_name(key, &place, params.name, name);
+    wf_node_hold_name(name, hold);
+    len = wf_node_sockaddr(hold, &sa);
+    fds[0] = near_bind(key);
+    fds[1] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    CHECK(fds[1] >= 0 && !bind(fds[1], (struct sockaddr *)&sa, len));
+    CHECK_STATUS(wf_node_spawn(&params, false, why), WEFT_EBUSY);
+    close(fds[1]);
+    CHECK_STATUS(wf_node_spawn(&params, false, why), WEFT_OK); /* the name is taken */
+    close(fds[0]);
     near_end(key);
 }
 
@@ -667,6 +854,64 @@ static void inherits_nothing(void)
     near_end(key);
 }
 
+/* Write a program in the place of a service's, to a name of mkstemp(3). */
+static void program_write(char *path, const char *program)
+{
+    ssize_t len = (ssize_t)strlen(program);
+    int file = mkstemp(path);
+    CHECK(file >= 0 && write(file, program, (size_t)len) == len);
+    CHECK(!fchmod(file, 0700) && !close(file));
+}
+
+/* Fails when: while a service starts, its client has copies of what the service gets: a child that
+ * it forks meanwhile would keep them, and so the hold, and the port. */
+static void few_copies(void)
+{
+    static const char program[] =
+        "#!/bin/sh\n" /* it lists its parent's pages */
+        "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do\n"
+        "n=$(ls -l /proc/$PPID/fd | grep -c weft-node-page)\n"
+        "[ $n = 1 ] && break\n"
+        "done\n"
+        "echo $n pages\n";
+    char path[] = "/tmp/weft-few-copies-XXXXXX", why[512];
+    struct wf_node_attach_params params;
+    struct wf_node_link link;
+    near_begin();
+    program_write(path, program);
+    near_attach(key, &link);
+    params = service_kill(&link);
+    params.program = path;
+    CHECK_STATUS(wf_node_spawn(&params, false, why), WEFT_ESYSTEM);
+    CHECK(!unlink(path));
+    if (strcmp(why, "1 pages"))
+        proc_fail(__FILE__, __LINE__, "%s", why);
+    wf_node_detach(&link);
+    near_end(key);
+}
+
+/* Fails when: a context that closes waits for a service that it has started, and that does not come
+ * further. */
+static void stuck_program(void)
+{
+    static const char program[] = "#!/bin/sh\nexec sleep 30\n";
+    char path[] = "/tmp/weft-stuck-XXXXXX", why[512];
+    struct wf_node_attach_params params;
+    near_begin();
+    program_write(path, program);
+    params = near_client(key);
+    params.program = path;
+    params.stop_fd = eventfd(1, EFD_CLOEXEC);
+    params.until_ns = wf_now_ns() + UINT64_C(4000000000);
+    CHECK(params.stop_fd > 0);
+    CHECK_STATUS(wf_node_spawn(&params, false, why), WEFT_ETIMEDOUT);
+    CHECK(wf_now_ns() < params.until_ns - UINT64_C(2000000000));
+    close(params.stop_fd);
+    CHECK(!unlink(path));
+    CHECK(waitpid(-1, NULL, 0) < 0);
+    near_end(key);
+}
+
 /* Fails when: a service that cannot be started makes the client wait, or the warning does not say
  * what is wrong. */
 static void no_program(void)
@@ -704,6 +949,11 @@ int main(int argc, char **argv)
     failed += proc_case("killed_parent", killed_parent);
     failed += proc_case("forked_child", forked_child);
     failed += proc_case("killed_service", killed_service);
+    failed += proc_case("heir_robbed", heir_robbed);
+    failed += proc_case("heir_late", heir_late);
+    failed += proc_case("heir_half_come", heir_half_come);
+    failed += proc_case("heir_dead", heir_dead);
+    failed += proc_case("held", held);
     failed += proc_case("killed_and_late", killed_and_late);
     failed += proc_case("killed_and_gone", killed_and_gone);
     failed += proc_case("claimed_twice", claimed_twice);
@@ -718,5 +968,7 @@ int main(int argc, char **argv)
     failed += proc_case("launcher", launcher);
     failed += proc_case("inherits_nothing", inherits_nothing);
     failed += proc_case("no_program", no_program);
+    failed += proc_case("few_copies", few_copies);
+    failed += proc_case("stuck_program", stuck_program);
     return failed ? 1 : 0;
 }

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "core/core.h"
 #include "near.h"
 #include "node/node.h"
+#include "transport/ipaddr.h"
 
 static const uint8_t key[WF_NODE_KEY] = "ep_test";
 
@@ -257,6 +259,102 @@ static void rests(void)
     near_end(key);
 }
 
+/* ---- what messages wait for ---- */
+
+static void ignore(const struct weft_am *am)
+{
+    (void)am;
+}
+
+/* Poll until the peer's transport explains that its messages wait for [what]. */
+static void expect_wait(struct weft_peer *peer, const char *what)
+{
+    uint64_t until = wf_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    char text[256];
+    do {
+        CHECK(weft_ep_poll(peer->ep) >= 0);
+        peer->transport->explain(wf_peer_tpeer(peer), text, sizeof text);
+        if (wf_now_ns() > until)
+            proc_fail(__FILE__, __LINE__, "%s, not: %s", text, what);
+    } while (!strstr(text, what));
+}
+
+static void send_one(struct weft_peer *peer)
+{
+    CHECK_STATUS(weft_am_request(peer, 1, NULL, 0, NULL, 0, 0), WEFT_OK);
+}
+
+/* Send a message while the peer's service, process [service], is stopped. */
+static void send_stopped(struct weft_peer *peer, pid_t service, const char *what)
+{
+    CHECK(!kill(service, SIGSTOP));
+    send_one(peer);
+    expect_wait(peer, "messages to it are not in its ring: the node's service");
+    expect_wait(peer, what);
+    CHECK(!kill(service, SIGCONT));
+    expect_wait(peer, "its ring has all messages to it");
+}
+
+/* A peer like the one of [bytes], whose service has the port of [sock], which answers nothing. */
+static struct weft_peer *mute_peer(struct weft_ep *ep, const void *bytes, size_t len, int sock)
+{
+    struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t sa_len = sizeof sa;
+    unsigned char forged[WEFT_ADDR_MAX];
+    struct wf_address address;
+    struct wf_contact contact;
+    struct weft_peer *peer;
+    CHECK(!bind(sock, (struct sockaddr *)&sa, sizeof sa) && !listen(sock, 8));
+    CHECK(!getsockname(sock, (struct sockaddr *)&sa, &sa_len));
+    CHECK_STATUS(wf_address_parse(bytes, len, &address, &contact), WEFT_OK);
+    address.process.token[0]++;
+    contact.rdma = ntohs(sa.sin_port);
+    contact.count = 1;
+    wf_ipaddr_from_v4(&sa.sin_addr, contact.ip[0]);
+    len = wf_address_pack(&address, &contact, forged);
+    CHECK_STATUS(weft_peer_open(ep, forged, len, &peer), WEFT_OK);
+    return peer;
+}
+
+/* Fails when: the log's text about a peer's messages names another step than the one for which they
+ * wait: the service is stopped, before and after it has named the peer's service; the peer's
+ * service answers nothing; or they wait for nothing. */
+static void explained(void)
+{
+    struct wf_node_link link;
+    struct weft_ctx *ctx;
+    struct weft_ep *ep, *other;
+    struct weft_peer *peer, *mute;
+    unsigned char bytes[WEFT_ADDR_MAX];
+    size_t len = sizeof bytes;
+    int sock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(!setenv("WEFT_PEER_TIMEOUT", "300ms", 1));
+    begin_near();
+    near_attach(key, &link);
+    ctx = ctx_open();
+    CHECK_STATUS(weft_ep_open(ctx, NULL, &ep), WEFT_OK);
+    CHECK_STATUS(weft_ep_open(ctx, NULL, &other), WEFT_OK);
+    CHECK_STATUS(weft_am_register(other, 1, ignore, NULL), WEFT_OK);
+    CHECK_STATUS(weft_ep_address(other, bytes, &len), WEFT_OK);
+    CHECK_STATUS(weft_peer_open(ep, bytes, len, &peer), WEFT_OK);
+    expect_wait(peer, "nothing was sent to it");
+    send_stopped(peer, link.pid, "has not named the service at");
+    send_stopped(peer, link.pid, "has not read 1 entries");
+    mute = mute_peer(ep, bytes, len, sock);
+    send_one(mute);
+    expect_wait(mute, "1 of 1 messages to it are not in its ring: the service at 127.0.0.1:");
+    expect_wait(mute, ", and nothing has come from it");
+    close(sock);
+    expect_wait(mute, weft_status_text(WEFT_EPEER));
+    CHECK_STATUS(weft_peer_close(mute), WEFT_OK);
+    CHECK_STATUS(weft_peer_close(peer), WEFT_OK);
+    CHECK_STATUS(weft_ep_close(other), WEFT_OK);
+    CHECK_STATUS(weft_ep_close(ep), WEFT_OK);
+    CHECK_STATUS(weft_ctx_close(ctx), WEFT_OK);
+    wf_node_detach(&link);
+    near_end(key);
+}
+
 int main(int argc, char **argv)
 {
     int failed = 0;
@@ -268,5 +366,6 @@ int main(int argc, char **argv)
     failed += proc_case("no_answer", no_answer);
     failed += proc_case("late_rings", late_rings);
     failed += proc_case("rests", rests);
+    failed += proc_case("explained", explained);
     return failed ? 1 : 0;
 }

@@ -16,11 +16,13 @@
 #include <net/if.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -39,13 +41,45 @@ static pid_t subreaper;
 static const char *devices[2]; /* of the two nodes; NULL: the lanes are TCP */
 static const unsigned char key[WEFT_KEY_SIZE] = "the key of the join test";
 
+/* Of the processes of a case: when a service was killed last among traffic, or 0, and how long the
+ * last client then had no answer to a request that it sent after that. */
+struct deaths {
+    _Atomic uint64_t killed_ns, away_ns;
+};
+static struct deaths *deaths;
+
 struct member {
     struct weft_ctx *ctx;
     struct weft_ep *ep;
     struct weft_peer *peers[ALL];
     unsigned asked[ALL], sent[ALL], got[ALL], answered, downs, me;
     enum weft_status why;
+    uint64_t killed_ns; /* of [deaths], seen */
+    unsigned old[ALL];  /* requests sent before that */
+    bool goes_on;       /* a later one was answered */
 };
+
+/* A request to [from] was answered. */
+static void answer_note(struct member *m, unsigned from, unsigned number)
+{
+    uint64_t ns, most = deaths->away_ns;
+    if (!m->killed_ns || m->goes_on || number < m->old[from])
+        return;
+    m->goes_on = true;
+    ns = proc_now_ns() - m->killed_ns;
+    while (ns > most && !atomic_compare_exchange_weak(&deaths->away_ns, &most, ns))
+        continue;
+}
+
+static void death_note(struct member *m)
+{
+    uint64_t killed_ns = deaths->killed_ns;
+    if (m->killed_ns == killed_ns)
+        return;
+    m->killed_ns = killed_ns;
+    memcpy(m->old, m->sent, sizeof m->old);
+    m->goes_on = false;
+}
 
 static void on_down(struct weft_ep *ep, struct weft_peer *peer, enum weft_status why, void *arg)
 {
@@ -82,6 +116,7 @@ static void on_answer(const struct weft_am *am)
     seen[from][number / 8] |= (unsigned char)(1u << number % 8);
     m->got[from]++;
     m->answered++;
+    answer_note(m, from, number);
 }
 
 static void on_tell(const struct weft_am *am)
@@ -249,6 +284,8 @@ static void begin(void)
           !setenv("WEFT_NODE", "1", 1));
     CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)); /* services become its children */
     subreaper = getpid();
+    deaths = mmap(NULL, sizeof *deaths, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(deaths != MAP_FAILED);
 }
 
 /* The services must end by themselves. */
@@ -396,19 +433,23 @@ static void client_killed(void)
     end();
 }
 
-/* Is the process a service that runs? */
+/* Is the process a service that runs? One that finds the name taken ends as a single thread. */
 static bool is_service(int pid)
 {
     char path[64], name[32] = "", state = 'Z';
+    long threads = 0;
     FILE *f;
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     f = fopen(path, "re");
     if (f) {
-        if (fscanf(f, "%*d (%31[^)]) %c", name, &state) != 2)
+        if (fscanf(f,
+                   "%*d (%31[^)]) %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                   "%*s %ld",
+                   name, &state, &threads) != 3)
             state = 'Z';
         fclose(f);
     }
-    return !strcmp(name, "weft-node") && state != 'Z';
+    return !strcmp(name, "weft-node") && state != 'Z' && threads > 1;
 }
 
 /* The services that the case's process has as children, at most 2. */
@@ -434,9 +475,10 @@ static unsigned services_find(pid_t services[2])
 static void services_await(pid_t services[2], unsigned count)
 {
     uint64_t end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
-    while (services_find(services) < count && proc_now_ns() < end)
+    unsigned found;
+    while ((found = services_find(services)) < count && proc_now_ns() < end)
         CHECK(!sched_yield());
-    CHECK(services_find(services) == count);
+    CHECK(found == count);
 }
 
 static void mourn_starved(int sock, void *arg)
@@ -470,6 +512,7 @@ static void no_successor(void)
 /* ---- kills among traffic ---- */
 
 enum { MORE = 100, STOP_MS = 100, BURST = 16, BEFORE_MS = 40, MOST_HITS = 100 };
+#define MOST_AWAY_NS UINT64_C(2000000000) /* that clients are to be without a service */
 enum victim {
     CLIENT,
     CLIENT_AT_POINT,
@@ -577,6 +620,7 @@ static bool is_up(const struct member *m, unsigned to)
 static void burst(struct member *m, unsigned most)
 {
     unsigned char data[300];
+    death_note(m);
     for (unsigned to = 0; to < ALL; to++)
         for (unsigned i = 0; i < most && is_up(m, to); i++) {
             const uint32_t args[2] = {m->me, m->sent[to]};
@@ -628,11 +672,12 @@ static void flood(int sock, void *arg)
     end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
     while (m.downs < lost && proc_now_ns() < end)
         burst(&m, BURST);
-    for (unsigned i = 0; i < MORE; i++)
+    for (unsigned i = 0; i < MORE || (m.killed_ns && !m.goes_on && proc_now_ns() < end); i++)
         burst(&m, 1);
     while (!all_answered(&m) && proc_now_ns() < end)
         poll_once(&m);
-    if (m.downs != lost || (lost && m.why != WEFT_EPEER) || !all_answered(&m))
+    if (m.downs != lost || (lost && m.why != WEFT_EPEER) || !all_answered(&m) ||
+        (m.killed_ns && !m.goes_on))
         proc_fail(__FILE__, __LINE__, "member %u lost %u peers of %u (%s), %s", m.me, m.downs, lost,
                   weft_status_name(m.why),
                   all_answered(&m) ? "all answered" : "answers are missing");
@@ -648,22 +693,30 @@ static void wait_ms(unsigned ms)
     CHECK(!nanosleep(&t, NULL));
 }
 
+static void service_kill(pid_t pid)
+{
+    uint64_t now = proc_now_ns();
+    CHECK(!kill(pid, SIGKILL));
+    if (victim != OPENS && victim != CLOSES)
+        deaths->killed_ns = now;
+}
+
 /* Kill a service, or both, and then one that is its successor, or the other one. */
 static void services_kill(void)
 {
     pid_t services[2];
     services_await(services, 2);
     wait_ms(at_ms);
-    CHECK(!kill(services[whose % 2], SIGKILL));
+    service_kill(services[whose % 2]);
     if (victim == SERVICES || victim == BOTH) /* one of the two is the client's */
-        CHECK(!kill(services[!(whose % 2)], SIGKILL));
+        service_kill(services[!(whose % 2)]);
     if (victim != SUCCESSOR)
         return;
     while (is_service(services[whose % 2]))
         CHECK(!sched_yield());
     services_await(services, 2);
     wait_ms(at_ms / 4);
-    CHECK(!kill(services[!(whose & 4)], SIGKILL));
+    service_kill(services[!(whose & 4)]);
 }
 
 static void killer(int sock, void *arg)
@@ -765,6 +818,10 @@ static void kill_round(void)
         proc_join(&kills);
     end();
     CHECK(connections() == 0 && names_are_gone());
+    if (deaths->away_ns) /* as scripts/soak reads it */
+        printf("%s: to the first new answer %d of 1 held; slowest %.1f ms\n", victim_names[victim],
+               deaths->away_ns <= MOST_AWAY_NS, (double)deaths->away_ns / 1e6);
+    fflush(stdout);
 }
 
 /* Round [i]. Returns 0 if it held. */

@@ -425,27 +425,18 @@ const struct wf_contact *wf_conn_mgr_contact(const struct wf_conn_mgr *mgr)
 
 enum weft_status wf_conn_mgr_set_key(struct wf_conn_mgr *mgr, const uint8_t key[WF_NET_KEY])
 {
-    enum weft_status status = WEFT_OK;
+    bool had;
     mgr_lock(mgr);
-    if (mgr->has_key) {
-        status = sodium_memcmp(mgr->key, key, WF_NET_KEY) ? WEFT_EINVAL : WEFT_OK;
-    } else {
+    had = mgr->has_key;
+    if (!had) {
         memcpy(mgr->key, key, WF_NET_KEY);
         mgr->has_key = mgr->key_is_new = true;
     }
     mgr_unlock(mgr);
+    if (had)
+        return WEFT_EBUSY;
     wf_mgr_wake(mgr);
-    return status;
-}
-
-bool wf_conn_mgr_has_key(const struct wf_conn_mgr *mgr)
-{
-    struct wf_conn_mgr *m = (struct wf_conn_mgr *)(uintptr_t)mgr; /* to lock it */
-    bool has;
-    mgr_lock(m);
-    has = m->has_key;
-    mgr_unlock(m);
-    return has;
+    return WEFT_OK;
 }
 
 void wf_conn_mgr_forget(struct wf_conn_mgr *mgr, uint16_t ep, uint32_t ep_gen)

@@ -186,10 +186,8 @@ void wf_net_conn_free(struct wf_net_conn *conn);
 /* Returns where other processes dial this process. Constant. */
 const struct wf_contact *wf_conn_mgr_contact(const struct wf_conn_mgr *mgr);
 
-/* Set the job's key, once. Any thread may call this. Returns OK | EINVAL (another key was set
- * before) */
+/* Set the job's key, once. Any thread may call this. Returns OK | EBUSY (a key was set before) */
 enum weft_status wf_conn_mgr_set_key(struct wf_conn_mgr *mgr, const uint8_t key[WF_NET_KEY]);
-bool wf_conn_mgr_has_key(const struct wf_conn_mgr *mgr);
 
 /* Start to dial for a channel, or find the dial for the same channel that is in progress. The dial
  * ends with the event [connected], whose connection has this dial's number, or with [given_up]. Any
