@@ -546,6 +546,8 @@ struct wf_transport {
     enum weft_status (*region_open)(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
                                     unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
                                     void **handle);
+    /* Set *at and keys to what they are now. NULL: region_open has set them for good. */
+    void (*region_keys)(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS]);
     /* When the call returns, no NIC can access the memory. */
     void (*region_close)(struct wf_tctx *tctx, void *handle);
     /* Start [op], or only its first part: *taken is the number of bytes that were started.
@@ -560,10 +562,8 @@ struct wf_transport {
      * later, as if these were lost. Also called outside of poll. NULL without WF_CAP_NIC. */
     void (*nic_stop)(struct wf_tpeer *tpeer);
     /* Describe the protection domain in which other processes of this host may register memory for
-     * nic_op (is_lent), and set *fd to the descriptor that they need (rdma/hca_share.h), which
-     * stays the context's. Returns OK, or a failure: there is none, which is logged. NULL: there is
-     * none.
-     */
+     * nic_op (is_lent), and set *fd to the descriptor that they need (rdma/hca_share.h). It stays
+     * the context's. Returns OK, or a failure, which is logged. NULL: there is none. */
     enum weft_status (*share)(struct wf_tctx *tctx, struct wf_hca_share *out, int *fd);
     /* Let up to [most] short puts to [tpeer] begin by [window]. If the call returns true, the
      * caller begins one of [len] bytes at once. Otherwise none may begin, and the caller may try

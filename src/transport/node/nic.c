@@ -32,8 +32,10 @@ struct via_mr {
     unsigned access;
     uint32_t handle;
     _Atomic uint32_t lkey; /* 0: it is not registered */
-    uint32_t rkey;
-    _Atomic uint64_t at; /* stored before [lkey] (release), loaded after it (acquire) */
+    /* These are stored before [lkey] (release), and loaded after it (acquire). Values of two
+     * registrations, if it is registered anew meanwhile, name neither of them. */
+    _Atomic uint32_t rkey, incarnation;
+    _Atomic uint64_t at;
 };
 
 struct via_nic {
@@ -81,7 +83,8 @@ static WF_REQUIRES(via_nic_lock_class) enum weft_status
         return status;
     }
     mr->handle = made.handle;
-    mr->rkey = made.rkey;
+    atomic_store_explicit(&mr->rkey, made.rkey, memory_order_relaxed);
+    atomic_store_explicit(&mr->incarnation, nic->incarnation, memory_order_relaxed);
     atomic_store_explicit(&mr->at, at, memory_order_relaxed);
     atomic_store_explicit(&mr->lkey, made.lkey, memory_order_release);
     return WEFT_OK;
@@ -290,17 +293,30 @@ static enum weft_status region_attempt(void *arg)
     return status;
 }
 
-static WF_UNCHECKED void keys_of(struct via_mr *mr, uint64_t *at, uint32_t keys[WF_KEY_NICS])
+/* Register a region anew, after its service's death. Does not wait for another thread that
+ * registers or drops memory. */
+static WF_UNCHECKED void region_renew(struct via_mr *mr)
 {
-    nic_lock(mr->nic);
-    *at = atomic_load_explicit(&mr->at, memory_order_relaxed);
-    memset(keys, 0, WF_KEY_NICS * sizeof *keys);
-    keys[KEY_RKEY] = mr->rkey;
-    keys[KEY_INCARNATION] = mr->nic->incarnation;
-    /* Its service has ended meanwhile: this one's incarnation is not that of the key. */
+    if (pthread_mutex_trylock(&mr->nic->lock))
+        return;
     if (!atomic_load_explicit(&mr->lkey, memory_order_relaxed))
-        *at = keys[KEY_RKEY] = keys[KEY_INCARNATION] = 0;
+        (void)mr_register(mr->nic, mr);
     nic_unlock(mr->nic);
+}
+
+/* A region that is not registered has no keys: there is no service, or no room. */
+void wf_via_region_keys(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS])
+{
+    struct via_mr *mr = handle;
+    if (!atomic_load_explicit(&mr->lkey, memory_order_relaxed))
+        region_renew(mr);
+    memset(keys, 0, WF_KEY_NICS * sizeof *keys);
+    *at = 0;
+    if (!atomic_load_explicit(&mr->lkey, memory_order_acquire))
+        return;
+    *at = atomic_load_explicit(&mr->at, memory_order_relaxed);
+    keys[KEY_RKEY] = atomic_load_explicit(&mr->rkey, memory_order_relaxed);
+    keys[KEY_INCARNATION] = atomic_load_explicit(&mr->incarnation, memory_order_relaxed);
 }
 
 enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
@@ -321,7 +337,7 @@ enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_me
                 status == WEFT_ELIMIT ? "; raise ulimit -l, or WEFT_PINNED" : "");
         return status;
     }
-    keys_of(a.made, at, keys);
+    wf_via_region_keys(a.made, at, keys);
     *handle = a.made;
     return WEFT_OK;
 }

@@ -6,7 +6,8 @@
  * A registration lasts no longer than its service. The fence drops all of them by their handles
  * before anything else is done about the service's death, since the queue pairs of a dead service
  * live on while a process has its command descriptor. Cached ranges, and the staging area, are
- * registered anew at their next use. A region is not: its key names the service that has died.
+ * registered anew at their next use, and a region when its key is asked for: the key that peers
+ * have names the service that has died.
  *
  * Any thread may call these functions, but wf_via_nic_op and wf_via_nic_stop, which only an
  * endpoint's owner calls. via_nic.lock is held while the kernel registers or drops memory. */
@@ -65,6 +66,7 @@ void wf_via_nic_ep_close(struct via_ep *ep);
 enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
                                     unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
                                     void **handle);
+void wf_via_region_keys(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS]);
 void wf_via_region_close(struct wf_tctx *tctx, void *handle);
 enum weft_status wf_via_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *op, size_t *taken);
 void wf_via_nic_stop(struct wf_tpeer *tpeer);

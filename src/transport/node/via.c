@@ -244,6 +244,7 @@ const struct wf_transport wf_node_transport = {
     .remote_unmap = wf_via_remote_unmap,
 #ifdef WF_HAVE_VERBS
     .region_open = wf_via_region_open,
+    .region_keys = wf_via_region_keys,
     .region_close = wf_via_region_close,
     .nic_op = wf_via_nic_op,
     .nic_stop = wf_via_nic_stop,

@@ -232,6 +232,17 @@ static void scene_open(struct scene *s)
     CHECK_STATUS(weft_remote_open(s->peer, raw, len, &s->r), WEFT_OK);
 }
 
+/* The region has another key after its service's death. */
+static void key_renew(struct scene *s)
+{
+    unsigned char raw[WEFT_KEY_MAX];
+    size_t len;
+    CHECK_STATUS(weft_remote_close(s->r), WEFT_OK);
+    key_read(s->m[1].mr, raw, &len, &s->m[1].key);
+    CHECK(s->m[1].key.nic_key[0]);
+    CHECK_STATUS(weft_remote_open(s->peer, raw, len, &s->r), WEFT_OK);
+}
+
 static void scene_close(struct scene *s)
 {
     CHECK_STATUS(weft_remote_close(s->r), WEFT_OK);
@@ -302,8 +313,13 @@ static void bytes_main(int sock, void *arg)
         round_trip(&s, ++seed, 0);
         by_nic(&s, &seed); /* of memory that is registered anew */
     }
-    for (int i = 0; i < ROUNDS; i++)
-        round_trip(&s, ++seed, 1); /* then by messages */
+    for (int i = 0; i < ROUNDS; i++) {
+        round_trip(&s, ++seed, 1); /* the second time by messages */
+        if (i % 2) {
+            key_renew(&s);
+            by_nic(&s, &seed);
+        }
+    }
     dprintf(STDOUT_FILENO, "  %d services killed, %llu puts and gets, or parts, by the NIC\n",
             4 * ROUNDS, (unsigned long long)counts_of(&s.m[0]).direct);
     scene_close(&s);
@@ -324,7 +340,7 @@ static void bytes(void)
 
 /* ---- registrations ---- */
 
-/* Commands: r open another region, and report the window of its key; q end. */
+/* Commands: k report the region's key; q end. */
 static void client_main(int sock, void *arg)
 {
     struct member m;
@@ -340,9 +356,7 @@ static void client_main(int sock, void *arg)
         if (poll(&p, 1, 0) != 1)
             continue;
         CHECK(proc_hear(sock, &word, 1) == 1);
-        if (word == 'r') {
-            CHECK_STATUS(weft_mr_close(m.mr), WEFT_OK);
-            CHECK_STATUS(weft_mem_alloc(m.ctx, LONG, WEFT_REMOTE_WRITE, &m.mr), WEFT_OK);
+        if (word == 'k') {
             key_read(m.mr, bytes, &len, &m.key);
             proc_say(sock, &m.key, sizeof m.key);
         }
@@ -360,10 +374,10 @@ static struct proc client_start(struct wf_key *of)
     return p;
 }
 
-static struct wf_key client_renews(struct proc *p)
+static struct wf_key client_key(struct proc *p)
 {
     struct wf_key of;
-    proc_say(p->sock, "r", 1);
+    proc_say(p->sock, "k", 1);
     CHECK(proc_hear(p->sock, &of, sizeof of) == sizeof of);
     return of;
 }
@@ -456,7 +470,7 @@ static void fence(void)
     wf_node_detach(&link);
     await_none(r, of.nic_at);
     do /* the client may know of no service yet, and registers nothing */
-        later = client_renews(&p);
+        later = client_key(&p);
     while (!later.nic_key[0]);
     CHECK(registered(now, later.nic_at) >= 1 && !registered(r, of.nic_at));
     CHECK(later.nic_key[WF_KEY_NICS - 1] != of.nic_key[WF_KEY_NICS - 1]);
