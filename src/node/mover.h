@@ -121,6 +121,7 @@ struct node_session {
     uint32_t state; /* enum wf_node_session_state */
     struct node_lane lanes[WF_NODE_LANES];
     uint32_t moving;      /* bytes of parts under way to the services that have, or had, the word */
+    uint32_t nparts;      /* and how many */
     struct node_end *end; /* the next to send by it, in mover->ends; NULL: none */
     uint32_t end_lane;    /* and by which lane */
 };

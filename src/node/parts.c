@@ -131,6 +131,7 @@ static void part_end(struct node_mover *m, struct node_part *part, enum weft_sta
     part->id += WF_NODE_PARTS;
     m->nparts--;
     m->sessions[part->word]->moving -= part->bytes;
+    m->sessions[part->word]->nparts--;
     if (!port)
         return;
     port->moves[part->move].under_way--;
@@ -206,9 +207,11 @@ static struct node_part *part_free(struct node_mover *m)
     return NULL;
 }
 
+/* A session has no more parts than are free: so those that a node which is cut off does not end
+ * leave room for others, however many such nodes there are. */
 static bool has_room(const struct node_mover *m, const struct node_session *s, uint32_t bytes)
 {
-    return m->nparts < WF_NODE_PARTS &&
+    return s->nparts < WF_NODE_PARTS - m->nparts &&
            (bytes <= SHORT || !s->moving || s->moving + bytes <= UNDER_WAY);
 }
 
@@ -246,6 +249,7 @@ static enum weft_status part_post(struct node_port *port, uint8_t move, uint32_t
     part->move = move;
     part->busy = true;
     m->nparts++;
+    s->nparts++;
     s->moving += part->bytes;
     v->under_way++;
     v->left -= part->bytes;

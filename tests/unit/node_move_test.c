@@ -80,6 +80,8 @@ static void on_message(struct bed_client *b, const struct node_am *am)
 
 /* ---- the bed ---- */
 
+static unsigned clients = 2;
+
 static int begin(void **state)
 {
     (void)state;
@@ -89,8 +91,12 @@ static int begin(void **state)
     bed->on_move = on_move;
     bed->on_moved = on_moved;
     bed->on_stop = on_stop;
-    bed->limits = (struct bed_limits){
-        .clients = 2, .rows = 64, .waiters = 64, .slots = 8, .lane_room = 64, .size = 256 << 10};
+    bed->limits = (struct bed_limits){.clients = clients,
+                                      .rows = 64,
+                                      .waiters = 64,
+                                      .slots = 8,
+                                      .lane_room = 64,
+                                      .size = 256 << 10};
     wf_log_set_level((enum wf_log_level) - 1); /* each failure is logged */
     nops = posted = refusals = moved = stopped = last_id = 0;
     bed_open(bed);
@@ -121,6 +127,13 @@ static enum weft_status move_at(struct bed_client *b, enum wf_node_move_kind kin
     const struct node_move_out out = {
         .kind = kind, .len = len, .at = {local, 4096, 9, KEY, incarnation, 0}, .id = id};
     return wf_node_client_move(b->c, b->to[0], &out);
+}
+
+static enum weft_status move_to(struct bed_client *b, unsigned to, uint32_t len, uint32_t id)
+{
+    const struct node_move_out out = {
+        .len = len, .at = {window_of(b), 4096, 9, KEY, INCARNATION, 0}, .id = id};
+    return wf_node_client_move(b->c, b->to[to], &out);
 }
 
 static enum weft_status move(struct bed_client *b, uint32_t len, uint32_t id)
@@ -297,17 +310,39 @@ static void test_room(void **state)
     assert_int_equal(nops, 1);
     end_one(WEFT_OK);
     turn();
-    for (uint32_t i = 0; i < WF_NODE_MOVES; i++)
+    for (uint32_t i = 0; i < WF_NODE_MOVES / 2; i++)
         OK(move(client(0), 8, i));
     assert_int_equal(move(client(0), 8, 64), WEFT_AGAIN);
     for (int i = 0; i < 3; i++)
         turn();
     assert_int_equal(moved, 1);
-    assert_int_equal(nops, WF_NODE_MOVES);
+    assert_int_equal(nops, WF_NODE_MOVES / 2);
     end_one(WEFT_OK);
     bed->now++;
     assert_true(wf_node_client_poll(client(0)->c, bed->now, 1) > 0);
     OK(move(client(0), 8, 64));
+    OK(move_to(client(0), 1, 8, 65)); /* another flow has places left */
+}
+
+/* One session does not take all parts. */
+static void test_share(void **state)
+{
+    (void)end(state);
+    clients = 3;
+    (void)begin(state);
+    for (unsigned i = 0; i < clients; i++)
+        for (uint32_t k = 0; k < 3 * WF_NODE_MOVES / 4; k++)
+            OK(move_to(client(i), k >= WF_NODE_MOVES / 2, 8, k));
+    for (int i = 0; i < 5; i++)
+        (void)wf_node_mover_turn(bed->services[0].mover);
+    assert_int_equal(nops, WF_NODE_PARTS / 2);
+    for (unsigned n = 0; n < 9 * WF_NODE_MOVES / 4; n++) {
+        end_one(WEFT_OK);
+        (void)wf_node_mover_turn(bed->services[0].mover);
+    }
+    assert_int_equal(bed->services[0].mover->nparts, 0);
+    assert_int_equal(bed->services[0].mover->sessions[BED_WORD]->nparts, 0);
+    clients = 2;
 }
 
 static void test_sessions(void **state)
@@ -617,10 +652,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
-        CASE(test_one),      CASE(test_parts),  CASE(test_turns),    CASE(test_equal),
-        CASE(test_failures), CASE(test_room),   CASE(test_sessions), CASE(test_detach),
-        CASE(test_death),    CASE(test_end),    CASE(test_lies),     CASE(test_entries),
-        CASE(test_without),  CASE(test_random),
+        CASE(test_one),      CASE(test_parts),   CASE(test_turns),    CASE(test_equal),
+        CASE(test_failures), CASE(test_room),    CASE(test_sessions), CASE(test_share),
+        CASE(test_detach),   CASE(test_death),   CASE(test_end),      CASE(test_lies),
+        CASE(test_entries),  CASE(test_without), CASE(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

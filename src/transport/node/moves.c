@@ -16,13 +16,20 @@ static uint32_t session_of(const struct node_client *c, const struct node_flow *
     return wf_node_session_state(word, flow->to.word) == WF_NODE_UP ? (uint32_t)word : 0;
 }
 
+/* A flow has no more moves than there are free places, for the same reason for which a session has
+ * no more parts than are free (src/node/parts.c). */
+static bool has_place(const struct node_client *c, const struct node_flow *flow)
+{
+    return flow->moves < __builtin_popcountll(c->moves_free);
+}
+
 enum weft_status wf_node_client_can_move(struct node_client *c, struct node_flow *flow)
 {
     if (flow->ended || c->failed)
         return flow->ended ? flow->ended : c->failed;
     if (flow->ending || !session_of(c, flow))
         return WEFT_EUNREACH;
-    return c->moves_free && wf_node_ring_has_room(c) ? WEFT_OK : wf_node_again(c);
+    return has_place(c, flow) && wf_node_ring_has_room(c) ? WEFT_OK : wf_node_again(c);
 }
 
 enum weft_status wf_node_client_move(struct node_client *c, struct node_flow *flow,
