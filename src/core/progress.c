@@ -47,7 +47,12 @@ static WF_RELEASES(wf_progress_lock_class) void progress_unlock(struct wf_progre
 static enum turn poll_and_arm(struct weft_ep *ep)
 {
     for (int i = 0; i < EVENTS; i++) {
-        enum weft_status armed = wf_ep_poll_held(ep) <= 0 ? weft_ep_arm(ep) : WEFT_AGAIN;
+        enum weft_status armed = WEFT_AGAIN;
+        int events = wf_ep_poll_held(ep);
+        if (!wf_fork_gen_is(ep->fork_gen))
+            return TURN_FORKED; /* another poll would take messages from the parent's memory */
+        if (events <= 0)
+            armed = weft_ep_arm(ep);
         if (armed != WEFT_AGAIN)
             return armed == WEFT_OK ? TURN_IDLE : TURN_BUSY;
         if (wf_deferred_is_due(ep))

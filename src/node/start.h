@@ -9,7 +9,7 @@
 
 #define WF_NODE_STARTED "started" /* clients can connect */
 #define WF_NODE_TAKEN "taken"     /* another process has the name */
-#define WF_NODE_HELD "held" /* clients of an earlier service live: one of them is to start it */
+#define WF_NODE_HELD "held"       /* clients of an earlier service live: one starts its successor */
 
 #define WF_NODE_ESTATE_AT 3
 

@@ -112,19 +112,23 @@ static void attach(struct node_work *work, struct desk_ring *r)
         return;
     }
     r->status = wf_node_port_attach(work->mover, &r->params, &r->port);
-    if (r->status == WEFT_OK)
-        r->port->user = r;
-    else
+    if (r->status != WEFT_OK) {
         (void)epoll_ctl(work->bells_fd, EPOLL_CTL_DEL, r->bell, NULL);
+        return;
+    }
+    r->port->user = r;
+    wf_store_relaxed(&work->page->left[r->port->index], 0); /* it is the last one, and not closed */
 }
 
 static void detach(struct node_work *work, struct desk_ring *r)
 {
+    bool is_last;
     if (!r->port)
         return;
     (void)epoll_ctl(work->bells_fd, EPOLL_CTL_DEL, r->bell, NULL);
     r->end->tag = r->port->tag;
-    wf_store_relaxed(&work->page->left[r->port->index], r->end->state == WF_NODE_CLOSED);
+    is_last = work->mover->by_index[r->port->index] == r->port && !r->port->next_of_index;
+    wf_store_relaxed(&work->page->left[r->port->index], is_last && r->end->state == WF_NODE_CLOSED);
     /* It may have taken messages since the last turn: acknowledge these before END. */
     (void)wf_node_acks_send(work->mover);
     wf_node_port_detach(r->port);

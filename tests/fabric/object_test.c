@@ -683,7 +683,7 @@ static void stx_test(void **state)
     assert_int_equal(fi_endpoint(a.domain, a.info, &a.ep, NULL), 0);
     assert_int_equal(fi_ep_bind(a.ep, &stx->fid, 0), 0);
     assert_int_equal(fi_close(&stx->fid), -FI_EBUSY);
-    /* It has no operations and options: these calls look for none in the endpoint. */
+    /* It has no operations and no options: these calls do not reach those of the endpoint. */
     assert_int_equal(fi_cancel(&stx->fid, &stx), -FI_ENOENT);
     assert_int_equal(fi_setopt(&stx->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &value, len),
                      -FI_ENOPROTOOPT);

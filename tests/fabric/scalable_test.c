@@ -226,6 +226,16 @@ static void absent_test(void **state)
     sep_end();
 }
 
+/* An event queue is bound to no context that is enabled, as no other object is. */
+static void late_queue(void)
+{
+    struct fid_eq *eq;
+    assert_int_equal(fi_eq_open(b.fabric, NULL, &eq, NULL), 0);
+    assert_int_equal(fi_ep_bind(tx[0], &eq->fid, 0), -FI_EOPBADSTATE);
+    assert_int_equal(fi_ep_bind(rx[0], &eq->fid, 0), -FI_EOPBADSTATE);
+    assert_int_equal(fi_close(&eq->fid), 0);
+}
+
 static void misuse_test(void **state)
 {
     struct fi_tx_attr attr = {.op_flags = FI_DELIVERY_COMPLETE};
@@ -247,6 +257,7 @@ static void misuse_test(void **state)
     assert_int_equal(fi_send(sep, in, 8, NULL, b.other, in), -FI_EOPNOTSUPP);
     assert_int_equal(fi_ep_bind(tx[0], &cq[0]->fid, FI_TRANSMIT), -FI_EOPBADSTATE);
     assert_int_equal(fi_ep_bind(rx[0], &cq[0]->fid, FI_RECV), -FI_EOPBADSTATE);
+    late_queue();
     /* An alias of a transmit context. */
     assert_int_equal(fi_ep_alias(tx[0], &one, FI_TRANSMIT | FI_DELIVERY_COMPLETE), 0);
     assert_int_equal(fi_recv(one, in, 8, NULL, FI_ADDR_UNSPEC, in), -FI_EOPNOTSUPP);

@@ -479,7 +479,7 @@ progress_read:
     :: atomic { !present[me] -> present[me] = true } /* attaches to B's successor */
     :: atomic { STOP && me == 0 -> stopped = true; break }
 #if ENDS
-    :: atomic { me == 0 && present[0] -> /* B lets it go, and tells its session if that is up */
+    :: atomic { me == 0 && present[0] -> /* B lets it go, and reports that by its session if that is up */
         gone = true; left = true; end_due = !lost; present[0] = false;
         do :: nempty(ring[0]) -> ring[0]?f, n, c :: empty(ring[0]) -> break od;
         break }

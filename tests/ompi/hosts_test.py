@@ -53,7 +53,11 @@ def kill_one(net, after, rank):
     pid = pids_of(job.stderr, 3)[rank]
     time.sleep(after)
     os.kill(pid, signal.SIGKILL)
-    _, err = job.communicate(timeout=5)
+    try:
+        _, err = job.communicate(timeout=5)
+    except subprocess.TimeoutExpired:
+        job.kill()
+        _, err = job.communicate()
     assert job.returncode == 128 + signal.SIGKILL, (after, rank, job.returncode, err)
     end = time.monotonic() + 5
     while (left := netlib.processes("ompi_end") + netlib.processes("orted")) and time.monotonic() < end:

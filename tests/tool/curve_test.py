@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -235,9 +236,27 @@ def curve_ends_what_runs():
     assert job.returncode == 143 and "0 points" in err, (job.returncode, err)
 
 
+def libfabric_side_that_fails_leaves_nothing():
+    """libfabric's provider shm removes an endpoint's file only when the endpoint is closed."""
+    program = os.path.join(os.path.dirname(WEFT), "weft-perf-libfabric")
+    if not os.path.exists(program) or not shutil.which("fi_pingpong"):
+        return
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        side = subprocess.Popen([program, "shm", "tagged_lat", "8:1", str(server.getsockname()[1]), "call",
+                                 "127.0.0.1"], stderr=subprocess.PIPE, text=True)
+        server.settimeout(harness.DEADLINE)
+        connection = server.accept()[0]
+        connection.settimeout(harness.DEADLINE)
+        assert connection.recv(1), "no endpoint"  # the endpoint's name
+        connection.close()
+    _, err = side.communicate(timeout=harness.DEADLINE)
+    left = [name for name in os.listdir("/dev/shm") if name.split(":")[0] == str(side.pid)]
+    assert side.returncode == 1 and not left, (side.returncode, err, left)
+
+
 IN_JOBS = [curve_writes_files, curve_judges, curve_beside_what_is_installed,
            curve_keeps_what_is_measured, curve_ends_what_runs]
 
 if __name__ == "__main__":
-    harness.main([curve_help_fits_a_screen] + (IN_JOBS if JOBS else []) +
+    harness.main([curve_help_fits_a_screen, libfabric_side_that_fails_leaves_nothing] + (IN_JOBS if JOBS else []) +
                  ([curve_on_hosts] if JOBS and has_tcp() else []))

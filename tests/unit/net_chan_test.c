@@ -980,11 +980,13 @@ static int ask(struct wf_tpeer *tpeer, int fd)
 }
 
 /* Fails when: requests for payload each take a write although many replies are due, or wait
- * although few are, or although half of all due wait; or they wait beyond another message, arming,
- * or a time in which nothing arrives. */
+ * although few are, or although half of all due wait; they wait beyond another message, arming, or
+ * a time in which nothing arrives; or they keep a payload behind them back. */
 static void test_asks_gather(void **state)
 {
     struct wf_net_frame reply = {.kind = WF_NET_REPLY, .handler = 4, .room = 1};
+    struct wf_bulk bulk = {.args = &(uint32_t){0}, .len = 64, .nargs = 1, .handler = 3};
+    struct wf_order own = {.lane = WF_LANE_FIXED(0)};
     struct bench *b = *state;
     struct wf_tpeer *tpeer = peer_of_other(b);
     int fd = connect_lane(b, 0, 1), stayed = 0;
@@ -1010,6 +1012,9 @@ static void test_asks_gather(void **state)
         assert_int_equal(frames_come(fd, WF_NET_REQUEST), stayed);
     }
     assert_int_equal(stayed, 1);
+    assert_int_equal(ask(tpeer, fd), 0);
+    assert_int_equal(wf_tcp_transport.request_bulk(tpeer, &bulk, 0, &own), WEFT_OK);
+    assert_int_equal(frames_come(fd, WF_NET_REQUEST), 1);
     assert_int_equal(ask(tpeer, fd), 0);
     assert_int_equal(wf_tcp_transport.request(tpeer, WF_AM_WHAT(3, 0), NULL, "y", 1, 0), WEFT_OK);
     assert_int_equal(frames_come(fd, WF_NET_REQUEST), 2);
@@ -1351,8 +1356,9 @@ static void test_taken_later(void **state)
     }
 }
 
-/* Fails when: a refusal, which is not authenticated, ends a session whose peer was, or a guess
- * survives one; or an endpoint reports its generation though its owner follows no others. */
+/* Fails when: one refusal, which is not authenticated, ends a session whose peer was, or a guess
+ * survives one; a dial whose attempts were all refused for some time (at_once is false) is not
+ * followed; or an endpoint reports its generation though its owner follows no others. */
 static void test_refusal_forged(void **state)
 {
     struct bench *b = *state;
@@ -1364,7 +1370,8 @@ static void test_refusal_forged(void **state)
     b->t->base.events = &following;
     assert_int_equal(wf_net_mgr_events.has(b->t->ctx, 1, 6, &gen), WF_NET_HOST_NONE);
     assert_int_equal(gen, 5);
-    for (int known = 1; known >= 0; known--) {
+    for (int i = 0; i < 3; i++) {
+        const bool known = i < 2, at_once = i != 1;
         struct wf_dial_result *forged = calloc(1, sizeof *forged);
         struct wf_tpeer *tpeer;
         assert_non_null(forged);
@@ -1386,14 +1393,15 @@ static void test_refusal_forged(void **state)
                                           .to = b->other,
                                           .status = WEFT_EPEER,
                                           .now_gen = 9,
+                                          .at_once = at_once,
                                           .why = "forged"};
         assert_int_not_equal(forged->dial, 0);
         wf_list_init(&forged->item);
         wf_net_mgr_events.given_up(b->t->ctx, 1, 5, forged);
         poll_once(b);
-        assert_int_equal(b->moves, !known);
-        assert_int_equal(b->session->status, known ? WEFT_OK : WEFT_EPEER);
-        assert_true(!known || b->session->chans[0]->dial);
+        assert_int_equal(b->moves, i);
+        assert_int_equal(b->session->status, i == 0 ? WEFT_OK : WEFT_EPEER);
+        assert_true(i > 0 || b->session->chans[0]->dial);
         wf_tcp_transport.give_up(&b->t->base, &b->other); /* or closing waits for it */
         wf_tcp_transport.peer_close(tpeer);
         free(tpeer);

@@ -545,23 +545,46 @@ static void ended_after_death(void **state)
         (void)run(bed, 5);
         assert_int_equal(from->ended, 1);
         assert_int_equal(from->why, WEFT_ECLOSED);
+        assert_false(from->to[0]->unacked); /* HEED is no message */
         assert_int_equal(to->got[0], 1);
         bed_free(bed);
     }
 }
 
+/* An endpoint closes though HEED waits for a client that has not come to a successor. */
+static void closes_with_heed(void **state)
+{
+    struct bed *bed = bed_new(1, 8);
+    struct bed_client *from = &bed->clients[0][0];
+    (void)state;
+    OK(send_to(from, 0, 8, 0));
+    (void)run(bed, 3);
+    bed_kill(bed, 1);
+    bed->clients[1][0].stopped = true;
+    bed_service_start(&bed->services[1], true);
+    bed_connect(bed);
+    (void)run(bed, 5);
+    assert_int_equal(from->to[0]->next - from->to[0]->low, 1);
+    assert_false(wf_node_client_drain(from->c, bed->now));
+    bed_free(bed);
+}
+
 /* The end of an endpoint that was killed with either service is reported to one that had only
- * received from it, or has the message in its ring. */
+ * received from it, when the session was new (0, 1) or known (4, 5), or has the message in its
+ * ring.
+ */
 static void killed_with_service(void **state)
 {
     (void)state;
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < 6; i++) {
         unsigned side = i % 2;
         struct bed *bed = bed_new(1, 8);
         struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+        if (i / 2 == 2)
+            (void)run(bed, 1);
         OK(send_to(from, 0, 8, 0));
         (void)wf_node_client_poll(from->c, bed->now, 100);
-        to->stopped = i / 2;
+        to->stopped = i / 2 == 1;
         (void)run(bed, 3);
         assert_int_equal(to->got[0], !to->stopped);
         bed_kill(bed, side);
@@ -584,6 +607,35 @@ static void killed_with_service(void **state)
         assert_int_equal(to->c->nsenders, 0);
         bed_free(bed);
     }
+}
+
+static void first_begins_session(struct bed_client *b, const struct node_am *am)
+{
+    on_request(b, am);
+    if (received == 1)
+        OK(wf_node_session_set(b->service->mover, BED_WORD, WF_NODE_UP));
+}
+
+/* The session may change while an endpoint takes messages: it sends HEED to a sender whose first
+ * message came before that, and is taken afterwards. */
+static void first_message_late(void **state)
+{
+    struct bed *bed = bed_new(2, 8);
+    struct bed_client *to = &bed->clients[1][0];
+    (void)state;
+    bed->on_request = first_begins_session;
+    (void)run(bed, 1); /* [to] knows the session before */
+    to->stopped = true;
+    for (unsigned i = 0; i < 2; i++)
+        OK(send_to(&bed->clients[0][i], 0, 8, 0));
+    (void)run(bed, 1);
+    to->stopped = false;
+    (void)run(bed, 1);
+    assert_int_equal(to->got[0], 2);
+    (void)run(bed, 2);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(to->to[i]->next, 1);
+    bed_free(bed);
 }
 
 /* A reply that a service has written, without ringing for it, before it died, arrives once. */
@@ -883,6 +935,28 @@ static void room_all(void **state)
     bed_free(bed);
 }
 
+/* The end of an endpoint is reported to one whose flow to it had nothing to begin again when ROOM
+ * ALL came. */
+static void ended_after_room_all(void **state)
+{
+    struct bed *bed = bed_new(1, 8);
+    struct node_mover *m = bed->services[1].mover;
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    (void)state;
+    (void)run(bed, 1); /* [to] knows the session, so it sends no HEED */
+    OK(send_to(from, 0, 8, 0));
+    (void)run(bed, 3);
+    m->strays_lost[0] = UINT64_C(1) << BED_WORD;
+    m->strays_lost_any = true;
+    assert_true(run(bed, 2) >= BED_LANES);
+    end_add(to, WF_NODE_DEAD);
+    to->stopped = true;
+    (void)run(bed, 3);
+    assert_int_equal(from->ended, 1);
+    assert_int_equal(from->why, WEFT_EPEER);
+    bed_free(bed);
+}
+
 /* The loss of a service ends the flows to it, and its senders, behind the messages that had
  * arrived. */
 static void lost(void **state)
@@ -955,6 +1029,30 @@ static void word_again(void **state)
     bed_free(bed);
 }
 
+/* A sender whose messages came by another word is not ended with the service that a flow to it was
+ * for. */
+static void sender_by_other_word(void **state)
+{
+    struct bed *bed = bed_new(1, 8);
+    struct bed_client *from = &bed->clients[0][0], *to = &bed->clients[1][0];
+    struct node_mover *m = bed->services[0].mover;
+    struct node_sender *s;
+    (void)state;
+    OK(wf_node_session_set(m, BED_STUCK, WF_NODE_UP));
+    OK(send_to(to, 0, 8, 0));
+    OK(send_to(from, 0, 8, 0));
+    (void)run(bed, 3);
+    s = wf_node_sender_find(from->c, from->to[0]->to.tag);
+    assert_non_null(s);
+    s->word = wf_node_word_of(m, BED_STUCK);
+    OK(wf_node_session_set(m, BED_WORD, WF_NODE_LOST));
+    to->stopped = true;
+    (void)run(bed, 2);
+    assert_int_equal(from->why, WEFT_EPEER);
+    assert_int_equal(from->gone, 0);
+    bed_free(bed);
+}
+
 /* A sleeping client is woken once for each sleep. */
 static void wakes(void **state)
 {
@@ -1002,7 +1100,9 @@ int main(void)
                                        cmocka_unit_test(ended_after_death),
                                        cmocka_unit_test(reply_without_bell),
                                        cmocka_unit_test(heirs),
+                                       cmocka_unit_test(closes_with_heed),
                                        cmocka_unit_test(killed_with_service),
+                                       cmocka_unit_test(first_message_late),
                                        cmocka_unit_test(heirs_many),
                                        cmocka_unit_test(heirs_beyond),
                                        cmocka_unit_test(ended_late),
@@ -1013,7 +1113,9 @@ int main(void)
                                        cmocka_unit_test(room_beside),
                                        cmocka_unit_test(room_tries),
                                        cmocka_unit_test(room_all),
+                                       cmocka_unit_test(ended_after_room_all),
                                        cmocka_unit_test(word_again),
+                                       cmocka_unit_test(sender_by_other_word),
                                        cmocka_unit_test(wakes),
                                        cmocka_unit_test(few_slots)};
     return cmocka_run_group_tests(tests, NULL, NULL);

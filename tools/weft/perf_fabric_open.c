@@ -85,6 +85,25 @@ void exchange(const struct pair *p, const void *mine, void *theirs, size_t len)
     }
 }
 
+/* The open endpoint of the provider shm, or NULL. */
+static struct fid_ep *open_shm;
+
+/* Called at the exit of a side that has failed: the provider removes the endpoint's file in
+ * /dev/shm only when the endpoint is closed, or by a signal. */
+static void exit_close(void)
+{
+    if (open_shm)
+        (void)fi_close(&open_shm->fid);
+}
+
+static void close_at_exit(struct fid_ep *ep)
+{
+    static bool registered;
+    open_shm = ep;
+    if (!registered)
+        registered = !atexit(exit_close);
+}
+
 void fabric_open(struct pair *p, const char *provider)
 {
     struct fi_info *hints = fi_allocinfo();
@@ -110,6 +129,8 @@ void fabric_open(struct pair *p, const char *provider)
     need("fi_cq_open", fi_cq_open(p->domain, &cq, &p->cq, NULL));
     need("fi_av_open", fi_av_open(p->domain, &av, &p->av, NULL));
     need("fi_endpoint", fi_endpoint(p->domain, p->info, &p->ep, NULL));
+    if (!strcmp(provider, "shm"))
+        close_at_exit(p->ep);
     need("fi_ep_bind", fi_ep_bind(p->ep, &p->av->fid, 0));
     need("fi_ep_bind", fi_ep_bind(p->ep, &p->cq->fid, FI_SEND | FI_RECV));
     need("fi_enable", fi_enable(p->ep));
@@ -152,6 +173,7 @@ static void object_close(struct fid *object)
 /* Close all, each after what uses it: the provider for shared memory removes its file only then. */
 void fabric_close(struct pair *p)
 {
+    open_shm = NULL;
     object_close(&p->ep->fid);
     for (unsigned i = 0; i < 2; i++)
         object_close(p->regions[i] ? &p->regions[i]->fid : NULL);

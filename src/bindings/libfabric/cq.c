@@ -273,14 +273,24 @@ ssize_t wfi_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *
     return read_from(cq, buf, count, source);
 }
 
+/* Returns how many bytes the entries of a program have that was written for [version] of the
+ * interface: those of 1.5 have the size of the data besides, those of 1.20 a member after it. */
+static size_t error_size(uint32_t version)
+{
+    const size_t before_size = offsetof(struct fi_cq_err_entry, err_data_size);
+    if (FI_VERSION_GE(version, FI_VERSION(1, 20)))
+        return sizeof(struct fi_cq_err_entry);
+    return FI_VERSION_GE(version, FI_VERSION(1, 5)) ? before_size + sizeof(size_t) : before_size;
+}
+
 /* Copy [error] to the program's [buf]. Returns the record that is to be freed, or NULL: the data of
  * [error] stay here until other errors with data were read, if the program has no buffer for them.
- * Programs of interfaces before 1.5 have none, and their entries end before its size. Under the
- * lock. */
+ * Programs for interfaces before 1.5 have no buffer. Under the lock. */
 static struct wfi_error *error_copy(struct wfi_cq *cq, struct wfi_error *error,
                                     struct fi_cq_err_entry *buf)
 {
-    const bool sized = FI_VERSION_GE(cq->domain->fabric->fid.api_version, FI_VERSION(1, 5));
+    const uint32_t version = cq->domain->fabric->fid.api_version;
+    const bool sized = FI_VERSION_GE(version, FI_VERSION(1, 5));
     const size_t room = sized && buf->err_data ? buf->err_data_size : 0;
     struct fi_cq_err_entry e = error->e;
     e.err_data = sized ? buf->err_data : NULL;
@@ -293,7 +303,7 @@ static struct wfi_error *error_copy(struct wfi_cq *cq, struct wfi_error *error,
         *shown = error;
         error = old;
     }
-    memcpy(buf, &e, sized ? sizeof e : offsetof(struct fi_cq_err_entry, err_data_size));
+    memcpy(buf, &e, error_size(version));
     return error;
 }
 

@@ -208,7 +208,7 @@ static ssize_t eq_read(struct fid_eq *fid, uint32_t *event, void *buf, size_t le
 }
 
 /* No error has data: a program's buffer for them stays the program's, and gets 0 bytes. Programs of
- * interfaces before 1.5 have none. */
+ * interfaces before 1.5 have no buffer. */
 static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf, uint64_t flags)
 {
     struct wfi_eq *eq = wfi_eq_of(&fid->fid);

@@ -160,8 +160,8 @@ static int register_region(struct wfi_mr *m, const struct fi_mr_attr *a, uint64_
     return s == WEFT_OK ? 0 : -wfi_errno(s);
 }
 
-/* Register, and report that to the event queue, if the domain has one for it. The memory of the
- * report is there before: a registration that fails reports nothing and leaves *out as it is. */
+/* Register, and report that to the event queue, if the domain has one for it. The report is
+ * allocated before: a registration that fails reports nothing and leaves *out as it is. */
 static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags,
                       struct fid_mr **out)
 {

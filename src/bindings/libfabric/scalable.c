@@ -74,8 +74,9 @@ static bool fits(const struct fid *bound, uint64_t flags, bool receives)
 /* An event queue has nothing to report of a context: binding it changes nothing. */
 static int tx_bind(struct fid *fid, struct fid *bound, uint64_t flags)
 {
+    struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
     if (bound->fclass == FI_CLASS_EQ)
-        return 0;
+        return ep->enabled || wfi_domain_refuses(ep->domain) ? -FI_EOPBADSTATE : 0;
     return fits(bound, flags, false) ? wfi_ep_bind(fid, bound, flags) : -FI_EINVAL;
 }
 

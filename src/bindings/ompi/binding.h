@@ -228,7 +228,7 @@ struct wbtl_port {
     _Alignas(64) char end[];
 };
 
-/* What each turn of progress reads is in one line, and what messages read besides is in one page:
+/* What a turn without threads reads is in one line, and what messages need besides is in one page:
  * where processes share a core, each switch may cost a process its lines and pages. */
 struct wbtl_module {
     struct weft_ep *ep;        /* of the first port */

@@ -406,6 +406,8 @@ enum weft_status wf_net_chan_returned(struct net_chan *chan, uint32_t returned)
         return WEFT_EPROTO;
     chan->returned = returned;
     chan->reserved -= n;
+    if (!chan->reserved)
+        chan->asked = 0; /* no reply came to some (gather.c) */
     wf_net_chan_fed(chan);
     return WEFT_OK;
 }

@@ -15,6 +15,8 @@
  *   any other frame                                leave when it leaves
  *   a poll, half of all due wait                   leave
  *   a poll, nothing has arrived for QUIET_NS       leave
+ *   a poll, more than ACKS_MOST frames that have   leave
+ *     arrived are not acknowledged
  *   arming, closing, or a question whether         leave
  *     everything was sent
  */
@@ -23,6 +25,9 @@
 
 #define DUE_LEAST 8u
 #define MOST 8u
+/* If each reply makes the program send a request, fewer frames arrive while MOST requests gather.
+ * More of them may be messages that the peer cannot go on sending without acknowledgements. */
+#define ACKS_MOST 32u
 /* Longer than the kernel takes to move a reply of 64 KiB within a host. Where replies take longer,
  * a write for each request is no burden. */
 #define QUIET_NS 20000u
@@ -58,7 +63,7 @@ bool wf_net_gathers(struct net_chan *chan, uint32_t waiting)
 
 bool wf_net_gather_stays(struct net_chan *chan)
 {
-    if (is_half(chan, chan->gathered))
+    if (is_half(chan, chan->gathered) || wf_net_past(chan->acked, chan->taken) > ACKS_MOST)
         return false;
     if (chan->gather_bytes != chan->taken_bytes) {
         note_arrivals(chan);

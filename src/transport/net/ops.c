@@ -186,7 +186,8 @@ enum weft_status wf_net_heed(struct wf_tpeer *tpeer)
 static enum weft_status ask(struct net_chan *chan, const struct wf_am_out *out)
 {
     uint32_t waiting = chan ? chan->gathered : 0;
-    bool may_wait = waiting || (chan && chan->sent == chan->head);
+    /* Unsent bytes of earlier frames would wait with the request. */
+    bool may_wait = waiting || (chan && !wf_net_has_unsent(chan));
     enum weft_status status = request_append(chan, out);
     if (status != WEFT_OK)
         return status;

@@ -80,6 +80,15 @@ static void clear_padding(struct net_chan *chan, uint32_t end)
     memset(chan->ring + ((end - WF_NET_ALIGN) & chan->mask), 0, WF_NET_ALIGN);
 }
 
+/* Called before a frame is appended behind requests that gather. They alone made the channel dirty,
+ * and a dirty channel would keep the frame back. The caller flushes the channel, or makes it dirty
+ * anew. */
+static void gather_end(struct net_chan *chan)
+{
+    chan->gathered = 0;
+    wf_list_remove(&chan->dirty);
+}
+
 /* Write the header and arguments of a frame at the end of the ring. Returns the frame's size in the
  * ring. */
 static uint32_t put_head(struct net_chan *chan, enum wf_net_kind kind, const struct wf_am_out *out,
@@ -101,7 +110,8 @@ static uint32_t put_head(struct net_chan *chan, enum wf_net_kind kind, const str
         chan->reply_bytes += size;
     else
         chan->request_bytes += size;
-    chan->gathered = 0; /* a frame that does not gather leaves soon, and those before it, too */
+    if (__builtin_expect(chan->gathered != 0, 0))
+        gather_end(chan);
     chan->next++;
     return size;
 }

@@ -73,8 +73,8 @@ enum weft_status wf_node_attach(const struct wf_node_attach_params *params,
  * wf_node_attach did not attach must not be given. */
 void wf_node_detach(struct wf_node_link *link);
 
-/* The service has ended, and is to have no successor: close its estate. Other nodes' services that
- * call it then learn that nobody answers. */
+/* The service has ended, and is to have no successor: close its estate. Calls of other
+ * nodes' services are refused then. */
 void wf_node_estate_close(struct wf_node_link *link);
 
 /* Read what the service has sent since, and log its lines. Never blocks. To be called when
@@ -92,8 +92,8 @@ enum weft_status wf_node_hear(struct wf_node_link *link);
  * most until [until_ns], or until params->stop_fd is readable.
  * Returns  OK | ESYSTEM | ETIMEDOUT: [why] has a sentence
  *          ECLOSED  it has ended, or was killed, before it wrote its line
- *          EBUSY  clients of an earlier service live, of which one is to start the successor; not
- * if [anew] */
+ *          EBUSY    clients of an earlier service live, of which one is to start the successor; not
+ *                   if [anew] */
 enum weft_status wf_node_spawn(const struct wf_node_attach_params *params, bool anew,
                                char why[512]);
 

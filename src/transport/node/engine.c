@@ -202,7 +202,7 @@ int wf_node_client_poll(struct node_client *c, uint64_t now_ns, int budget)
     events += wf_node_events_poll(c, budget);
     if (!wf_list_empty(&c->ending))
         events += wf_node_flows_ending(c);
-    if (c->lost && (int32_t)(c->head - c->lost_at) >= 0)
+    if (c->lost && !(c->changes & 1) && (int32_t)(c->head - c->lost_at) >= 0)
         wf_node_senders_lost(c, false);
     if (__builtin_expect(c->failed, WEFT_OK))
         events += flows_fail(c);
@@ -222,7 +222,7 @@ bool wf_node_client_drain(struct node_client *c, uint64_t now_ns)
     left = wf_node_has_moves(c) && !c->failed;
     for (uint32_t i = 0; !c->failed && i <= c->flow_mask; i++)
         for (const struct node_flow *f = c->flows[i]; f; f = f->next_flow)
-            left |= f->low != f->next && !f->ended && !f->ending;
+            left |= f->low != f->next && !wf_node_flow_only_heeds(f) && !f->ended && !f->ending;
     return left;
 }
 

@@ -55,8 +55,8 @@ struct node_flow {
     bool live, begins, refused, asked; /* asked: [resolve] was called and has not been answered */
     bool heeds;                        /* HEED is to be sent, if nothing else is */
     bool released;                     /* it has ended, and its owner has forgotten it */
-    bool unacked;                      /* it has ended before all that it sent was acknowledged */
-    uint8_t moves;                     /* to its destination that are not complete */
+    bool unacked; /* it has ended before all its messages, but for HEED, were acknowledged */
+    uint8_t moves; /* to its destination that are not complete */
     uint16_t attempt;
     int16_t slot; /* -1: none */
     uint32_t low, posted, next;
@@ -232,8 +232,8 @@ void wf_node_client_reattach(struct node_client *c, const struct wf_node_page *p
  * room after a send that returned AGAIN is an event. */
 int wf_node_client_poll(struct node_client *c, uint64_t now_ns, int budget);
 /* The same without delivering: send entries that are due, and take acknowledgements. Returns true
- * if messages are left that were not acknowledged, or moves that are not complete. For an endpoint
- * that closes. */
+ * if messages other than HEED are left that were not acknowledged, or moves that are not complete.
+ * For an endpoint that closes. */
 bool wf_node_client_drain(struct node_client *c, uint64_t now_ns);
 /* Read the bell, and look at what its bits stand for. Returns the number of events. */
 int wf_node_bell_read(struct node_client *c);
@@ -286,6 +286,12 @@ bool wf_node_flow_is_past(struct node_client *c, struct node_flow *flow, uint32_
 static inline struct node_record *wf_node_record_at(const struct node_flow *flow, uint32_t number)
 {
     return &flow->journal[number % WF_NODE_WINDOW];
+}
+
+/* Is HEED all that is not acknowledged? It carries nothing that could be lost. */
+static inline bool wf_node_flow_only_heeds(const struct node_flow *flow)
+{
+    return flow->next - flow->low == 1 && wf_node_record_at(flow, flow->low)->flags & WF_NODE_HEED;
 }
 
 /* Give the flow a journal. Returns false if there is no memory. */

@@ -205,15 +205,17 @@ void wf_node_senders_forget(struct node_client *c)
         }
 }
 
-/* [word] is that of a message of [s]. */
+/* [word] is that of a message of [s], which may have come in an earlier session than the present
+ * one if the page has changed since this endpoint looked: then wf_node_senders_lost looks at [s].
+ */
 static void sender_moves(struct node_client *c, struct node_sender *s, uint32_t word)
 {
+    uint32_t session = word == WF_NODE_NO_WORD ? 0 : session_of(c, word);
+    bool changed = c->lost || wf_load_acquire(&c->page->changes) != c->changes; /* "page" */
     s->word = word;
-    s->session = 0; /* it may be an earlier one: wf_node_senders_lost looks at it */
+    s->session = changed ? 0 : session;
     if (word == WF_NODE_NO_WORD)
         sender_heed(c, s);
-    else if (!c->lost)
-        s->session = session_of(c, word);
 }
 
 /* Its replies came before its end, but by other memory: look there first. */
@@ -265,7 +267,7 @@ static enum arrival entry_take(struct node_client *c, const struct wf_node_entry
         body_take(c, &am, c->data);
     }
     am.from->expect++;
-    if (am.from->word != am.word)
+    if (am.from->word != am.word || !e->number) /* a new one has no word */
         sender_moves(c, am.from, am.word);
     if (!(e->flags & WF_NODE_HEED))
         deliver(c, &am);

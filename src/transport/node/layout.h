@@ -24,7 +24,8 @@
  *             (acquire).
  *   "moved"   The service's NIC has ended a move. The service stores the completion, then rings the
  *             bell (both release). The client reads the bell (acquire), then the completion.
- *   "page"    The service stores a word of the page, then [changes] (both release). */
+ *   "page"    The service counts [changes] up, stores a word of the page, and counts up again (both
+ *             release). A client that reads the new word (acquire) reads another count after it. */
 #ifndef WF_NODE_LAYOUT_H
 #define WF_NODE_LAYOUT_H
 
@@ -216,7 +217,7 @@ enum wf_node_session_state {
 
 struct wf_node_page {
     uint32_t incarnation;
-    _Atomic uint32_t changes;     /* of words: counted up after each */
+    _Atomic uint32_t changes;     /* of words: counted up before and after each; odd between */
     _Atomic uint64_t sleep_epoch; /* odd while the service's mover sleeps */
     uint8_t pad[48];
     _Atomic uint64_t words[WF_NODE_WORDS]; /* wf_node_session_word */

@@ -195,7 +195,7 @@ void wf_node_flow_again(struct node_client *c, struct node_flow *flow)
     wf_list_remove(&flow->slot_item);
     if (flow->low == flow->next)
         flow_idle(c, flow);
-    else if (!wf_node_is_due(flow))
+    if ((flow->low != flow->next || flow->heeds) && !wf_node_is_due(flow))
         wf_list_append(&c->due, &flow->due_item);
 }
 
@@ -221,7 +221,7 @@ void wf_node_flow_end(struct node_client *c, struct node_flow *flow, enum weft_s
     }
     flow->ended = why;
     flow->ending = WEFT_OK;
-    flow->unacked = flow->low != flow->next;
+    flow->unacked = flow->low != flow->next && !wf_node_flow_only_heeds(flow);
     wf_node_journal_ack(c, flow, flow->next);
     wf_list_remove(&flow->due_item);
     slot_leave(c, flow);
@@ -290,6 +290,17 @@ bool wf_node_any_ends(const struct node_client *c)
     return false;
 }
 
+/* The endpoint of [tag] has ended, or the service of [word] was lost, by which the flow to it went.
+ * An endpoint from which messages have come by another word since then still sends. */
+static void sender_over(struct node_client *c, uint64_t tag, uint32_t word, enum weft_status why)
+{
+    const struct node_sender *s = wf_node_sender_find(c, tag);
+    if (s && s->word != word && s->word != WF_NODE_NO_WORD && word != WF_NODE_NO_WORD)
+        return;
+    wf_node_flows_end(c, tag, why);
+    wf_node_sender_end(c, tag);
+}
+
 int wf_node_flows_ending(struct node_client *c)
 {
     struct wf_list ending;
@@ -299,13 +310,12 @@ int wf_node_flows_ending(struct node_client *c)
         struct node_flow *flow = wf_container_of(wf_list_pop(&ending), struct node_flow, due_item);
         if (can_end(c, flow)) {
             const uint64_t tag = flow->to.tag;
+            const uint32_t word = flow->to.word;
             const enum weft_status why = flow->ending;
             const bool is_over = flow->is_over;
             wf_node_flow_end(c, flow, why);
-            if (is_over) {
-                wf_node_flows_end(c, tag, why);
-                wf_node_sender_end(c, tag);
-            }
+            if (is_over)
+                sender_over(c, tag, word, why);
             n++;
         } else {
             wf_list_append(&c->ending, &flow->due_item);
@@ -374,10 +384,11 @@ int wf_node_slot_look(struct node_client *c, uint32_t slot)
     if (far == WF_NODE_CLOSED || far == WF_NODE_DEAD) {
         flow->is_over = true;
         wf_node_flow_ending(c, flow, far == WF_NODE_CLOSED ? WEFT_ECLOSED : WEFT_EPEER);
-    } else if (far == WF_NODE_ROOM || near_has_room(flow, near, far))
-        wf_node_flow_again(c, flow);
-    else if (far == WF_NODE_REFUSED ||
-             wf_node_word_state((uint32_t)near, flow->attempt) == WF_NODE_REFUSED)
+    } else if (far == WF_NODE_ROOM || near_has_room(flow, near, far)) {
+        if (flow->low != flow->next) /* else the attempt stays, in which its end is reported */
+            wf_node_flow_again(c, flow);
+    } else if (far == WF_NODE_REFUSED ||
+               wf_node_word_state((uint32_t)near, flow->attempt) == WF_NODE_REFUSED)
         flow_refused(c, flow);
     /* A flow of replies ends at once, which gives other flows its room. */
     is_over = flow->ending || (flow->ended && !had_ended);

@@ -200,7 +200,7 @@ void wf_via_lock_fini(struct via_ctx *ctx);
 /* Start the reader of an attached link. Returns OK | ESYSTEM (logged) */
 enum weft_status wf_via_reader_start(struct via_ctx *ctx);
 void wf_via_reader_stop(struct via_ctx *ctx);
-/* Have the reader do what is due. */
+/* Wake the reader to send the packets that are due. */
 WF_REQUIRES(via_ctx_lock_class) void wf_via_reader_wake(struct via_ctx *ctx);
 /* Wake all endpoints: there is something new for them. */
 WF_REQUIRES(via_ctx_lock_class) void wf_via_eps_wake(struct via_ctx *ctx);

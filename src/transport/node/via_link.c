@@ -233,7 +233,7 @@ static WF_REQUIRES(via_ctx_lock_class) bool nodes_ask(struct via_ctx *ctx, int *
     return true;
 }
 
-/* Send what is due. Returns false if the socket has no room. */
+/* Send the packets that are due. Returns false if the socket has no room. */
 static WF_REQUIRES(via_ctx_lock_class) bool packets_send(struct via_ctx *ctx, int *ms)
 {
     bool sent = true;
@@ -280,7 +280,7 @@ static bool is_readable(int fd, int ms)
 }
 
 /* Wait for an event, at most *ms. Returns what wf_node_hear returns. */
-static WF_UNCHECKED enum weft_status hear(struct via_ctx *ctx, bool *room, int *ms)
+static WF_UNCHECKED enum weft_status event_take(struct via_ctx *ctx, bool *room, int *ms)
 {
     struct pollfd p[] = {{.fd = ctx->link->sock, .events = (short)(POLLIN | (*room ? 0 : POLLOUT))},
                          {.fd = ctx->link->pidfd, .events = POLLIN},
@@ -314,7 +314,7 @@ static WF_UNCHECKED void *reader_main(void *arg)
     bool room = true;
     int ms = -1;
     while (status == WEFT_OK && !is_readable(ctx->stop_fd, 0)) {
-        status = hear(ctx, &room, &ms);
+        status = event_take(ctx, &room, &ms);
         if (status == WEFT_EPEER && wf_via_succeed(ctx)) {
             status = WEFT_OK;
             room = true;

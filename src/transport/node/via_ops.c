@@ -330,7 +330,7 @@ bool wf_via_is_away(struct wf_tpeer *tpeer, struct wf_order *order)
     if (!flow || (!order->lane && !flow->next))
         return true;
     if (!order->lane)
-        *order = (struct wf_order){1, flow->next - 1};
+        *order = (struct wf_order){1, flow->next - 1 - wf_node_flow_only_heeds(flow)};
     return wf_node_flow_is_past(ep_of(tpeer)->client, flow, order->number);
 }
 

@@ -13,16 +13,16 @@
 #include "transport/node/via.h"
 
 /* Has anything come from the service that has the word [name]? */
-static bool is_heard(const struct node_client *c, uint32_t name)
+static bool has_answered(const struct node_client *c, uint32_t name)
 {
-    bool heard = false;
+    bool came = false;
     for (uint32_t i = 0; i <= c->sender_mask; i++)
         for (const struct node_sender *s = c->senders[i]; s; s = s->next_sender)
-            heard |= s->word == name;
+            came |= s->word == name;
     for (uint32_t i = 0; i <= c->flow_mask; i++)
         for (const struct node_flow *f = c->flows[i]; f; f = f->next_flow)
-            heard |= f->to.word == name && f->low;
-    return heard;
+            came |= f->to.word == name && f->low;
+    return came;
 }
 
 static bool is_refused(const struct node_client *c, const struct node_flow *flow)
@@ -48,7 +48,7 @@ static void posted_write(const struct via_ep *ep, const struct node_flow *flow, 
         snprintf(out, room,
                  "the service at %s has not acknowledged them (session %u, attempt %u)%s", service,
                  flow->session, flow->attempt,
-                 is_heard(c, flow->to.word) ? "" : ", and nothing has come from it");
+                 has_answered(c, flow->to.word) ? "" : ", and nothing has come from it");
 }
 
 static void step_write(const struct via_ep *ep, const struct via_peer *peer, char *out, size_t room)

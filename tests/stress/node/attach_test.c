@@ -867,13 +867,12 @@ static void program_write(char *path, const char *program)
  * it forks meanwhile would keep them, and so the hold, and the port. */
 static void few_copies(void)
 {
-    static const char program[] =
-        "#!/bin/sh\n" /* it lists its parent's pages */
-        "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do\n"
-        "n=$(ls -l /proc/$PPID/fd | grep -c weft-node-page)\n"
-        "[ $n = 1 ] && break\n"
-        "done\n"
-        "echo $n pages\n";
+    static const char program[] = "#!/bin/sh\n" /* it lists its parent's pages */
+                                  "for i in $(seq 200); do\n"
+                                  "n=$(ls -l /proc/$PPID/fd | grep -c weft-node-page)\n"
+                                  "[ $n = 1 ] && break\n"
+                                  "done\n"
+                                  "echo $n pages\n";
     char path[] = "/tmp/weft-few-copies-XXXXXX", why[512];
     struct wf_node_attach_params params;
     struct wf_node_link link;
