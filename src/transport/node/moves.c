@@ -42,7 +42,7 @@ enum weft_status wf_node_client_move(struct node_client *c, struct node_flow *fl
         return status;
     c->moves_free &= c->moves_free - 1;
     c->move_uses += 1 + (c->move_uses == UINT32_MAX); /* never 0 */
-    c->moves[move] = (struct node_move_use){flow, c->move_uses, out->id, out->user};
+    c->moves[move] = (struct node_move_use){flow, c->move_uses, out->id, out->user, out->peer};
     flow->moves++;
     e->handler = (uint8_t)out->kind;
     e->nargs = 0;

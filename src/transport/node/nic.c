@@ -383,9 +383,10 @@ static enum weft_status place(struct via_ep *ep, const struct wf_nic_op *op, str
     return out->at.lkey ? WEFT_OK : WEFT_EUNREACH;
 }
 
-static enum weft_status move_begin(struct via_ep *ep, struct node_flow *flow,
+static enum weft_status move_begin(const struct wf_tpeer *tpeer, struct node_flow *flow,
                                    const struct wf_nic_op *op, size_t *taken)
 {
+    struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
     struct wf_staging *s = ep->ctx->nic->staging;
     struct wf_desc *desc = wf_desc_take(s);
     struct node_move_out out = {.kind = op->kind == WF_NIC_OP_GET ? WF_NODE_GET : WF_NODE_PUT,
@@ -393,7 +394,8 @@ static enum weft_status move_begin(struct via_ep *ep, struct node_flow *flow,
                                        .rkey = op->keys[KEY_RKEY],
                                        .incarnation = op->keys[KEY_INCARNATION]},
                                 .id = op->id,
-                                .user = desc};
+                                .user = desc,
+                                .peer = tpeer};
     enum weft_status status;
     if (!desc)
         return ep->descs ? WEFT_AGAIN : WEFT_EUNREACH;
@@ -423,7 +425,7 @@ enum weft_status wf_via_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *o
     if (!flow)
         return status;
     status = wf_node_client_can_move(ep->client, flow);
-    return status == WEFT_OK ? move_begin(ep, flow, op, taken) : status;
+    return status == WEFT_OK ? move_begin(tpeer, flow, op, taken) : status;
 }
 
 void wf_via_moved(void *owner, struct node_flow *flow, const struct node_move_use *move,
@@ -447,12 +449,13 @@ void wf_via_move_stop(void *owner, const struct node_move_use *move)
     mr_stop(desc->handle);
 }
 
+/* Other handles of the endpoint have moves of the same flow. These go on, or are lost, if the NIC
+ * uses the same registration for them. */
 void wf_via_nic_stop(struct wf_tpeer *tpeer)
 {
     struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
-    const struct node_flow *flow = VIA_OF(tpeer, via_peer)->flow;
-    for (unsigned i = 0; flow && flow->moves && i < WF_NODE_MOVES; i++)
-        if (ep->client->moves[i].flow == flow)
+    for (unsigned i = 0; wf_node_has_moves(ep->client) && i < WF_NODE_MOVES; i++)
+        if (ep->client->moves[i].use && ep->client->moves[i].peer == tpeer)
             wf_via_move_stop(ep, &ep->client->moves[i]);
 }
 

@@ -111,6 +111,31 @@ static void op_await(struct member m[2], const struct weft_op *op)
     CHECK_STATUS(op->status, WEFT_OK);
 }
 
+/* Two handles of one endpoint. The get of the one goes on when the other is closed: its bytes come
+ * (they are those of the memory for copies, since the NIC moves none). */
+static void shared(struct member m[2], const unsigned char *addr, size_t len)
+{
+    static uint8_t bytes[2][64];
+    struct weft_peer *peers[2];
+    struct weft_remote *r[2];
+    struct weft_op ops[2] = {0};
+    unsigned char raw[WEFT_KEY_MAX];
+    size_t raw_len;
+    key_read(m[1].mr, raw, &raw_len, &m[1].key);
+    memset(bytes, 0xaa, sizeof bytes);
+    for (int i = 0; i < 2; i++) {
+        CHECK_STATUS(weft_peer_open(m[0].ep, addr, len, &peers[i]), WEFT_OK);
+        CHECK_STATUS(weft_remote_open(peers[i], raw, raw_len, &r[i]), WEFT_OK);
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_STATUS(weft_get(r[i], 8, bytes[i], sizeof bytes[i], &ops[i]), WEFT_PENDING);
+    CHECK_STATUS(weft_remote_close(r[0]), WEFT_OK);
+    (void)weft_peer_close(peers[0]);
+    CHECK_STATUS(ops[0].status, WEFT_ECANCELED);
+    op_await(m, &ops[1]);
+    CHECK(memchr(bytes[0], 0, sizeof bytes[0]) == NULL && bytes[1][0] != 0xaa);
+}
+
 /* A service called [name], which lives as long as this process. */
 static void service_start(const char *name, struct wf_node_link *link)
 {
@@ -182,11 +207,13 @@ static void mover_main(int sock, void *arg)
     op_await(m, &op);
     before = counts_of(&m[0]);
     CHECK(after.copied == before.copied && before.direct - after.direct == 2);
+    shared(m, addr, len);
     _exit(0);
 }
 
 /* Fails when: the service's descriptor, domain or window does not come; memory is not registered
- * there; or a put or get of it does not go by the service's NIC, and end. */
+ * there; a put or get of it does not go by the service's NIC, and end; or ends without its bytes
+ * when another handle of the peer is closed. */
 static void moves(void)
 {
     struct proc p;
