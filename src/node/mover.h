@@ -19,7 +19,6 @@
 #define WF_NODE_ACK_AFTER 32 /* messages */
 #define WF_NODE_ANSWERS 5    /* in a frame */
 #define WF_NODE_PORTS 32768  /* endpoints of a service: ids are 16 bits */
-#define WF_NODE_OWN 0        /* the page word of the service itself, once its owner has set it up */
 /* Ends of endpoints that a session may be behind. All endpoints of a service may end at once: a
  * session that took the ends before them must not be lost by that. */
 #define WF_NODE_ENDS (2 * WF_NODE_PORTS)

@@ -345,6 +345,17 @@ static void test_share(void **state)
     clients = 2;
 }
 
+/* There is no queue pair between clients of one service. */
+static void test_own(void **state)
+{
+    struct node_flow *flow = client(0)->to[0];
+    (void)state;
+    flow->to.word = wf_node_word_name(WF_NODE_OWN, 0);
+    assert_int_equal(move(client(0), 8, 1), WEFT_EUNREACH);
+    flow->to.word = BED_WORD;
+    OK(move(client(0), 8, 1));
+}
+
 static void test_sessions(void **state)
 {
     struct node_mover *m = bed->services[0].mover;
@@ -655,7 +666,7 @@ int main(void)
         CASE(test_one),      CASE(test_parts),   CASE(test_turns),    CASE(test_equal),
         CASE(test_failures), CASE(test_room),    CASE(test_sessions), CASE(test_share),
         CASE(test_detach),   CASE(test_death),   CASE(test_end),      CASE(test_lies),
-        CASE(test_entries),  CASE(test_without), CASE(test_random),
+        CASE(test_entries),  CASE(test_without), CASE(test_random),   CASE(test_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
