@@ -259,10 +259,12 @@ static enum weft_status part_post(struct node_port *port, uint8_t move, uint32_t
     return WEFT_OK;
 }
 
-/* Post parts of the endpoint's moves, one of each in turn, of PART bytes together. */
+/* Post parts of the endpoint's moves, one of each in turn, of PART bytes together. Short ones for
+ * which there is no room stay before the others. */
 static int port_turn(struct node_port *port)
 {
-    uint32_t bytes = 0, waits = 0;
+    uint8_t first[WF_NODE_MOVES];
+    uint32_t bytes = 0, waits = 0, nfirst = 0;
     int n = 0;
     while (bytes < PART && waits < port->nqueued) {
         uint8_t move = queue_pop(port);
@@ -270,16 +272,20 @@ static int port_turn(struct node_port *port)
         uint32_t posted = 0;
         enum weft_status status = v->left ? part_post(port, move, &posted) : WEFT_OK;
         bytes += posted;
-        if (status == WEFT_AGAIN)
-            waits++;
-        else if (status != WEFT_OK)
+        if (status != WEFT_OK && status != WEFT_AGAIN)
             move_fail(v, end_of(status));
         n += status != WEFT_AGAIN;
-        if (v->left)
+        if (status == WEFT_AGAIN && v->left <= SHORT) {
+            first[nfirst++] = move;
+        } else if (v->left) {
+            waits += status == WEFT_AGAIN;
             queue_push(port, move);
-        else
+        } else {
             end_if_over(port, move);
+        }
     }
+    while (nfirst)
+        queue_push_first(port, first[--nfirst]);
     return n;
 }
 

@@ -345,6 +345,23 @@ static void test_share(void **state)
     clients = 2;
 }
 
+/* Short moves that found no room go before long ones that came earlier, in their order. */
+static void test_short_first(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 8; i++)
+        OK(move(client(0), 5000, i));
+    OK(move(client(0), 8, 8));
+    OK(move(client(0), 9, 9));
+    refusals = 10;
+    turn();
+    assert_int_equal(nops, 0);
+    turn();
+    assert_int_equal(nops, 10);
+    assert_int_equal(ops[0].op.len + 10 * ops[1].op.len, 9 + 80);
+    assert_int_equal(ops[2].op.len, 5000);
+}
+
 /* There is no queue pair between clients of one service. */
 static void test_own(void **state)
 {
@@ -666,7 +683,8 @@ int main(void)
         CASE(test_one),      CASE(test_parts),   CASE(test_turns),    CASE(test_equal),
         CASE(test_failures), CASE(test_room),    CASE(test_sessions), CASE(test_share),
         CASE(test_detach),   CASE(test_death),   CASE(test_end),      CASE(test_lies),
-        CASE(test_entries),  CASE(test_without), CASE(test_random),   CASE(test_own),
+        CASE(test_entries),  CASE(test_without), CASE(test_random),   CASE(test_short_first),
+        CASE(test_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
