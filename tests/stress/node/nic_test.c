@@ -154,18 +154,21 @@ static void inherit(struct wf_node_attach_params *p, const struct wf_node_link *
     p->nestate = dead->nestate;
 }
 
-/* Kill the service of [link], and start its successor, to which [link] then leads. */
-static void succeed(struct wf_node_link *link, const char *name)
+/* Kill the service of *link, and start its successor, to which *link then leads. The client of the
+ * dead service keeps what it has, with the command descriptor: so the dead one's queue pairs live
+ * on. */
+static void succeed(struct wf_node_link **link, struct wf_node_link *next, const char *name)
 {
     struct wf_node_attach_params p = near_client(key);
-    struct wf_node_link next;
+    struct wf_node_link heir;
+    const struct wf_node_link *dead = *link;
     p.name = name;
-    inherit(&p, link);
-    CHECK(!kill(link->pid, SIGKILL) && WIFSIGNALED(near_reap(link->pid)));
-    CHECK_STATUS(wf_node_attach(&p, &next), WEFT_OK);
-    wf_node_detach(link);
-    wf_node_detach(&next);
-    service_start(name, link);
+    inherit(&p, dead);
+    CHECK(!kill(dead->pid, SIGKILL) && WIFSIGNALED(near_reap(dead->pid)));
+    CHECK_STATUS(wf_node_attach(&p, &heir), WEFT_OK);
+    service_start(name, next);
+    wf_node_detach(&heir);
+    *link = next;
 }
 
 /* Two contexts, each with a service of its own. They are not closed: messages under way do not
@@ -226,10 +229,14 @@ static void moves(void)
 
 /* ---- bytes ---- */
 
-enum { MIDDLE = 1 << 20, ROUNDS = 4, BURST = 8, PIECE = MIDDLE / BURST };
+enum { MIDDLE = 1 << 20, ROUNDS = 4, BURST = 8, QUIET = 4 };
+
+enum { LINKS = 2 + 4 * ROUNDS };
 
 struct scene {
-    struct wf_node_link links[2]; /* of clients by hand, so that successors can be started */
+    struct wf_node_link all[LINKS]; /* of clients by hand, so that successors can be started */
+    struct wf_node_link *links[2];  /* those of the services that live */
+    unsigned nlinks;
     struct member m[2];
     struct weft_peer *peer;
     struct weft_remote *r;
@@ -247,8 +254,10 @@ static void scene_open(struct scene *s)
 {
     unsigned char addr[WEFT_ADDR_MAX], raw[WEFT_KEY_MAX];
     size_t len = sizeof addr;
-    service_start("0", &s->links[0]);
-    service_start("1", &s->links[1]);
+    for (int i = 0; i < 2; i++) {
+        s->links[i] = &s->all[s->nlinks++];
+        service_start(i ? "1" : "0", s->links[i]);
+    }
     for (int i = 0; i < 2; i++)
         member_open(&s->m[i], key);
     CHECK(s->m[1].key.nic_key[0]);
@@ -279,14 +288,36 @@ static void scene_close(struct scene *s)
         CHECK_STATUS(weft_mr_close(s->m[i].mr), WEFT_OK);
         CHECK_STATUS(weft_ep_close(s->m[i].ep), WEFT_OK);
         CHECK_STATUS(weft_ctx_close(s->m[i].ctx), WEFT_OK);
-        wf_node_detach(&s->links[i]);
     }
+    while (s->nlinks)
+        wf_node_detach(&s->all[--s->nlinks]);
+}
+
+static void dies_now(struct scene *s, int side)
+{
+    if (side >= 0)
+        succeed(&s->links[side], &s->all[s->nlinks++], side ? "1" : "0");
 }
 
 static void ops_await(struct scene *s, const struct weft_op *ops, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
         op_await(s->m, &ops[i]);
+}
+
+/* All puts have ended, some of them by messages. A dead service, whose queue pairs live, writes
+ * nothing more: what the owner of the region writes stays there while gets go to and fro. */
+static void quiet_check(struct scene *s)
+{
+    struct weft_op op = {0};
+    memset(s->region, 0x5a, MIDDLE);
+    for (int i = 0; i < QUIET; i++) {
+        CHECK_STATUS(weft_get(s->r, 0, s->to, MIDDLE, &op), WEFT_PENDING);
+        op_await(s->m, &op);
+        for (size_t k = 0; k < MIDDLE; k++)
+            CHECK(s->to[k] == 0x5a && s->region[k] == 0x5a);
+    }
+    memcpy(s->region, s->from, MIDDLE);
 }
 
 /* Put and get all of [from]; if a service is to die, in pieces, and while they are under way. */
@@ -297,16 +328,16 @@ static void round_trip(struct scene *s, unsigned seed, int dies)
     fill(s->from, MIDDLE, seed);
     for (unsigned i = 0; i < n; i++)
         CHECK_STATUS(weft_put(s->r, i * len, s->from + i * len, len, &ops[i]), WEFT_PENDING);
-    if (dies >= 0)
-        succeed(&s->links[dies], dies ? "1" : "0");
+    dies_now(s, dies);
     ops_await(s, ops, n);
     CHECK(!memcmp(s->region, s->from, MIDDLE));
+    if (dies >= 0)
+        quiet_check(s);
     memset(s->to, 0, MIDDLE);
     memset(ops, 0, sizeof ops);
     for (unsigned i = 0; i < n; i++)
         CHECK_STATUS(weft_get(s->r, i * len, s->to + i * len, len, &ops[i]), WEFT_PENDING);
-    if (dies >= 0)
-        succeed(&s->links[dies], dies ? "1" : "0");
+    dies_now(s, dies);
     ops_await(s, ops, n);
     CHECK(!memcmp(s->to, s->from, MIDDLE) && !memcmp(s->region, s->from, MIDDLE));
 }
