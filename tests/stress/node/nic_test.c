@@ -4,6 +4,7 @@
  *
  *   nic_test WEFT_NODE [CASE]
  *   nic_test WEFT_NODE bytes DEVICE    on a device that moves bytes, also while services die
+ *   nic_test WEFT_NODE breaks DEVICE   the same, while a client breaks the connection of all
  *
  * Each case's comment names what makes it fail. */
 #define _GNU_SOURCE
@@ -320,6 +321,17 @@ static void quiet_check(struct scene *s)
     memcpy(s->region, s->from, MIDDLE);
 }
 
+static void on_device(void (*scenes)(int, void *))
+{
+    struct proc p;
+    alarm(10 * PROC_ALARM_S);
+    CHECK(!setenv("WEFT_NODE_NAME", "%n", 1) && !unsetenv("WEFT_DEBUG"));
+    near_begin();
+    p = proc_start(scenes, NULL);
+    proc_join(&p);
+    near_end(key);
+}
+
 /* Put and get all of [from]; if a service is to die, in pieces, and while they are under way. */
 static void round_trip(struct scene *s, unsigned seed, int dies)
 {
@@ -387,13 +399,134 @@ static void bytes_main(int sock, void *arg)
  * reported early, when a service dies. */
 static void bytes(void)
 {
-    struct proc p;
+    on_device(bytes_main);
+}
+
+/* ---- connections that break ---- */
+
+enum { WRONGS = 4, OTHERS = 64, SLOT = 16384 };
+
+/* A client of service 0 whose key is wrong. Its puts end with an error or, after the service has
+ * had enough of them, by messages. Commands: p put once; q end. */
+struct offender {
+    unsigned char addr[WEFT_ADDR_MAX], raw[WEFT_KEY_MAX];
+    size_t len, raw_len;
+};
+
+static void offender_main(int sock, void *arg)
+{
+    static uint8_t bytes[64];
+    struct offender o;
+    struct pollfd p = {.fd = sock, .events = POLLIN};
+    struct member m;
+    struct weft_peer *peer;
+    char word = 0;
+    (void)arg;
+    alarm(10 * PROC_ALARM_S); /* processors may be emulated */
+    CHECK(!setenv("WEFT_NODE_NAME", "0", 1));
+    CHECK(proc_hear(sock, &o, sizeof o) == sizeof o);
+    member_open(&m, key);
+    CHECK_STATUS(weft_peer_open(m.ep, o.addr, o.len, &peer), WEFT_OK);
+    proc_say(sock, "r", 1);
+    while (word != 'q') {
+        struct weft_remote *r;
+        struct weft_op op = {0};
+        CHECK(weft_ep_poll(m.ep) >= 0);
+        if (poll(&p, 1, 0) != 1)
+            continue;
+        CHECK(proc_hear(sock, &word, 1) == 1);
+        if (word != 'p')
+            continue;
+        CHECK_STATUS(weft_remote_open(peer, o.raw, o.raw_len, &r), WEFT_OK);
+        CHECK_STATUS(weft_put(r, LONG - sizeof bytes, bytes, sizeof bytes, &op), WEFT_PENDING);
+        while (op.status == WEFT_PENDING)
+            CHECK(weft_ep_poll(m.ep) >= 0);
+        proc_say(sock, &op.status, sizeof op.status);
+        CHECK_STATUS(weft_remote_close(r), WEFT_OK);
+    }
+    _exit(0);
+}
+
+/* Puts and gets of one member, each of a slot of its own, while another client's put of a wrong key
+ * is under way, and member 0 closes a handle amid puts. Every one ends once, and has moved its
+ * bytes. */
+static void others_go_on(struct scene *s, struct proc *offender, unsigned seed)
+{
+    static struct weft_op ops[OTHERS];
+    enum weft_status wrong;
+    struct weft_peer *peer;
+    struct weft_remote *r;
+    struct weft_op cut = {0};
+    unsigned char addr[WEFT_ADDR_MAX], raw[WEFT_KEY_MAX];
+    size_t len = sizeof addr, raw_len;
+    struct pollfd p = {.fd = offender->sock, .events = POLLIN};
+    fill(s->from, MIDDLE, seed);
+    memset(s->region, 0, MIDDLE);
+    memset(ops, 0, sizeof ops);
+    CHECK_STATUS(weft_ep_address(s->m[1].ep, addr, &len), WEFT_OK);
+    key_read(s->m[1].mr, raw, &raw_len, &s->m[1].key);
+    CHECK_STATUS(weft_peer_open(s->m[0].ep, addr, len, &peer), WEFT_OK);
+    CHECK_STATUS(weft_remote_open(peer, raw, raw_len, &r), WEFT_OK);
+    proc_say(offender->sock, "p", 1);
+    for (unsigned i = 0; i < OTHERS; i++) {
+        CHECK_STATUS(weft_put(s->r, i * SLOT, s->from + i * SLOT, SLOT, &ops[i]), WEFT_PENDING);
+        if (i == OTHERS / 2 && seed % 2) { /* to memory behind the slots */
+            CHECK_STATUS(weft_put(r, MIDDLE, s->to, MIDDLE, &cut), WEFT_PENDING);
+            CHECK_STATUS(weft_remote_close(r), WEFT_OK);
+            (void)weft_peer_close(peer);
+            CHECK_STATUS(cut.status, WEFT_ECANCELED);
+        }
+        poll_both(s->m);
+    }
+    ops_await(s, ops, OTHERS);
+    CHECK(!memcmp(s->region, s->from, MIDDLE));
+    while (poll(&p, 1, 0) != 1)
+        poll_both(s->m);
+    CHECK(proc_hear(offender->sock, &wrong, sizeof wrong) == sizeof wrong);
+    CHECK(wrong == WEFT_EKEY || wrong == WEFT_OK); /* the owner's answer decides */
+    if (!(seed % 2)) {
+        CHECK_STATUS(weft_remote_close(r), WEFT_OK);
+        (void)weft_peer_close(peer);
+    }
+}
+
+static void breaks_main(int sock, void *arg)
+{
+    static struct scene s;
+    struct offender o = {.len = sizeof o.addr};
+    struct proc offender = proc_start(offender_main, NULL); /* before its name is read here */
+    struct wf_key *wrong = &s.m[1].key;
+    unsigned seed = 0;
+    (void)sock;
+    (void)arg;
+    CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0));
     alarm(10 * PROC_ALARM_S);
-    CHECK(!setenv("WEFT_NODE_NAME", "%n", 1) && !unsetenv("WEFT_DEBUG"));
-    near_begin();
-    p = proc_start(bytes_main, NULL);
-    proc_join(&p);
-    near_end(key);
+    scene_open(&s);
+    by_nic(&s, &seed);
+    CHECK_STATUS(weft_ep_address(s.m[1].ep, o.addr, &o.len), WEFT_OK);
+    key_read(s.m[1].mr, o.raw, &o.raw_len, wrong);
+    wrong->nic_key[0] ^= 0x5500;
+    wrong->check = wf_key_check(wrong);
+    memcpy(o.raw, wrong, WF_MIN(o.raw_len, sizeof *wrong));
+    proc_say(offender.sock, &o, sizeof o);
+    while (poll(&(struct pollfd){.fd = offender.sock, .events = POLLIN}, 1, 0) != 1)
+        poll_both(s.m);
+    (void)proc_hear(offender.sock, &(char){0}, 1);
+    for (int i = 0; i < WRONGS; i++) {
+        others_go_on(&s, &offender, ++seed);
+        by_nic(&s, &seed);
+    }
+    proc_say(offender.sock, "q", 1);
+    proc_join(&offender);
+    scene_close(&s);
+}
+
+/* Fails when: operations of other clients are lost, or reported without their bytes, because a
+ * client has a wrong key, or drops memory that the NIC reads; or the NIC does not go on after that.
+ */
+static void breaks(void)
+{
+    on_device(breaks_main);
 }
 
 /* ---- registrations ---- */
@@ -607,8 +740,9 @@ int main(int argc, char **argv)
           !setenv("WEFT_NODE_NAME", "near", 1) && !setenv("WEFT_DEBUG", "nullnic", 1) &&
           !setenv("WEFT_RDMA_DEVICE", "null0", 1));
     if (argc == 4) {
-        CHECK(!strcmp(argv[2], "bytes") && !setenv("WEFT_RDMA_DEVICE", argv[3], 1));
-        return proc_case("bytes", bytes);
+        bool is_bytes = !strcmp(argv[2], "bytes");
+        CHECK((is_bytes || !strcmp(argv[2], "breaks")) && !setenv("WEFT_RDMA_DEVICE", argv[3], 1));
+        return proc_case(argv[2], is_bytes ? bytes : breaks);
     }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (argc == 2 || !strcmp(argv[2], cases[i].name))
