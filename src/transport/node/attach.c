@@ -328,14 +328,21 @@ void wf_node_estate_close(struct wf_node_link *link)
         close(link->estate[i]);
 }
 
+void wf_node_command_close(struct wf_node_link *link)
+{
+    int fd = link->command_fd;
+    link->command_fd = -1; /* first, as above */
+    if (fd >= 0)
+        close(fd);
+}
+
 static void link_close(struct wf_node_link *link)
 {
     wf_node_estate_close(link);
+    wf_node_command_close(link);
     close(link->sock);
     close(link->pidfd);
-    if (link->command_fd >= 0)
-        close(link->command_fd);
-    link->sock = link->pidfd = link->page_fd = link->command_fd = -1;
+    link->sock = link->pidfd = link->page_fd = -1;
 }
 
 static void link_in_child(struct wf_fork_item *item)

@@ -77,6 +77,10 @@ void wf_node_detach(struct wf_node_link *link);
  * nodes' services are refused then. */
 void wf_node_estate_close(struct wf_node_link *link);
 
+/* This process registers nothing with the service's NIC: close the command descriptor, so that the
+ * NIC's context ends with the service. */
+void wf_node_command_close(struct wf_node_link *link);
+
 /* Read what the service has sent since, and log its lines. Never blocks. To be called when
  * link->sock or link->pidfd is readable.
  *

@@ -27,6 +27,38 @@ enum { PUTS = 64, LONG = 4 << 20, MOST = 64 };
 /* A secret of this length is the key itself. */
 static const uint8_t key[WF_NODE_KEY] = "nic_test", other_key[WF_NODE_KEY] = "nic_test 2";
 
+/* ---- a driver that refuses ---- */
+
+enum weft_status __real_wf_hca_adopt(const struct wf_hca_share *share, int fd,
+                                     struct wf_hca_registrar **out);
+enum weft_status __wrap_wf_hca_adopt(const struct wf_hca_share *share, int fd,
+                                     struct wf_hca_registrar **out);
+
+static unsigned refusals; /* to come, of drops */
+static const struct wf_hca_share_ops *driver;
+static struct wf_hca_share_ops refuser;
+
+static enum weft_status drop(struct wf_hca_registrar *r, uint32_t handle)
+{
+    if (!refusals)
+        return driver->drop(r, handle);
+    refusals--;
+    return WEFT_ESYSTEM;
+}
+
+enum weft_status __wrap_wf_hca_adopt(const struct wf_hca_share *share, int fd,
+                                     struct wf_hca_registrar **out)
+{
+    enum weft_status status = __real_wf_hca_adopt(share, fd, out);
+    if (status != WEFT_OK)
+        return status;
+    driver = (*out)->ops;
+    refuser = *driver;
+    refuser.drop = drop;
+    (*out)->ops = &refuser;
+    return WEFT_OK;
+}
+
 /* ---- contexts ---- */
 
 struct member {
@@ -531,7 +563,8 @@ static void breaks(void)
 
 /* ---- registrations ---- */
 
-/* Commands: k report the region's key; q end. */
+/* Commands: k report the region's key; c close the region, which the driver refuses to drop at
+ * first; q end. */
 static void client_main(int sock, void *arg)
 {
     struct member m;
@@ -551,8 +584,15 @@ static void client_main(int sock, void *arg)
             key_read(m.mr, bytes, &len, &m.key);
             proc_say(sock, &m.key, sizeof m.key);
         }
+        if (word == 'c') {
+            refusals = 3;
+            CHECK_STATUS(weft_mr_close(m.mr), WEFT_OK);
+            m.mr = NULL;
+            proc_say(sock, "c", 1);
+        }
     }
-    CHECK_STATUS(weft_mr_close(m.mr), WEFT_OK);
+    if (m.mr)
+        CHECK_STATUS(weft_mr_close(m.mr), WEFT_OK);
     CHECK_STATUS(weft_ep_close(m.ep), WEFT_OK);
     CHECK_STATUS(weft_ctx_close(m.ctx), WEFT_OK);
 }
@@ -585,6 +625,16 @@ static struct wf_hca_registrar *watch(struct wf_node_link *link, const struct wf
     CHECK(link->window && link->command_fd >= 0);
     CHECK_STATUS(wf_hca_adopt(&link->share, link->command_fd, &r), WEFT_OK);
     link->command_fd = -1;
+    return r;
+}
+
+/* Kill the service of [link], and watch its successor. */
+static struct wf_hca_registrar *watch_next(struct wf_node_link *next, struct wf_node_link *link)
+{
+    struct wf_hca_registrar *r;
+    CHECK(!kill(link->pid, SIGKILL) && WIFSIGNALED(near_reap(link->pid)));
+    r = watch(next, link);
+    wf_node_detach(link);
     return r;
 }
 
@@ -655,10 +705,7 @@ static void fence(void)
     r = watch(&link, NULL);
     p = client_start(&of);
     CHECK(registered(r, of.nic_at) == 2);
-    CHECK(!kill(link.pid, SIGKILL));
-    CHECK(WIFSIGNALED(near_reap(link.pid)));
-    now = watch(&next, &link);
-    wf_node_detach(&link);
+    now = watch_next(&next, &link);
     await_none(r, of.nic_at);
     do /* the client may know of no service yet, and registers nothing */
         later = client_key(&p);
@@ -672,6 +719,43 @@ static void fence(void)
     now->ops->close(now);
     wf_node_detach(&next);
     near_end(other_key);
+}
+
+/* Fails when: a client does not try again to drop what the driver refuses to drop; or waits for
+ * that without end. */
+static void refused(void)
+{
+    for (int always = 0; always < 2; always++) {
+        struct wf_key of, later;
+        struct wf_node_link link, next;
+        struct wf_hca_registrar *r, *now;
+        struct proc p;
+        near_begin();
+        r = watch(&link, NULL);
+        refusals = always ? UINT32_MAX : 3;
+        p = client_start(&of);
+        refusals = 0;
+        now = watch_next(&next, &link);
+        if (!always)
+            await_none(r, of.nic_at);
+        do
+            later = client_key(&p);
+        while (!later.nic_key[0]);
+        CHECK(registered(r, of.nic_at) == (always ? 2 : 0));
+        if (!always) {
+            unsigned before = registered(now, later.nic_at);
+            char word;
+            proc_say(p.sock, "c", 1);
+            CHECK(proc_hear(p.sock, &word, 1) == 1);
+            CHECK(registered(now, later.nic_at) == before - 1);
+        }
+        proc_say(p.sock, "q", 1);
+        proc_join(&p);
+        r->ops->close(r);
+        now->ops->close(now);
+        wf_node_detach(&next);
+        near_end(other_key);
+    }
 }
 
 /* ---- fork ---- */
@@ -732,7 +816,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*fn)(void);
-    } cases[] = {{"moves", moves}, {"left", left}, {"fence", fence}, {"forks", forks}};
+    } cases[] = {
+        {"moves", moves}, {"left", left}, {"fence", fence}, {"refused", refused}, {"forks", forks}};
     int failed = 0;
     CHECK(argc >= 2);
     near_program = argv[1];
