@@ -37,7 +37,7 @@ struct wf_node_link {
     pid_t pid;
     uint32_t index;
     uint32_t incarnation, line;
-    int estate[WF_NODE_ESTATE]; /* of the service, kept for its successor */
+    int estate[WF_NODE_FDS]; /* of the service, kept for its successor */
     int nestate;
     uint32_t window; /* where memory can be registered with the service's NIC; 0: nowhere */
     struct wf_hca_share share;

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hook.h"
 #include "near.h"
 #include "transport/rdma/hca_share.h"
 
@@ -775,6 +776,37 @@ static unsigned descriptors_of_nics(void)
     return n;
 }
 
+/* A child that is forked while its parent attaches, in builds with hooks. */
+static bool forked;
+
+static int fork_at(const char *label)
+{
+    int status;
+    pid_t pid;
+    if (forked || strcmp(label, "node.welcome"))
+        return 0;
+    forked = true;
+    pid = fork();
+    if (!pid)
+        _exit((int)descriptors_of_nics());
+    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && !status);
+    return 0;
+}
+
+static void fork_while_attaching(struct member *m)
+{
+#ifdef WF_HOOKS
+    weft_test_hook = fork_at;
+#endif
+    member_open(m, other_key);
+#ifdef WF_HOOKS
+    weft_test_hook = NULL;
+    CHECK(forked);
+#else
+    (void)fork_at;
+#endif
+}
+
 static void forker_main(int sock, void *arg)
 {
     struct wf_node_link link;
@@ -785,7 +817,7 @@ static void forker_main(int sock, void *arg)
     (void)arg;
     near_attach(other_key, &link);
     CHECK(descriptors_of_nics() == 1);
-    member_open(&m, other_key);
+    fork_while_attaching(&m);
     CHECK(descriptors_of_nics() == 2);
     pid = fork();
     if (!pid)
