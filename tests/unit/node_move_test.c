@@ -354,21 +354,23 @@ static void test_share(void **state)
     clients = 2;
 }
 
-/* Short moves that found no room go before long ones that came earlier, in their order. */
+/* Short moves that found no room go before long ones, also in the next turn, and in their order. */
 static void test_short_first(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < 8; i++)
-        OK(move(client(0), 5000, i));
+    for (uint32_t i = 0; i < 3; i++)
+        OK(move(client(0), 2 * PART, i));
     OK(move(client(0), 8, 8));
     OK(move(client(0), 9, 9));
-    refusals = 10;
+    refusals = 2;
     turn();
-    assert_int_equal(nops, 0);
+    assert_int_equal(nops, 1);
+    assert_int_equal(ops[0].op.len, PART);
     turn();
-    assert_int_equal(nops, 10);
-    assert_int_equal(ops[0].op.len + 10 * ops[1].op.len, 9 + 80);
-    assert_int_equal(ops[2].op.len, 5000);
+    assert_int_equal(nops, 4);
+    assert_int_equal(ops[1].op.len, 9);
+    assert_int_equal(ops[2].op.len, 8);
+    assert_int_equal(ops[3].op.len, PART);
 }
 
 /* A client whose part broke a queue pair: its moves are not posted for a while, which doubles each
@@ -421,9 +423,12 @@ static void test_blame(void **state)
 /* There is no queue pair between clients of one service. */
 static void test_own(void **state)
 {
+    struct node_mover *m = bed->services[0].mover;
     struct node_flow *flow = client(0)->to[0];
     (void)state;
-    flow->to.word = wf_node_word_name(WF_NODE_OWN, 0);
+    OK(wf_node_session_set(m, WF_NODE_OWN, WF_NODE_UP));
+    turn();
+    flow->to.word = wf_node_word_of(m, WF_NODE_OWN);
     assert_int_equal(move(client(0), 8, 1), WEFT_EUNREACH);
     flow->to.word = BED_WORD;
     OK(move(client(0), 8, 1));
