@@ -2,18 +2,20 @@
 /* Messages of 8 bytes from a client through two node services to another client, in one process and
  * with a lane that only copies: what bench/node-path counts the instructions of.
  *
- *     node_path MESSAGES [puts]
+ *     node_path MESSAGES [puts | moves]
  *
  * puts: each is a put, a request with 7 arguments whose reply has 4 (docs/protocol.md, handlers 246
- * and 251). */
+ * and 251). moves: each is a put that the NIC of the first service executes; the NIC does nothing.
+ */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common.h"
 #include "node/mover.h"
 #include "transport/node/engine.h"
 
-enum { BATCH = 32, LANE = 64, WORD = 0, SIZE = 256 << 10, AM_MAX = 8192 };
+enum { BATCH = 32, LANE = 64, WORD = 1, SIZE = 256 << 10, AM_MAX = 8192 };
 
 struct frame {
     uint32_t kind, nargs, len;
@@ -32,8 +34,10 @@ struct side {
 };
 
 static struct side sides[2];
-static uint64_t received, replied;
-static bool puts_only;
+static uint64_t received, replied, moved;
+static bool puts_only, moves_only;
+static uint32_t parts[BATCH]; /* that the NIC was given */
+static unsigned nparts;
 
 /* Not a cost of the service: over TCP it would be the channel's. */
 __attribute__((noinline)) enum weft_status lane_send(void *owner, uint16_t word, unsigned lane,
@@ -119,19 +123,56 @@ static void wake(void *owner)
     (void)owner;
 }
 
+/* Not a cost of the service: it would be the network's. */
+__attribute__((noinline)) enum weft_status nic_take(void *owner, uint16_t word,
+                                                    const struct wf_nic_op *op,
+                                                    uint32_t incarnation, size_t *taken);
+__attribute__((noinline)) enum weft_status nic_take(void *owner, uint16_t word,
+                                                    const struct wf_nic_op *op,
+                                                    uint32_t incarnation, size_t *taken)
+{
+    (void)owner;
+    (void)word;
+    (void)incarnation;
+    if (nparts == BATCH)
+        return WEFT_AGAIN;
+    parts[nparts++] = op->id;
+    *taken = op->len;
+    return WEFT_OK;
+}
+
+static void on_moved(void *owner, struct node_flow *flow, const struct node_move_use *move,
+                     enum weft_status status)
+{
+    (void)owner;
+    (void)flow;
+    (void)move;
+    moved += status == WEFT_OK;
+}
+
+static void on_stop(void *owner, const struct node_move_use *move)
+{
+    (void)owner;
+    (void)move;
+}
+
 static void side_open(struct side *s, uint64_t tag)
 {
-    static const struct node_client_ops client_ops = {on_message, on_reply,   on_end,
-                                                      on_gone,    on_resolve, wake};
+    static const struct node_client_ops client_ops = {on_message, on_reply, on_end,   on_gone,
+                                                      on_resolve, wake,     on_moved, on_stop};
     struct node_mover_params mover = {.lanes = 4, .index_bits = 9, .rows = 65536, .waiters = 4096};
     struct node_client_params client = {.size = SIZE, .am_max = AM_MAX, .ops = &client_ops};
-    struct node_port_params port = {.size = SIZE,
-                                    .am_max = AM_MAX,
-                                    .index = 3,
-                                    .address = {.version = WF_ADDRESS_VERSION,
-                                                .size = sizeof(struct wf_address),
-                                                .process = {.pid = 1, .token = {tag}}}};
-    s->ops = (struct node_mover_ops){lane_send, has_room, tag_of, no_wake, no_wake, NULL, s};
+    struct node_port_params port = {
+        .size = SIZE,
+        .am_max = AM_MAX,
+        .index = 3,
+        .window = wf_node_window(3, 1),
+        .contact = {.node = WF_NODE_TCP, .index = 3, .rdma = 1}, /* where HEED goes */
+        .address = {.version = WF_ADDRESS_VERSION,
+                    .size = sizeof(struct wf_address),
+                    .process = {.pid = 1, .token = {tag}}}};
+    s->ops =
+        (struct node_mover_ops){lane_send, has_room, tag_of, no_wake, no_wake, NULL, s, nic_take};
     mover.ops = &s->ops;
     client.page = mover.page = s->page = wf_lines_new(sizeof *s->page);
     client.submit = port.submit = wf_lines_new(SIZE);
@@ -147,6 +188,10 @@ static void side_open(struct side *s, uint64_t tag)
 
 #define STEP __attribute__((noinline)) void
 STEP client_send(struct node_flow *flow);
+STEP client_move(struct node_flow *flow);
+STEP service_move(struct side *s);
+STEP service_done(struct side *s);
+STEP client_done(struct side *s);
 STEP client_poll(struct side *s);
 STEP receiver_poll(struct side *s);
 STEP service_turn(struct side *s);
@@ -163,6 +208,32 @@ STEP client_send(struct node_flow *flow)
                                            : wf_am_out(1, NULL, 0, &payload, sizeof payload, 0);
     for (int i = 0; i < BATCH; i++)
         CHECK(wf_node_client_send(sides[0].client, flow, &out) == WEFT_OK);
+}
+
+STEP client_move(struct node_flow *flow)
+{
+    const struct node_move_out out = {
+        .kind = WF_NODE_PUT,
+        .len = 8,
+        .at = {.local = (uint64_t)wf_node_window(3, 1) << WF_NODE_WINDOW_BITS}};
+    for (int i = 0; i < BATCH; i++)
+        CHECK(wf_node_client_move(sides[0].client, flow, &out) == WEFT_OK);
+}
+
+STEP service_move(struct side *s)
+{
+    (void)wf_node_mover_turn(s->mover);
+}
+
+STEP service_done(struct side *s)
+{
+    for (; nparts; nparts--)
+        wf_node_part_done(s->mover, parts[nparts - 1], WEFT_OK);
+}
+
+STEP client_done(struct side *s)
+{
+    (void)wf_node_client_poll(s->client, 0, BATCH);
 }
 
 STEP client_poll(struct side *s)
@@ -206,6 +277,13 @@ STEP receiver_take(struct side *from, struct side *to)
 
 static inline __attribute__((always_inline)) void steps(struct node_flow *flow)
 {
+    if (moves_only) {
+        client_move(flow);
+        service_move(&sides[0]);
+        service_done(&sides[0]);
+        client_done(&sides[0]);
+        return;
+    }
     client_send(flow);
     service_turn(&sides[0]);
     receiver_take(&sides[0], &sides[1]);
@@ -233,7 +311,8 @@ int main(int argc, char **argv)
     const struct node_target to = {.tag = 8, .index = 3, .ep = 0, .word = WORD};
     unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 10) / BATCH : 1000;
     struct node_flow *flow;
-    puts_only = argc > 2;
+    puts_only = argc > 2 && !strcmp(argv[2], "puts");
+    moves_only = argc > 2 && !strcmp(argv[2], "moves");
     side_open(&sides[0], 7);
     side_open(&sides[1], 8);
     flow = wf_node_flow_find(sides[0].client, &to, false);
@@ -241,6 +320,10 @@ int main(int argc, char **argv)
     steps(flow); /* the first one begins the flow, which allocates */
     for (unsigned long i = 0; i < rounds; i++)
         round_trip(flow);
+    if (moves_only) {
+        CHECK(moved == BATCH * (rounds + 1));
+        return 0;
+    }
     CHECK(received == BATCH * (rounds + 1) && replied == (puts_only ? received : 0));
     return 0;
 }

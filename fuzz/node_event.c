@@ -28,14 +28,30 @@ static void on_reply(struct bed_client *b, const struct node_am *am)
     fuzz_touch(am->args, 4u * am->nargs);
 }
 
+static void on_moved(struct bed_client *b, uint32_t id, void *user, enum weft_status status)
+{
+    (void)b;
+    (void)user;
+    FUZZ_CHECK(id == 7 && (status == WEFT_OK || status == WEFT_EKEY || status == WEFT_EUNREACH));
+}
+
+static void on_stop(struct bed_client *b, void *user)
+{
+    (void)b;
+    (void)user;
+}
+
 static struct bed *bed_new(void)
 {
+    static const struct node_move_out move = {.len = 8, .id = 7};
     static const uint8_t bytes[200];
     const struct wf_am_out out = wf_am_out(1, NULL, 0, bytes, 200, 201);
     struct bed *bed = calloc(1, sizeof *bed);
     FUZZ_CHECK(bed);
     bed->on_request = on_message;
     bed->on_reply = on_reply;
+    bed->on_moved = on_moved;
+    bed->on_stop = on_stop;
     bed->limits = (struct bed_limits){.clients = 1,
                                       .lines = LINES,
                                       .rows = 8,
@@ -48,6 +64,8 @@ static struct bed *bed_new(void)
     for (int i = 0; i < 3; i++)
         FUZZ_CHECK(wf_node_client_send(bed->clients[0][0].c, bed->clients[0][0].to[0], &out) ==
                    WEFT_OK);
+    FUZZ_CHECK(wf_node_client_move(bed->clients[0][0].c, bed->clients[0][0].to[0], &move) ==
+               WEFT_OK);
     return bed;
 }
 

@@ -17,11 +17,31 @@ static void on_message(struct bed_client *b, const struct node_am *am)
     fuzz_touch(am->args, 4u * am->nargs);
 }
 
+static uint32_t parts[WF_NODE_PARTS]; /* that the NIC has been given */
+static unsigned nparts;
+
+static enum weft_status on_move(struct bed_service *s, const struct wf_nic_op *op,
+                                uint32_t incarnation, size_t *taken)
+{
+    uint64_t last = (uint64_t)(uintptr_t)op->local + op->len - 1;
+    (void)s;
+    FUZZ_CHECK(op->len && op->len <= 256 << 10 && op->remote <= UINT64_MAX - op->len);
+    FUZZ_CHECK((uintptr_t)op->local >> WF_NODE_WINDOW_BITS == wf_node_window(5, 1));
+    FUZZ_CHECK(last >> WF_NODE_WINDOW_BITS == wf_node_window(5, 1));
+    if (incarnation & 1 || nparts == WF_NODE_PARTS)
+        return incarnation & 2 ? WEFT_EKEY : WEFT_AGAIN;
+    parts[nparts++] = op->id;
+    *taken = op->len;
+    return WEFT_OK;
+}
+
 static struct bed *bed_new(void)
 {
     struct bed *bed = calloc(1, sizeof *bed);
     FUZZ_CHECK(bed);
     bed->on_request = bed->on_reply = on_message;
+    bed->on_move = on_move;
+    nparts = 0;
     bed->limits = (struct bed_limits){.clients = 1,
                                       .lines = LINES,
                                       .rows = 8,
@@ -75,7 +95,21 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
             e.flags |= WF_NODE_BESIDE, e.where = 3 * k;
         if (i % 6 == 4)
             e.flags |= WF_NODE_REPLY, e.place = (uint8_t)k;
-        entry_fill(buf + 1 + 4 * RECORD + k * ENTRY, (uint16_t)(i % 4 == 2 ? 100 * k : 8),
+        if (i == 10)
+            e = (struct wf_node_entry){
+                .handler = (uint8_t)(k % 2),
+                .place = (uint8_t)k,
+                .flags = WF_NODE_MOVE,
+                .where = BED_WORD,
+                .number = 1 + 100000 * k,
+                .session = 1,
+                .use = k + 1,
+                .move = {.local = (uint64_t)wf_node_window(5, 1) << WF_NODE_WINDOW_BITS,
+                         .incarnation = k}};
+        entry_fill(buf + 1 + 4 * RECORD + k * ENTRY,
+                   (uint16_t)(e.flags & WF_NODE_MOVE ? 0
+                              : i % 4 == 2           ? 100 * k
+                                                     : 8),
                    (uint16_t)(i % 3 == 1 ? 1 + k : 0), e);
     }
     bed_close(bed);
@@ -135,6 +169,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (int round = 0; round < 4; round++) {
         (void)wf_node_mover_turn(bed->services[0].mover);
+        for (; nparts; nparts--)
+            wf_node_part_done(bed->services[0].mover, parts[nparts - 1],
+                              nparts % 5 ? WEFT_OK : WEFT_EUNREACH);
         for (unsigned lane = 0; lane < BED_LANES; lane++)
             while (bed_frame(&bed->services[0], lane))
                 ;

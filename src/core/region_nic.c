@@ -96,8 +96,10 @@ void wf_region_nic_close(struct wf_region_nic *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-static void key_fill_locked(const struct wf_region_nic *n, struct wf_key *key)
+static void key_fill_locked(struct wf_region_nic *n, struct wf_key *key)
 {
+    if (n->tctx && n->tctx->transport->region_keys)
+        n->tctx->transport->region_keys(n->handle, &n->at, n->keys);
     key->nic_at = n->tctx ? n->at : 0;
     for (int i = 0; i < WF_KEY_NICS; i++)
         key->nic_key[i] = n->tctx ? n->keys[i] : 0;

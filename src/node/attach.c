@@ -64,7 +64,15 @@ static void welcome(struct node_desk *desk, struct desk_client *client, uint32_t
     _Atomic uint32_t *pid = &desk->work.page->pids[index];
     uint32_t before = wf_load_relaxed(pid);
     struct wf_node_packet p;
+    int fds[WF_NODE_FDS];
+    unsigned nfds = desk->work.nestate;
     wf_node_packet_init(&p, WF_NODE_WELCOME);
+    memcpy(fds, desk->work.estate, nfds * sizeof *fds);
+    if (wf_node_window_give(desk, client, index)) {
+        p.u.welcome.window = client->left->window;
+        p.u.welcome.share = desk->share.of;
+        fds[nfds++] = desk->share.fd;
+    }
     p.u.welcome.index = index;
     p.u.welcome.incarnation = desk->incarnation;
     p.u.welcome.line = desk->line;
@@ -73,7 +81,7 @@ static void welcome(struct node_desk *desk, struct desk_client *client, uint32_t
     client->serial = ++desk->next_serial;
     client->fence = !(client->hello.flags & WF_NODE_MEMBARRIER);
     wf_store_relaxed(pid, (uint32_t)client->pid); /* before the client knows its index */
-    if (wf_node_packet_send(client->sock, &p, desk->work.estate, (int)desk->work.nestate)) {
+    if (wf_node_packet_send(client->sock, &p, fds, (int)nfds)) {
         wf_store_relaxed(pid, before);
         wf_node_client_end(desk, client);
         return;

@@ -68,9 +68,11 @@ enum weft_status wf_node_desk_init(struct node_desk *desk, int listen_fd)
         goto fini;
     if (desk->work.young)
         wf_node_heirs_open(desk, page_before);
+    wf_node_share_open(desk);
     if (!epoll_ctl(desk->epoll_fd, EPOLL_CTL_ADD, desk->work.done_fd, &done))
         return WEFT_OK;
     status = WEFT_ESYSTEM;
+    wf_node_share_close(desk);
     wf_node_work_close(&desk->work, 1);
 fini:
     desk->listen_fd = -1;
@@ -246,6 +248,7 @@ static int next_ms(const struct node_desk *desk, uint64_t now)
         at = WF_MIN(at, desk->retry_ns);
     if (desk->work.young)
         at = WF_MIN(at, desk->claims_until_ns);
+    at = WF_MIN(at, desk->drop_ns);
     if (at == UINT64_MAX)
         return -1;
     return at <= now ? 0 : (int)((at - now + 999999) / 1000000);
@@ -255,6 +258,7 @@ void wf_node_desk_run(struct node_desk *desk)
 {
     struct epoll_event events[ROUND];
     uint64_t now = wf_now_ns();
+    desk->drop_ns = UINT64_MAX;
     while (!is_over(desk, now)) {
         int n = epoll_wait(desk->epoll_fd, events, ROUND, next_ms(desk, now));
         events_handle(desk, events, n);
@@ -263,6 +267,7 @@ void wf_node_desk_run(struct node_desk *desk)
         if (desk->work.young && now >= desk->claims_until_ns)
             wf_node_heirs_close(desk);
         wf_node_reap(desk);
+        desk->drop_ns = wf_node_windows_drop(desk, now);
         if (now >= desk->retry_ns)
             desk->retry_ns = 0;
         if (desk->paused != is_full(desk))
@@ -271,5 +276,6 @@ void wf_node_desk_run(struct node_desk *desk)
     wf_node_leave(desk);
     while (desk->jobs && epoll_wait(desk->epoll_fd, events, 1, WF_NODE_CLOSE_MS) == 1)
         wf_node_jobs_take(desk);
+    wf_node_share_close(desk);
     wf_node_work_close(&desk->work, WF_NODE_CLOSE_MS);
 }

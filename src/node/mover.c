@@ -24,7 +24,7 @@ enum weft_status wf_node_mover_open(const struct node_mover_params *params, stru
     wf_list_init(&m->ends);
     for (uint32_t i = 0; params->before && i < m->nindexes; i++)
         wf_store_relaxed(&m->page->left[i], wf_load_relaxed(&params->before->left[i]) == 1);
-    if (wf_node_expect_open(m, params->rows) != WEFT_OK ||
+    if (wf_node_expect_open(m, params->rows) != WEFT_OK || wf_node_parts_open(m) != WEFT_OK ||
         wf_node_waiters_open(m, params->waiters) != WEFT_OK) {
         wf_node_mover_close(m);
         return WEFT_ENOMEM;
@@ -43,6 +43,8 @@ void wf_node_mover_close(struct node_mover *m)
     free(m->rows);
     free(m->waiters);
     free(m->waiter_hash);
+    free(m->parts);
+    free(m->blames);
     free(m->ports);
     free(m);
 }
@@ -143,6 +145,7 @@ enum weft_status wf_node_port_attach(struct node_mover *m, const struct node_por
                                .lines = lines,
                                .am_max = params->am_max,
                                .index = params->index,
+                               .window = params->window,
                                .ep = params->address.ep,
                                .tag = m->ops->tag(m->ops->owner, &params->address),
                                .fence = params->fence,
@@ -151,10 +154,12 @@ enum weft_status wf_node_port_attach(struct node_mover *m, const struct node_por
                                .waiting_last = WF_NODE_NIL,
                                .pay_end = calloc(lines, sizeof(uint64_t))};
     sender_pack(port, params);
-    if (!port->pay_end || !tail_recover(port) || id_free(m) >= WF_NODE_PORTS || !id_take(m, port)) {
-        enum weft_status why = !port->pay_end                ? WEFT_ENOMEM
-                               : id_free(m) >= WF_NODE_PORTS ? WEFT_ELIMIT
-                                                             : WEFT_EINVAL;
+    if (!wf_node_moves_open(port) || !port->pay_end || !tail_recover(port) ||
+        id_free(m) >= WF_NODE_PORTS || !id_take(m, port)) {
+        enum weft_status why = !port->pay_end || (port->window && !port->moves) ? WEFT_ENOMEM
+                               : id_free(m) >= WF_NODE_PORTS                    ? WEFT_ELIMIT
+                                                                                : WEFT_EINVAL;
+        free(port->moves);
         free(port->pay_end);
         free(port);
         return why;
@@ -196,6 +201,7 @@ void wf_node_port_detach(struct node_port *port)
     lanes_forget(m, port);
     wf_node_waiters_forget(m, port);
     wf_node_rows_forget(m, port->id);
+    wf_node_moves_forget(port);
     m->ports[port->id] = NULL;
     free(port->pay_end);
     free(port);
@@ -278,6 +284,8 @@ int wf_node_mover_turn(struct node_mover *m)
     for (uint32_t i = 0; i < m->nports; i++)
         if (m->ports[i] && !m->ports[i]->failed)
             n += wf_node_submit_turn(m->ports[i]);
+    if (m->nqueued)
+        n += wf_node_moves_turn(m);
     if (m->ndirty)
         n += wf_node_acks_send(m);
     n += wf_node_waiters_turn(m);

@@ -19,14 +19,16 @@
 #define WF_NODE_ACK_AFTER 32 /* messages */
 #define WF_NODE_ANSWERS 5    /* in a frame */
 #define WF_NODE_PORTS 32768  /* endpoints of a service: ids are 16 bits */
-#define WF_NODE_OWN 0        /* the page word of the service itself, once its owner has set it up */
 /* Ends of endpoints that a session may be behind. All endpoints of a service may end at once: a
  * session that took the ends before them must not be lost by that. */
 #define WF_NODE_ENDS (2 * WF_NODE_PORTS)
 #define WF_NODE_NIL UINT32_MAX
+#define WF_NODE_PARTS 256u /* of all moves, under way at a time */
 
 struct node_mover;
 struct node_port;
+struct node_move;
+struct node_part;
 
 /* ---- frames ---- */
 
@@ -82,6 +84,12 @@ struct node_mover_ops {
      * its session, unless nothing has come by it. */
     void (*behind)(void *owner, uint16_t word);
     void *owner;
+    /* Have the NIC start [op], as nic_op of transport.h does, by the session with the service of
+     * page word [word]. The peer's key is of the service with [incarnation]. Its end is reported by
+     * wf_node_part_done. Returns OK; AGAIN: the owner makes a turn when there may be room; EKEY:
+     * that service has ended; or another failure: it cannot be done now. NULL: there is no NIC. */
+    enum weft_status (*move)(void *owner, uint16_t word, const struct wf_nic_op *op,
+                             uint32_t incarnation, size_t *taken);
 };
 
 /* ---- objects ---- */
@@ -111,6 +119,8 @@ struct node_session {
     uint32_t use;   /* services that had the word before */
     uint32_t state; /* enum wf_node_session_state */
     struct node_lane lanes[WF_NODE_LANES];
+    uint32_t moving;      /* bytes of parts under way to the services that have, or had, the word */
+    uint32_t nparts;      /* and how many */
     struct node_end *end; /* the next to send by it, in mover->ends; NULL: none */
     uint32_t end_lane;    /* and by which lane */
 };
@@ -139,6 +149,11 @@ struct node_port {
     bool room_all_any;
     uint32_t ends_due; /* rows whose [ended] is to be delivered */
     struct node_near near[WF_NODE_SLOTS];
+    /* moves (parts.c) */
+    uint32_t window;                /* of its client (wf_node_window); 0: it has none */
+    struct node_move *moves;        /* by place; NULL without a window */
+    uint8_t moves_head, moves_tail; /* those with bytes to be posted */
+    uint8_t nqueued;
     void *user; /* the desk's */
 };
 
@@ -177,6 +192,13 @@ struct node_end {
     uint32_t left;            /* sessions that are still to send it */
 };
 
+/* A client whose moves break queue pairs, which all clients use. */
+struct node_blame {
+    uint64_t until_ns; /* its moves are not posted until then: they are LOST */
+    uint32_t window;   /* the client's: the index may have another one now */
+    uint8_t times;     /* the last pauses; each was twice as long as the one before */
+};
+
 struct node_mover {
     const struct node_mover_ops *ops;
     struct wf_node_page *page;
@@ -209,6 +231,12 @@ struct node_mover {
     uint32_t gone_seen;    /* of [heirs_gone] */
     uint32_t *waiter_hash; /* as many buckets as waiters */
     uint32_t refusals_due;
+    /* parts.c */
+    struct node_part *parts; /* NULL: there is no NIC */
+    uint32_t nparts, next_part;
+    uint32_t nqueued;          /* moves with bytes to be posted */
+    uint32_t next_port;        /* where a turn of them begins */
+    struct node_blame *blames; /* by index */
     uint64_t dropped; /* frames for endpoints that do not exist, and replies that no slot expects */
     uint8_t scratch[WF_NODE_SENDER + 32768 + 64];
 };
@@ -232,6 +260,7 @@ struct node_port_params {
     uint32_t size, am_max; /* wf_node_size_ok */
     uint32_t lines;        /* 0: wf_node_lines(size); or fewer, a power of two, for tests */
     uint16_t index;
+    uint32_t window; /* 0: none */
     struct wf_address address;
     struct wf_contact contact;
     bool fence;
@@ -279,6 +308,25 @@ int wf_node_submit_turn(struct node_port *port);
 int wf_node_lanes_turn(struct node_mover *m);
 /* No flow waits for the lanes of the session any more. */
 void wf_node_lanes_reset(struct node_mover *m, struct node_session *s);
+
+/* ---- parts.c ---- */
+
+enum weft_status wf_node_parts_open(struct node_mover *m);
+/* Prepare an endpoint that is being attached. Returns false without memory. */
+bool wf_node_moves_open(struct node_port *port);
+/* It is being detached. The NIC goes on with parts that are under way. */
+void wf_node_moves_forget(struct node_port *port);
+/* An entry with WF_NODE_MOVE. Returns false if the client broke the protocol. */
+bool wf_node_move_take(struct node_port *port, const struct wf_node_entry *e, uint32_t len,
+                       uint32_t reply_max);
+/* Post parts: of each endpoint at most 256 KiB. Returns how many, and how many moves have ended. */
+int wf_node_moves_turn(struct node_mover *m);
+/* The NIC has ended the part that it was given as [id], with a status of nic_op_done. EKEY and
+ * EINVAL are the doing of the part's client. */
+void wf_node_part_done(struct node_mover *m, uint32_t id, enum weft_status status);
+/* The NIC is no more at work for sessions of [word] other than number [session] (0: for none), and
+ * reports none of their parts. */
+void wf_node_parts_cut(struct node_mover *m, uint16_t word, uint32_t session);
 
 /* ---- deliver.c ---- */
 

@@ -81,7 +81,7 @@ void wf_node_service_address(const uint8_t key[WF_NODE_KEY], const struct wf_nod
     *out = (struct wf_address){.version = WF_ADDRESS_VERSION,
                                .size = sizeof *out,
                                /* a service is in no group of endpoints */
-                               .ep_gen = incarnation & ((1u << WF_GROUP_SHIFT) - 1),
+                               .ep_gen = incarnation & WF_NODE_GEN_MASK,
                                .process = {.host = place->host, .user = place->user, .pid = 1}};
     memcpy(out->process.token, mac, sizeof out->process.token);
 }

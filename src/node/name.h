@@ -18,6 +18,9 @@
  * "-held" behind them. */
 #define WF_NODE_SOCKET_ROOM 32
 
+/* The bits of an incarnation that are in the address of its service. */
+#define WF_NODE_GEN_MASK ((1u << WF_GROUP_SHIFT) - 1)
+
 /* Where processes have to be alike to share a service. */
 struct wf_node_scope {
     uint64_t host;   /* wf_host_id */

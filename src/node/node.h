@@ -68,9 +68,27 @@ struct desk_client {
     bool fence;        /* it cannot use membarrier(2) */
     struct wf_list rings;
     unsigned nrings, nasks;
+    struct node_left *left; /* what it leaves when it ends; NULL: it has no window */
     uint32_t next_row; /* LISTS: the next index to look at; WF_NODE_NO_INDEX: the service's row */
     /* KNOWN and ASKED: what the proof has to cover. */
     struct wf_node_packet hello, challenge;
+};
+
+/* A window in which a client that has ended may have registrations. Peers may write to its memory
+ * until they know of its end, so these are kept until [until_ns]. */
+struct node_left {
+    struct wf_list item; /* in desk->share.left */
+    uint32_t window;
+    uint64_t until_ns;
+};
+
+/* share.c */
+struct node_share {
+    struct wf_hca_share of;
+    int fd;                             /* the NIC's command descriptor; the network's */
+    struct wf_hca_registrar *registrar; /* NULL: clients register nothing */
+    uint8_t *rounds;                    /* windows that each index has had */
+    struct wf_list left;                /* in the order of their ends */
 };
 
 /* A process that had an index of the service before. */
@@ -92,7 +110,8 @@ struct node_desk {
     uint64_t idle_since_ns;   /* 0: it has clients */
     uint64_t idle_limit_ns;   /* how long it stays without clients */
     int epoll_fd, listen_fd;
-    int spare_fd; /* closed to accept, and refuse, a client when no descriptor is left; or -1 */
+    int spare_fd;     /* closed to accept, and refuse, a client when no descriptor is left; or -1 */
+    uint64_t drop_ns; /* when the next window of a client that has ended is to be looked at */
     uint64_t retry_ns; /* when to accept again; 0: now */
     bool paused;       /* connections are not looked at */
     bool stop;
@@ -104,6 +123,7 @@ struct node_desk {
     uint64_t next_serial;
     unsigned jobs; /* that the mover has */
     struct node_work work;
+    struct node_share share;
     uint32_t next_index; /* where the search for a free index begins */
 };
 
@@ -173,6 +193,48 @@ void wf_node_heir_come(struct node_desk *desk, uint32_t index);
 bool wf_node_heir_event(struct node_desk *desk, void *at);
 /* No heir may come any more. */
 void wf_node_heirs_close(struct node_desk *desk);
+
+/* share.c */
+
+#ifdef WF_HAVE_VERBS
+/* See whether clients can register memory with the network's NIC, once the network is open. */
+void wf_node_share_open(struct node_desk *desk);
+void wf_node_share_close(struct node_desk *desk);
+/* Give a client that attaches a window, if there is one: client->left. */
+bool wf_node_window_give(struct node_desk *desk, struct desk_client *client, uint32_t index);
+/* The client has ended. */
+void wf_node_window_leave(struct node_desk *desk, struct desk_client *client);
+/* Drop what clients have left whose time is over. Returns when the next one's is. */
+uint64_t wf_node_windows_drop(struct node_desk *desk, uint64_t now);
+#else
+static inline void wf_node_share_open(struct node_desk *desk)
+{
+    (void)desk;
+}
+static inline void wf_node_share_close(struct node_desk *desk)
+{
+    (void)desk;
+}
+static inline bool wf_node_window_give(struct node_desk *desk, struct desk_client *client,
+                                       uint32_t index)
+{
+    (void)desk;
+    (void)client;
+    (void)index;
+    return false;
+}
+static inline void wf_node_window_leave(struct node_desk *desk, struct desk_client *client)
+{
+    (void)desk;
+    (void)client;
+}
+static inline uint64_t wf_node_windows_drop(struct node_desk *desk, uint64_t now)
+{
+    (void)desk;
+    (void)now;
+    return UINT64_MAX;
+}
+#endif
 
 /* start.c */
 

@@ -13,7 +13,6 @@
 #define HELLO_ARGS 7
 #define GUESSES 0xffffu /* more than a transport remembers sessions that have ended */
 #define HINTS 8         /* that are followed until something comes from the service */
-#define GEN_MASK ((1u << WF_GROUP_SHIFT) - 1)
 
 /* ---- services, and their instances ---- */
 
@@ -139,6 +138,7 @@ static enum weft_status other_adopt(struct node_work *work, struct node_other *o
         return status;
     other->stale = other->peer;
     other->stale_address = other->address;
+    other->stale_moves = work->ops.move && (!other->guessed || other->hints);
     work->any_change = true;
     other->peer = peer;
     other->address = *address;
@@ -166,6 +166,7 @@ static enum weft_status other_follow(struct node_work *work, struct node_other *
     other->now_gen = 0;
     other->hints++;
     other->greeted = other->greetings = other->full = 0;
+    wf_node_parts_cut(work->mover, other->word, 0); /* the session has ended, which was refused */
     return wf_node_session_set(work->mover, other->word, WF_NODE_UP);
 }
 
@@ -177,16 +178,20 @@ static void stale_drop(struct node_work *work, struct node_other *other)
         return;
     peer_close(work, &other->stale);
     work->tep->transport->give_up(work->tep, &other->stale_address);
+    other->stale_moves = false;
+    wf_node_parts_cut(work->mover, other->word, work->mover->sessions[other->word]->number);
 }
 
-/* Its clients lose the other service, and its word becomes free. */
+/* Its clients lose the other service, and its word becomes free. Its queue pairs are closed before
+ * clients can know. */
 static void other_drop(struct node_work *work, struct node_other *other)
 {
+    other->down = true;
     stale_drop(work, other);
-    (void)wf_node_session_set(work->mover, other->word, WF_NODE_LOST); /* no new session */
     peer_close(work, &other->peer);
-    if (!other->replaced) /* else that instance has another word */
-        work->tep->transport->give_up(work->tep, &other->address);
+    work->tep->transport->give_up(work->tep, &other->address);
+    (void)wf_node_session_set(work->mover, other->word, WF_NODE_LOST); /* no new session */
+    wf_node_parts_cut(work->mover, other->word, 0);
     work->others[other->word] = NULL;
     work->warned_full = false;
     free(other);
@@ -316,13 +321,14 @@ static bool hello_take(const struct node_work *work, struct node_other *other, c
 /* Is [gen] of a later instance than [than]? Both count in steps of 1/64 s, modulo 2^28. */
 static bool is_later(uint32_t gen, uint32_t than)
 {
-    return ((gen - than) & GEN_MASK) - 1 < GEN_MASK / 2;
+    return ((gen - than) & WF_NODE_GEN_MASK) - 1 < WF_NODE_GEN_MASK / 2;
 }
 
 /* A service that calls first is known from then on. A later instance has the port of the one that
  * is known, so that one has ended. If it is of the same [line], it has that one's clients; 0: the
  * line is not known.
- * Returns OK | ENOMEM | ELIMIT (no word is free) | EPEER (it has ended itself, or is this one) */
+ * Returns OK | ENOMEM | ELIMIT (no word is free) | EPEER (it has ended itself, it is this one, or
+ * an instance names two lines) */
 static enum weft_status source_find(struct node_work *work, const struct wf_address *from,
                                     const struct wf_contact *contact, uint32_t line,
                                     struct node_other **out)
@@ -343,16 +349,47 @@ static enum weft_status source_find(struct node_work *work, const struct wf_addr
         return WEFT_EPEER;
     if (fits)
         return other_adopt(work, other, from, contact);
+    if (same)
+        return WEFT_EPEER;
     status = other_new(work, from, contact, out);
-    if (status == WEFT_OK && other) {
-        other->replaced = same;
+    if (status == WEFT_OK && other)
         other_lose(work, other);
-    }
     return status;
 }
 
-/* Find the service that a message comes from, and attach it to the connection. Returns as
- * source_find. */
+enum weft_status wf_node_other_move(void *owner, uint16_t word, const struct wf_nic_op *op,
+                                    uint32_t incarnation, size_t *taken)
+{
+    struct node_work *work = owner;
+    struct node_other *other = work->others[word];
+    uint32_t now = other->address.ep_gen;
+    if (other->down || other->now_gen || !other->peer)
+        return WEFT_EUNREACH;
+    /* The handshake of a queue pair proves which instance is called, also if it is a guess. */
+    if (incarnation != now)
+        return other->guessed || is_later(incarnation, now) ? WEFT_EUNREACH : WEFT_EKEY;
+    return work->tep->transport->nic_op(other->peer, op, taken);
+}
+
+/* Can an earlier instance of the service still write to memory here? Its queue pairs are closed
+ * when the turn is over. */
+static bool earlier_writes(const struct node_work *work, const struct node_other *other)
+{
+    if (other->stale && other->stale_moves)
+        return true;
+    for (uint32_t i = 0; work->ops.move && work->any_change && i < work->nothers; i++) {
+        const struct node_other *o = work->others[i];
+        if (o && o != other && o->down &&
+            !memcmp(&o->address.process, &other->address.process, sizeof o->address.process))
+            return true;
+    }
+    return false;
+}
+
+/* Find the service that a message comes from, and attach it to the connection. A message of an
+ * instance may repeat what the one before has written, or follow it: so none is taken before that
+ * one can write no more.
+ * Returns as source_find, or AGAIN: the message comes again. */
 static enum weft_status source_of(struct node_work *work, const struct wf_token *token,
                                   uint32_t line, struct node_other **out)
 {
@@ -366,6 +403,8 @@ static enum weft_status source_of(struct node_work *work, const struct wf_token 
     if (*out) /* if it comes from the instance before, it is too late */
         return memcmp(&(*out)->address, &from, sizeof from) ? WEFT_ECLOSED : WEFT_OK;
     status = source_find(work, &from, &contact, line, out);
+    if (status == WEFT_OK && earlier_writes(work, *out))
+        status = WEFT_AGAIN;
     if (status == WEFT_OK)
         *token->conn = *out;
     return status;
@@ -393,7 +432,7 @@ static void on_deliver(void *owner, struct weft_am *am)
     if (status == WEFT_ECLOSED)
         return;
     /* A refusal is final: its service loses this one, and its clients their peers here. */
-    token->later = status == WEFT_ENOMEM || status == WEFT_ELIMIT;
+    token->later = status == WEFT_ENOMEM || status == WEFT_ELIMIT || status == WEFT_AGAIN;
     token->refuse = status != WEFT_OK && !token->later;
     if (status == WEFT_ELIMIT)
         full_warn(work);
@@ -413,7 +452,7 @@ static void on_deliver(void *owner, struct weft_am *am)
 static void on_moved(void *owner, struct wf_tpeer *peer, uint32_t now_gen)
 {
     struct node_other *other = other_of(owner, peer);
-    if (other && other->hints < HINTS && !(now_gen & ~GEN_MASK) &&
+    if (other && other->hints < HINTS && !(now_gen & ~WF_NODE_GEN_MASK) &&
         (other->guessed || is_later(now_gen, other->address.ep_gen)))
         other->now_gen = now_gen;
 }
@@ -452,6 +491,12 @@ static void on_bulk_unhold(void *owner, const struct wf_bulk *bulk)
     (void)bulk;
 }
 
+static void on_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old)
+{
+    (void)old;
+    wf_node_part_done(((struct node_work *)owner)->mover, id, status);
+}
+
 static bool on_is_unfinished(void *owner, struct wf_tpeer *peer)
 {
     (void)owner;
@@ -464,6 +509,7 @@ static const struct wf_tep_events events = {.deliver = on_deliver,
                                             .conn_down = on_conn_down,
                                             .bulk_hold = on_bulk_hold,
                                             .bulk_unhold = on_bulk_unhold,
+                                            .nic_op_done = on_nic_op_done,
                                             .is_unfinished = on_is_unfinished,
                                             .moved = on_moved};
 

@@ -101,14 +101,21 @@ static bool row_ok(const struct wf_node_row *r)
            parameters_ok(&r->parameters) && r->parameters.index_bits <= WF_NODE_INDEX_BITS_MAX;
 }
 
+/* The description of a domain is checked by its registrar. */
+static bool welcome_ok(const struct wf_node_welcome *w)
+{
+    return w->index < 1u << WF_NODE_INDEX_BITS_MAX && w->incarnation && w->line &&
+           w->window <= wf_node_window(WF_NODE_INDEXES - 1, WF_NODE_WINDOW_ROUNDS) &&
+           (w->window || are_zero((const uint8_t *)&w->share, sizeof w->share)) &&
+           is_service(&w->contact);
+}
+
 static bool body_ok(const struct wf_node_packet *p)
 {
     switch (p->type) {
     case WF_NODE_HELLO: return hello_ok(&p->u.hello);
     case WF_NODE_PROOF: return parameters_ok(&p->u.proof.parameters);
-    case WF_NODE_WELCOME:
-        return p->u.welcome.index < 1u << WF_NODE_INDEX_BITS_MAX && p->u.welcome.incarnation &&
-               p->u.welcome.line && !p->u.welcome.zero && is_service(&p->u.welcome.contact);
+    case WF_NODE_WELCOME: return welcome_ok(&p->u.welcome);
     case WF_NODE_REFUSAL: return refused_ok(&p->u.refused);
     case WF_NODE_RING: return ring_ok(&p->u.ring);
     case WF_NODE_RING_NO: return wf_status_is_failure(p->u.ring_no.status);

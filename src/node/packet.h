@@ -23,16 +23,17 @@
 #include "base/status.h"
 #include "transport/address.h"
 #include "transport/node/layout.h"
+#include "transport/rdma/hca_share.h"
 
 #define WF_NODE_MAGIC 0x444e4657u /* "WFND" */
 /* Of the packets; part of the socket's name, too. Counted up with each change of a packet, which a
  * new status is, too; test_versions in node_packet_test.c compares the layouts. */
-#define WF_NODE_VERSION 6
+#define WF_NODE_VERSION 7
 _Static_assert(
     WF_STATUSES == 34,
     "RING_NO and NODE_OK carry the statuses of weft/status.def: count WF_NODE_VERSION up");
 /* Of the memory that client and service share. Counted up with each change of layout.h. */
-#define WF_NODE_SHARED_VERSION 3
+#define WF_NODE_SHARED_VERSION 4
 #define WF_NODE_KEY 32 /* bytes of the job's key */
 #define WF_NODE_NONCE 32
 #define WF_NODE_MAC 32
@@ -41,7 +42,7 @@ _Static_assert(
  * which other services call it. */
 #define WF_NODE_ESTATE_SOCKETS 2
 #define WF_NODE_ESTATE (WF_NODE_ESTATE_SOCKETS + WF_CONTACT_IPS)
-#define WF_NODE_FDS WF_NODE_ESTATE /* the most descriptors of a packet */
+#define WF_NODE_FDS (WF_NODE_ESTATE + 1) /* the most descriptors of a packet */
 _Static_assert(WF_NODE_FDS <= WF_SEQPACKET_FDS, "room for descriptors");
 
 #define WF_NODE_INDEX_BITS_MAX 12
@@ -54,7 +55,8 @@ enum wf_node_type {
     WF_NODE_HELLO = 1, /* from the client: its role, and its process */
     WF_NODE_CHALLENGE, /* from the service */
     WF_NODE_PROOF,     /* from the client */
-    /* From the service: the client is attached. fds: its estate. */
+    /* From the service: the client is attached. fds: its estate; and the command descriptor of its
+     * NIC, if there is a window. */
     WF_NODE_WELCOME,
     WF_NODE_REFUSAL, /* from the service: it closes this connection */
     /* From the client: opens the rings of an endpoint. fds: submit segment, event segment. */
@@ -132,10 +134,11 @@ struct wf_node_welcome {
     uint32_t incarnation; /* of the service, never 0 */
     /* A service and its successors are a *line*, which is named by the incarnation of its first. */
     uint32_t line;
-    uint32_t zero;
+    uint32_t window; /* where the client registers memory (wf_node_window); 0: it cannot */
     struct wf_contact contact; /* of the service: see wf_node_port */
+    struct wf_hca_share share; /* the domain; zero without a window */
 };
-_Static_assert(sizeof(struct wf_node_welcome) == 56, "wire structure");
+_Static_assert(sizeof(struct wf_node_welcome) == 144, "wire structure");
 
 /* Returns the port at which a service takes connections, by its contact: [rdma] if its lanes are
  * queue pairs, else [port]. The other one is 0. */

@@ -119,6 +119,7 @@ static struct desk_ring *ring_new(const struct node_desk *desk, struct desk_clie
     ring->params = (struct node_port_params){.size = r->bytes,
                                              .am_max = r->am_max,
                                              .index = (uint16_t)client->index,
+                                             .window = client->left ? client->left->window : 0,
                                              .address = r->from,
                                              .contact = r->contact,
                                              .fence = client->fence || !desk->work.membarrier};

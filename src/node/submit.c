@@ -107,6 +107,8 @@ static bool entry_take(struct node_port *port, const struct wf_node_entry *e, ui
     uint32_t args[WF_NODE_DATA_ARGS];
     const uint8_t *data;
     unsigned lane, nargs;
+    if (e->flags & WF_NODE_MOVE)
+        return wf_node_move_take(port, e, len, reply_max);
     if (__builtin_expect(!entry_ok(port, e, len, reply_max), 0))
         return false;
     if (!record_read(port, e, &r))

@@ -8,6 +8,15 @@
 #include <stdint.h>
 #include <weft/weft.h>
 
+struct wf_dmabuf;
+
+/* Memory to register with a NIC: a mapping, and the dma-buf behind the mapping, if any. */
+struct wf_nic_memory {
+    void *addr;
+    size_t len;
+    const struct wf_dmabuf *dmabuf; /* NULL if no dma-buf is behind the memory */
+};
+
 /* A request to the NICs. They copy bytes between this process's memory and a region of the peer, or
  * the peer's NIC performs an atomic on a word of the region. No code of the peer's process runs. */
 enum wf_nic_op_kind {
@@ -28,6 +37,11 @@ struct wf_nic_op {
     uint8_t kind;              /* enum wf_nic_op_kind */
     bool fetches;              /* the caller wants the atomic's old value */
     bool waits;                /* without a connection, nic_op returns AGAIN, not EUNREACH */
+    /* [local] is not an address of this process, but one by which the NIC accesses memory that
+     * another process has registered with the local key [lkey] in the domain that [share] of the
+     * transport's table describes. Not for an atomic. */
+    bool is_lent;
+    uint32_t lkey;
 };
 
 static inline bool wf_nic_op_is_atomic(const struct wf_nic_op *op)

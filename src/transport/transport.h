@@ -53,7 +53,7 @@ struct wf_tep;
 struct wf_tpeer;
 struct wf_token;
 struct wf_mem;
-struct wf_dmabuf;
+struct wf_hca_share;
 
 /* What a transport can do. The core reads the capabilities when a peer is opened. */
 enum wf_transport_caps {
@@ -62,13 +62,6 @@ enum wf_transport_caps {
     WF_CAP_BULK = 4,  /* request_bulk and reply_bulk work */
     WF_CAP_NIC = 8,   /* region_open, region_close and nic_op work */
     WF_CAP_PULL = 16, /* pull works, and peers can pull from this process */
-};
-
-/* Memory to register with a NIC: a mapping, and the dma-buf behind the mapping, if any. */
-struct wf_nic_memory {
-    void *addr;
-    size_t len;
-    const struct wf_dmabuf *dmabuf; /* NULL if no dma-buf is behind the memory */
 };
 
 /* The parameter [what] of request, request_ordered and requestv. */
@@ -198,6 +191,7 @@ struct wf_tep_events {
      *   EKEY      The peer's NIC refused the key or the range. Nothing was moved or changed.
      *   EUNREACH  The connection is lost. Some bytes may have been moved, but an atomic was not
      *             done.
+     *   EINVAL    The same, because the key or the range of lent memory ([is_lent]) is wrong.
      *   ELOST     The connection is lost. The atomic was done once or not at all.
      * An atomic is never done in part. If peer_down reports the loss of the peer, nic_op_done is
      * not called for the operations to the peer. */
@@ -548,6 +542,8 @@ struct wf_transport {
     enum weft_status (*region_open)(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
                                     unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
                                     void **handle);
+    /* Set *at and keys to what they are now. NULL: region_open has set them for good. */
+    void (*region_keys)(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS]);
     /* When the call returns, no NIC can access the memory. */
     void (*region_close)(struct wf_tctx *tctx, void *handle);
     /* Start [op], or only its first part: *taken is the number of bytes that were started.
@@ -561,6 +557,10 @@ struct wf_transport {
     /* Let no NIC access local memory for [tpeer] any more. All operations by its connections end
      * later, as if these were lost. Also called outside of poll. NULL without WF_CAP_NIC. */
     void (*nic_stop)(struct wf_tpeer *tpeer);
+    /* Describe the protection domain in which other processes of this host may register memory for
+     * nic_op (is_lent), and set *fd to the descriptor that they need (rdma/hca_share.h). It stays
+     * the context's. Returns OK, or a failure, which is logged. NULL: there is none. */
+    enum weft_status (*share)(struct wf_tctx *tctx, struct wf_hca_share *out, int *fd);
     /* Let up to [most] short puts to [tpeer] begin by [window]. If the call returns true, the
      * caller begins one of [len] bytes at once. Otherwise none may begin, and the caller may try
      * nic_op. The pointer is NULL without WF_CAP_NIC. */

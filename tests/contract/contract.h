@@ -89,6 +89,9 @@ uint64_t debug_value(const char *item, uint64_t otherwise); /* of WEFT_DEBUG; a 
 struct weft_peer *peer_to(struct weft_ep *from, struct weft_ep *to);
 int other(const struct pair *p, int i);
 int by_rdma(const struct pair *p);
+/* Do NICs put and get for the two sides: their own, or, if the suite was started with transports
+ * node and rdma, their services'? */
+int by_nic(const struct pair *p);
 /* Do messages pass by a node's service, a process that takes its time? */
 int by_service(void);
 /* As weft_am_request, polling while it says AGAIN. */

@@ -81,7 +81,7 @@ void test_kept_unmapped(void **state)
     struct weft_cache_use use;
     struct weft_cached_region *r;
     struct weft_remote *remote;
-    bool pinned = p->setup->contexts > 1 && by_rdma(p);
+    bool pinned = p->setup->contexts > 1 && by_nic(p);
     OK(weft_cache_get(user, m, ROOM, &use));
     r = use.handle;
     remote = open_region(p, r);

@@ -19,7 +19,7 @@ static enum way way_of(const struct pair *p)
 {
     if (p->setup->contexts < 2)
         return NONE;
-    if (by_rdma(p))
+    if (by_nic(p))
         return NIC;
     return p->setup->network || debug_value("nopull", 0) ? NONE : PULL;
 }

@@ -453,7 +453,7 @@ static void network_path(const struct pair *p, const struct weft_path *path, siz
     else if (strncmp(path->protocol, "rdma ", 5) != 0)
         assert_string_equal(path->protocol, is_long ? "bulk" : "pieces");
     else
-        assert_string_equal(path->transport, "rdma");
+        assert_true(by_nic(p));
 }
 
 static void rma_path(struct pair *p, struct region *g, unsigned kind, unsigned char *local,

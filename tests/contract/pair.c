@@ -73,6 +73,11 @@ int by_rdma(const struct pair *p)
     return !strcmp(path.transport, "rdma");
 }
 
+int by_nic(const struct pair *p)
+{
+    return by_rdma(p) || (by_service() && strstr(getenv("WEFT_TRANSPORTS"), "rdma"));
+}
+
 int other(const struct pair *p, int i)
 {
     return p->setup->eps == 1 ? i : !i;

@@ -89,6 +89,11 @@ struct bed {
     unsigned nold;
     void (*on_request)(struct bed_client *to, const struct node_am *am);
     void (*on_reply)(struct bed_client *to, const struct node_am *am);
+    /* NULL: the services have no NIC */
+    enum weft_status (*on_move)(struct bed_service *s, const struct wf_nic_op *op,
+                                uint32_t incarnation, size_t *taken);
+    void (*on_moved)(struct bed_client *b, uint32_t id, void *user, enum weft_status status);
+    void (*on_stop)(struct bed_client *b, void *user);
 };
 
 static inline uint32_t bed_draw(struct bed *bed, uint32_t n)
@@ -232,8 +237,30 @@ static void bed_wake(void *owner)
     (void)owner;
 }
 
-static const struct node_client_ops bed_client_ops = {bed_deliver, bed_replied, bed_ended,
-                                                      bed_gone,    bed_resolve, bed_wake};
+static void bed_moved(void *owner, struct node_flow *flow, const struct node_move_use *move,
+                      enum weft_status status)
+{
+    struct bed_client *b = owner;
+    (void)flow;
+    b->bed->on_moved(b, move->id, move->user, status);
+}
+
+static void bed_stop(void *owner, const struct node_move_use *move)
+{
+    struct bed_client *b = owner;
+    b->bed->on_stop(b, move->user);
+}
+
+static enum weft_status bed_move(void *owner, uint16_t word, const struct wf_nic_op *op,
+                                 uint32_t incarnation, size_t *taken)
+{
+    struct bed_service *s = owner;
+    CHECK(word == BED_WORD && op->is_lent);
+    return s->bed->on_move(s, op, incarnation, taken);
+}
+
+static const struct node_client_ops bed_client_ops = {
+    bed_deliver, bed_replied, bed_ended, bed_gone, bed_resolve, bed_wake, bed_moved, bed_stop};
 
 static inline void bed_resolve_all(struct bed_client *b)
 {
@@ -250,6 +277,8 @@ static inline void bed_attach(struct bed_client *b)
                                             .am_max = BED_AM_MAX,
                                             .lines = l->lines,
                                             .index = b->index,
+                                            .window =
+                                                b->bed->on_move ? wf_node_window(b->index, 1) : 0,
                                             .address = b->address,
                                             .contact = {.port = 7, .count = 1}};
     CHECK(wf_node_port_attach(b->service->mover, &params, &b->port) == WEFT_OK);
@@ -331,6 +360,8 @@ static inline void bed_open(struct bed *bed)
         s->side = side;
         s->ops = (struct node_mover_ops){bed_send,   bed_has_room, bed_tag, bed_wake_client,
                                          bed_failed, bed_behind,   s};
+        if (bed->on_move)
+            s->ops.move = bed_move;
         for (unsigned lane = 0; lane < BED_LANES; lane++) {
             s->out[lane].room = bed->limits.lane_room;
             s->out[lane].last = &s->out[lane].first;

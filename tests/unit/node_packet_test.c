@@ -145,7 +145,10 @@ static void test_fields(void **state)
     BAD(WF_NODE_PROOF, u.proof.parameters.zero[3] = 1);
     BAD(WF_NODE_WELCOME, u.welcome.incarnation = 0);
     BAD(WF_NODE_WELCOME, u.welcome.line = 0);
-    BAD(WF_NODE_WELCOME, u.welcome.zero = 1);
+    GOOD(WF_NODE_WELCOME, u.welcome.window = wf_node_window(4095, WF_NODE_WINDOW_ROUNDS));
+    BAD(WF_NODE_WELCOME, u.welcome.window = wf_node_window(4095, WF_NODE_WINDOW_ROUNDS) + 1);
+    BAD(WF_NODE_WELCOME, u.welcome.share.name[0] = 'x'); /* of no window */
+    GOOD(WF_NODE_WELCOME, u.welcome.share.name[0] = 'x'; p.u.welcome.window = 4097);
     GOOD(WF_NODE_WELCOME, u.welcome.index = 4095);
     BAD(WF_NODE_WELCOME, u.welcome.index = 4096);
     BAD(WF_NODE_WELCOME, u.welcome.contact.port = 0);
@@ -205,7 +208,7 @@ static void test_fields(void **state)
 /* Fails when: a packet changes in transit, or the receiver keeps more than its descriptors. */
 static void test_round_trip(void **state)
 {
-    int s[2], fds[WF_NODE_FDS], nfds, files, give[5] = {0, 1, 2, 0, 1};
+    int s[2], fds[WF_NODE_FDS], nfds, files, give[6] = {0, 1, 2, 0, 1, 2};
     struct wf_node_packet p, out;
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s), 0);
@@ -217,7 +220,7 @@ static void test_round_trip(void **state)
         assert_memory_equal(&p, &out, sizeof p);
         assert_int_equal(nfds, fds_of_type[type]);
         wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
-        assert_int_equal(wf_node_packet_send(s[0], &p, give, 5), 0);
+        assert_int_equal(wf_node_packet_send(s[0], &p, give, 6), 0);
         assert_int_equal(wf_node_packet_recv(s[1], &out, fds, &nfds), WEFT_EPROTO);
     }
     assert_int_equal(wf_node_packet_recv(s[1], &out, fds, &nfds), WEFT_AGAIN);
@@ -321,6 +324,7 @@ static void test_versions(void **state)
                                 AT(wf_node_proof, parameters),
                                 AT(wf_node_welcome, line),
                                 AT(wf_node_welcome, contact),
+                                AT(wf_node_welcome, share),
                                 AT(wf_node_refused, ends),
                                 AT(wf_node_ring, am_max),
                                 AT(wf_node_unring, ep_gen),
@@ -338,6 +342,10 @@ static void test_versions(void **state)
                                WF_NODE_SENDER,
                                WF_NODE_FLAGS,
                                WF_NODE_END,
+                               WF_NODE_MOVE,
+                               WF_NODE_MOVES,
+                               WF_NODE_MOVE_ENDS,
+                               WF_NODE_MOVE_KINDS,
                                WF_NODE_STATES,
                                wf_node_word(1, WF_NODE_ROOM),
                                wf_node_word_name(2, 3),
@@ -348,10 +356,13 @@ static void test_versions(void **state)
                                wf_node_reply_blocks_at(1 << 20),
                                AT(wf_node_entry, session),
                                AT(wf_node_entry, use),
+                               AT(wf_node_entry, move),
+                               AT(wf_node_move, incarnation),
                                AT(wf_node_record, attempt),
                                AT(wf_node_submit, records),
                                AT(wf_node_slot, near),
                                AT(wf_node_slot, far),
+                               AT(wf_node_slot, moved),
                                AT(wf_node_place, room),
                                AT(wf_node_event, slots),
                                AT(wf_node_event, places),
@@ -361,11 +372,11 @@ static void test_versions(void **state)
                                AT(wf_node_page, left)};
     uint64_t h = layout_hash(packets, WF_ARRAY_LEN(packets));
     (void)state;
-    if (WF_NODE_VERSION != 6 || h != UINT64_C(0xb9f60f2d05c21e1))
+    if (WF_NODE_VERSION != 7 || h != UINT64_C(0x97e3054034780669))
         fail_msg("packets of version %d have the hash 0x%llx", WF_NODE_VERSION,
                  (unsigned long long)h);
     h = layout_hash(shared, WF_ARRAY_LEN(shared));
-    if (WF_NODE_SHARED_VERSION != 3 || h != UINT64_C(0xf6411a86c8b9fa35))
+    if (WF_NODE_SHARED_VERSION != 4 || h != UINT64_C(0x731000d7831c3017))
         fail_msg("shared memory of version %d has the hash 0x%llx", WF_NODE_SHARED_VERSION,
                  (unsigned long long)h);
 }

@@ -40,7 +40,7 @@ enum weft_status wf_node_client_open(const struct node_client_params *params,
     c->fence = params->fence;
     c->ops = params->ops;
     c->owner = params->owner;
-    c->places_free = UINT64_MAX;
+    c->places_free = c->moves_free = UINT64_MAX;
     memset(c->slots_free, 0xff, sizeof c->slots_free);
     wf_list_init(&c->idle);
     wf_list_init(&c->refused);
@@ -113,11 +113,14 @@ static void words_take(struct node_client *c)
         (void)wf_node_slot_look(c, slot);
     for (uint32_t place = 0; place < WF_NODE_PLACES && !c->failed; place++)
         (void)wf_node_place_look(c, place);
+    for (uint32_t move = 0; move < WF_NODE_MOVES && !c->failed; move++)
+        (void)wf_node_move_look(c, move);
 }
 
 void wf_node_client_reattach(struct node_client *c, const struct wf_node_page *page, bool fence)
 {
     words_take(c);
+    wf_node_moves_abandon(c);
     wf_node_senders_forget(c);
     c->page = page;
     c->fence = fence;
@@ -152,6 +155,8 @@ int wf_node_bell_read(struct node_client *c)
                 events += wf_node_slot_look(c, bit);
             else if (bit < WF_NODE_SLOTS + WF_NODE_PLACES)
                 events += wf_node_place_look(c, bit - WF_NODE_SLOTS);
+            else if (bit < WF_NODE_SLOTS + WF_NODE_PLACES + WF_NODE_MOVES)
+                events += wf_node_move_look(c, bit - WF_NODE_SLOTS - WF_NODE_PLACES);
         }
     }
     return events;
@@ -167,6 +172,7 @@ static void status_look(struct node_client *c)
 static int flows_fail(struct node_client *c)
 {
     int events = 0;
+    wf_node_moves_stop(c);
     for (uint32_t i = 0; i <= c->flow_mask; i++)
         for (struct node_flow *f = c->flows[i]; f; f = f->next_flow)
             if (!f->ended) {
@@ -207,12 +213,13 @@ int wf_node_client_poll(struct node_client *c, uint64_t now_ns, int budget)
 
 bool wf_node_client_drain(struct node_client *c, uint64_t now_ns)
 {
-    bool left = false;
+    bool left;
     c->now_ns = now_ns;
     status_look(c);
     (void)wf_node_bell_read(c);
     (void)wf_node_sessions_look(c);
     (void)wf_node_client_post(c);
+    left = wf_node_has_moves(c) && !c->failed;
     for (uint32_t i = 0; !c->failed && i <= c->flow_mask; i++)
         for (const struct node_flow *f = c->flows[i]; f; f = f->next_flow)
             left |= f->low != f->next && !wf_node_flow_only_heeds(f) && !f->ended && !f->ending;
@@ -238,7 +245,7 @@ bool wf_node_client_pending(const struct node_client *c)
         return !c->over;
     return wf_load_acquire(&c->event->bell.rung) ||
            wf_load_acquire(&c->page->changes) != c->changes || wf_shm_is_ready(ready, c->head) ||
-           wf_load_acquire(&c->event->status) || !wf_list_empty(&c->ending) ||
+           wf_load_acquire(&c->event->status) || wf_node_any_ends(c) ||
            (c->wants_room && c->has_room) || is_short(c) ||
            ((c->wants_room || !wf_list_empty(&c->due)) &&
             wf_load_acquire(&c->event->taken) != c->taken);

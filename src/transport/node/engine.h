@@ -15,8 +15,10 @@
 #ifndef WF_NODE_ENGINE_H
 #define WF_NODE_ENGINE_H
 
+#include "base/hook.h"
 #include "transport/node/blocks.h"
 #include "transport/node/layout.h"
+#include "transport/ring/sleep.h"
 #include "transport/transport.h"
 
 #define WF_NODE_WINDOW 64 /* messages of a flow that are not acknowledged */
@@ -53,15 +55,17 @@ struct node_flow {
     bool live, begins, refused, asked; /* asked: [resolve] was called and has not been answered */
     bool heeds;                        /* HEED is to be sent, if nothing else is */
     bool released;                     /* it has ended, and its owner has forgotten it */
-    bool unacked; /* it has ended before all its messages, but for HEED, were acknowledged */
+    bool unacked;  /* it has ended before all its messages, but for HEED, were acknowledged */
+    uint8_t moves; /* to its destination that are not complete */
     uint16_t attempt;
     int16_t slot; /* -1: none */
     uint32_t low, posted, next;
     uint32_t session; /* by which this attempt goes */
     uint32_t bytes;   /* of the journal's bodies */
     enum weft_status ended;
-    /* Not OK: the destination has ended, and the flow ends when the entries before [ends_at] of the
-     * event ring, which it sent before, are consumed. The flow is then in client->ending. */
+    /* Not OK: the destination has ended. The flow ends when the entries before [ends_at] of the
+     * event ring, which it sent before, are consumed, and no move to it is left: the NIC may write
+     * into memory of this process until then. The flow is in client->ending meanwhile. */
     enum weft_status ending;
     uint32_t ends_at;
     bool is_over; /* its destination sends nothing any more: the sender of the same tag ends, too */
@@ -98,6 +102,24 @@ struct node_am {
     uint16_t index, ep;
 };
 
+/* A move, of which the engine keeps no bytes (moves.c). */
+struct node_move_out {
+    enum wf_node_move_kind kind;
+    uint32_t len; /* 1 .. WF_NODE_MOVE_MAX */
+    struct wf_node_move at;
+    uint32_t id;
+    void *user;
+    const void *peer; /* the owner's handle that begins it: several may share a flow */
+};
+
+/* A move that is not complete, or, if [use] is 0, none. */
+struct node_move_use {
+    struct node_flow *flow;
+    uint32_t use, id;
+    void *user;
+    const void *peer;
+};
+
 /* What the engine calls, inside wf_node_client_poll unless said otherwise. */
 struct node_client_ops {
     /* A request has arrived. It may call wf_node_client_reply once, if am->reply_max is not 0. */
@@ -113,6 +135,13 @@ struct node_client_ops {
     void (*resolve)(void *owner, struct node_flow *flow);
     /* Wake the service. Also called by sends. */
     void (*wake)(void *owner);
+    /* A move has ended: OK | EKEY (its key is of no use) | EUNREACH (some bytes may have been
+     * moved). NULL in an endpoint without moves. */
+    void (*moved)(void *owner, struct node_flow *flow, const struct node_move_use *move,
+                  enum weft_status status);
+    /* Let no NIC access the local memory of [move] any more. Called before [moved] if the service
+     * may be at work on it, and not outside of poll. */
+    void (*stop)(void *owner, const struct node_move_use *move);
 };
 
 struct node_place_use {
@@ -160,6 +189,10 @@ struct node_client {
     uint32_t uses;
     struct wf_node_blocks reply_blocks;
     struct node_place_use places[WF_NODE_PLACES];
+    /* moves */
+    uint64_t moves_free;
+    uint32_t move_uses;
+    struct node_move_use moves[WF_NODE_MOVES];
     /* the event ring */
     uint32_t head, attached_at; /* entries before attached_at are of an earlier service */
     struct node_sender **senders;
@@ -201,7 +234,8 @@ void wf_node_client_reattach(struct node_client *c, const struct wf_node_page *p
  * room after a send that returned AGAIN is an event. */
 int wf_node_client_poll(struct node_client *c, uint64_t now_ns, int budget);
 /* The same without delivering: send entries that are due, and take acknowledgements. Returns true
- * if messages other than HEED are left that were not acknowledged. For an endpoint that closes. */
+ * if messages other than HEED are left that were not acknowledged, or moves that are not complete.
+ * For an endpoint that closes. */
 bool wf_node_client_drain(struct node_client *c, uint64_t now_ns);
 /* Read the bell, and look at what its bits stand for. Returns the number of events. */
 int wf_node_bell_read(struct node_client *c);
@@ -237,6 +271,8 @@ void wf_node_flow_end(struct node_client *c, struct node_flow *flow, enum weft_s
 void wf_node_flows_end(struct node_client *c, uint64_t tag, enum weft_status why);
 /* End the flow once what its destination had sent is delivered. */
 void wf_node_flow_ending(struct node_client *c, struct node_flow *flow, enum weft_status why);
+/* Can one of the flows that are ending end now? */
+bool wf_node_any_ends(const struct node_client *c);
 /* End the flows whose destinations' last messages are consumed. Returns the number of events. */
 int wf_node_flows_ending(struct node_client *c);
 /* The flow has ended, and its owner keeps no pointer to it any more: it is freed at the end of the
@@ -290,9 +326,43 @@ bool wf_node_reply_room(struct node_client *c, const struct node_am *am);
 int wf_node_flow_post(struct node_client *c, struct node_flow *flow);
 /* Post all messages that are due. Returns the number of entries. */
 int wf_node_client_post(struct node_client *c);
+bool wf_node_ring_has_room(struct node_client *c);
+/* A call finds no room. Returns its status. */
+enum weft_status wf_node_again(struct node_client *c);
+/* Publish the entry at the ring's tail, which is written but for its ready word. */
+static inline void wf_node_entry_publish(struct node_client *c, struct wf_node_entry *e,
+                                         uint32_t len, uint32_t reply_max)
+{
+    WF_HOOK("node.entry");
+    wf_store_release(&e->ready, wf_shm_ready(c->tail++, len, reply_max)); /* "entry" */
+    WF_HOOK("node.posted");
+    if (wf_sleep_must_wake(&c->page->sleep_epoch, &c->service_seen, c->fence))
+        c->ops->wake(c->owner);
+}
 static inline bool wf_node_is_due(const struct node_flow *flow)
 {
     return !wf_list_empty(&flow->due_item);
+}
+
+/* ---- moves.c ---- */
+
+/* May wf_node_client_move return OK for a move to the flow's destination? Returns OK | AGAIN (poll
+ * counts an event when there may be room) | EUNREACH (there is no session by which it can go) | why
+ * the flow has ended. */
+enum weft_status wf_node_client_can_move(struct node_client *c, struct node_flow *flow);
+/* Have the service's NIC copy bytes. [moved] reports the end once. Returns as
+ * wf_node_client_can_move. */
+enum weft_status wf_node_client_move(struct node_client *c, struct node_flow *flow,
+                                     const struct node_move_out *out);
+/* Look at the completion of [move]. Returns the number of events. */
+int wf_node_move_look(struct node_client *c, uint32_t move);
+/* No NIC is at work on the moves any more, or will be: they have ended. */
+void wf_node_moves_abandon(struct node_client *c);
+/* The same, but the service may be at work on them: stop it first. */
+void wf_node_moves_stop(struct node_client *c);
+static inline bool wf_node_has_moves(const struct node_client *c)
+{
+    return c->moves_free != UINT64_MAX;
 }
 
 /* ---- incoming.c ---- */

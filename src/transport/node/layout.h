@@ -22,6 +22,8 @@
  *   "reply"   The client writes what a place waits for before the request's entry ("entry"). The
  *             service writes the reply, then place.ready (release), which the client loads
  *             (acquire).
+ *   "moved"   The service's NIC has ended a move. The service stores the completion, then rings the
+ *             bell (both release). The client reads the bell (acquire), then the completion.
  *   "page"    The service counts [changes] up, stores a word of the page, and counts up again (both
  *             release). A client that reads the new word (acquire) reads another count after it. */
 #ifndef WF_NODE_LAYOUT_H
@@ -40,8 +42,11 @@
 #define WF_NODE_SLOTS 256
 #define WF_NODE_PLACES 64
 #define WF_NODE_NO_PLACE 0xff
-#define WF_NODE_WORDS 4096 /* of the page: one for each other service */
+#define WF_NODE_MOVES 64            /* of an endpoint that are not complete */
+#define WF_NODE_MOVE_MAX (1u << 30) /* bytes */
+#define WF_NODE_WORDS 4096          /* of the page: one for each other service */
 #define WF_NODE_NO_WORD UINT32_MAX
+#define WF_NODE_OWN 0 /* the word of the service itself, once its owner has set it up */
 #define WF_NODE_INDEXES 4096
 #define WF_NODE_BLOCK 64
 #define WF_NODE_ARGS 16
@@ -61,7 +66,31 @@ enum wf_node_flags {
     /* Event entries only, with no body: the sender of this tag has ended. [handler] is CLOSED or
      * DEAD. Nothing of the sender follows. */
     WF_NODE_END = 32,
+    /* Submit entries only, with no body: a put or get that the service's NIC executes. [handler] is
+     * enum wf_node_move_kind, [place] and [use] name the move, [number] is its length, [where] the
+     * name of the destination's word. It belongs to no flow. */
+    WF_NODE_MOVE = 64,
 };
+
+enum wf_node_move_kind { WF_NODE_PUT, WF_NODE_GET, WF_NODE_MOVE_KINDS };
+
+/* How a move has ended. */
+enum wf_node_move_end {
+    WF_NODE_DONE = 1,
+    WF_NODE_MOVE_LOST,    /* some of its bytes may have been moved */
+    WF_NODE_MOVE_REFUSED, /* the peer's key is of no use: none was moved by it */
+    WF_NODE_MOVE_ENDS,
+};
+
+/* What a move copies, as the service's NIC accesses it. */
+struct wf_node_move {
+    uint64_t local;  /* in the client's window */
+    uint64_t remote; /* at the peer */
+    uint32_t lkey, rkey;
+    uint32_t incarnation; /* of the service by which the peer got the key (28 bits) */
+    uint32_t zero;
+};
+_Static_assert(sizeof(struct wf_node_move) == WF_NODE_SUBMIT_DATA, "wire structure");
 
 /* State of a word of a slot; see wf_node_word. */
 enum wf_node_state {
@@ -87,6 +116,7 @@ struct wf_node_entry {
     uint32_t use; /* of the reply place, if reply_max is not 0, or of the one that is answered */
     union {
         uint8_t data[WF_NODE_SUBMIT_DATA];
+        struct wf_node_move move;
         struct {
             uint64_t tag; /* the sender's */
             uint8_t data[WF_NODE_EVENT_DATA];
@@ -131,9 +161,13 @@ struct wf_node_slot {
         acked; /* numbers below this (32 bits) are in the endpoint's ring, attempt (16) */
     _Atomic uint64_t near; /* wf_node_word (32 bits) of this service; its number (32) */
     _Atomic uint32_t far;  /* wf_node_word of the other service */
-    uint8_t zero[12];
+    uint32_t zero;
+    /* The completion of the move whose place has the slot's number, which is not the flow's: use
+     * (32 bits), enum wf_node_move_end (32). */
+    _Atomic uint64_t moved;
 };
-_Static_assert(sizeof(struct wf_node_slot) == 32, "wire structure");
+_Static_assert(sizeof(struct wf_node_slot) == 32 && offsetof(struct wf_node_slot, moved) == 24,
+               "wire structure");
 
 /* Room for one reply. [ready] is wf_shm_ready(use, length, 0) when the reply is there. */
 struct wf_node_place {
@@ -160,7 +194,7 @@ struct wf_node_event {
     uint8_t pad0[56];
     _Atomic uint64_t sleep_epoch;
     uint8_t pad1[56];
-    struct wf_shm_bell bell; /* a bit for each slot, then one for each place */
+    struct wf_shm_bell bell; /* a bit for each slot, for each place, and for each move */
     struct wf_node_slot slots[WF_NODE_SLOTS];
     struct wf_node_place places[WF_NODE_PLACES];
     struct wf_node_entry entries[];
@@ -171,7 +205,9 @@ _Static_assert(offsetof(struct wf_node_event, sleep_epoch) == 64 &&
                    offsetof(struct wf_node_event, places) == 8384 &&
                    offsetof(struct wf_node_event, entries) == 16576,
                "wire structure");
-_Static_assert(WF_NODE_SLOTS + WF_NODE_PLACES <= WF_SHM_BELL_BITS, "a bit for each");
+_Static_assert(WF_NODE_SLOTS + WF_NODE_PLACES + WF_NODE_MOVES <= WF_SHM_BELL_BITS &&
+                   WF_NODE_MOVES <= WF_NODE_SLOTS,
+               "a bit for each");
 
 enum wf_node_session_state {
     WF_NODE_CONNECTING,
@@ -191,6 +227,24 @@ struct wf_node_page {
     _Atomic uint8_t left[WF_NODE_INDEXES]; /* 1: the last endpoint was closed, not killed */
 };
 _Static_assert(offsetof(struct wf_node_page, words) == 64, "wire structure");
+
+/* ---- windows ---- */
+
+/* The NIC addresses of a client: where its registrations in the service's domain are. The first
+ * windows are not used, since the service's own addresses lie there. */
+#define WF_NODE_WINDOW_BITS 44
+#define WF_NODE_WINDOW_ROUNDS 254 /* windows that one index has, one after the other */
+
+/* The window of the client that gets [index] for the [round]th time, 1 being the first. */
+static inline uint32_t wf_node_window(uint32_t index, uint32_t round)
+{
+    return index + 1 + round * WF_NODE_INDEXES;
+}
+
+static inline bool wf_node_is_in_window(uint32_t window, uint64_t at, uint64_t len)
+{
+    return at >> WF_NODE_WINDOW_BITS == window && (at + len - 1) >> WF_NODE_WINDOW_BITS == window;
+}
 
 /* ---- words ---- */
 

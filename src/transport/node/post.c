@@ -18,7 +18,7 @@ static bool taken_load(struct node_client *c)
     return c->tail - c->taken < c->lines;
 }
 
-static bool ring_has_room(struct node_client *c)
+bool wf_node_ring_has_room(struct node_client *c)
 {
     return c->tail - c->taken < c->lines || taken_load(c);
 }
@@ -68,11 +68,7 @@ static inline void entry_post(struct node_client *c, struct node_flow *flow,
     e->use = r->use;
     memcpy(e->data, r->data, sizeof e->data);
     flow->begins = false;
-    WF_HOOK("node.entry");
-    wf_store_release(&e->ready, wf_shm_ready(c->tail++, r->len, r->reply_max)); /* "entry" */
-    WF_HOOK("node.posted");
-    if (wf_sleep_must_wake(&c->page->sleep_epoch, &c->service_seen, c->fence))
-        c->ops->wake(c->owner);
+    wf_node_entry_publish(c, e, r->len, r->reply_max);
 }
 
 /* Move a body from own memory to a block, so that it can be posted. */
@@ -135,7 +131,7 @@ int wf_node_flow_post(struct node_client *c, struct node_flow *flow)
         return 0;
     if (flow->heeds)
         heed_add(c, flow);
-    while (flow->posted != flow->next && ring_has_room(c)) {
+    while (flow->posted != flow->next && wf_node_ring_has_room(c)) {
         struct node_record *r = wf_node_record_at(flow, flow->posted);
         if (!body_place(c, r))
             break;
@@ -164,7 +160,7 @@ int wf_node_client_post(struct node_client *c)
     return n;
 }
 
-static enum weft_status again(struct node_client *c)
+enum weft_status wf_node_again(struct node_client *c)
 {
     if (c->failed)
         return c->failed;
@@ -213,7 +209,7 @@ static inline bool may_send(struct node_client *c, struct node_flow *flow, uint3
     }
     if (!flow->live && (flow->posted != flow->next || !wf_node_flow_begin(c, flow)))
         return true;
-    return flow->posted == flow->next && ring_has_room(c);
+    return flow->posted == flow->next && wf_node_ring_has_room(c);
 }
 
 enum weft_status wf_node_client_send(struct node_client *c, struct node_flow *flow,
@@ -225,14 +221,14 @@ enum weft_status wf_node_client_send(struct node_client *c, struct node_flow *fl
     if (flow->ended || c->failed)
         return flow->ended ? flow->ended : c->failed;
     if (!may_send(c, flow, body) || (out->reply_max && !c->places_free))
-        return again(c);
+        return wf_node_again(c);
     if (body > WF_NODE_SUBMIT_DATA &&
         (where = wf_node_blocks_take(&c->blocks, blocks_of(body))) == WF_NODE_NO_BLOCK)
-        return again(c);
+        return wf_node_again(c);
     if (reply && (reply_at = wf_node_blocks_take(&c->reply_blocks, reply)) == WF_NODE_NO_BLOCK) {
         if (where != WF_NODE_NO_BLOCK)
             wf_node_blocks_give(&c->blocks, where, blocks_of(body));
-        return again(c);
+        return wf_node_again(c);
     }
     /* From here on, no step can fail. */
     flow->heeds = false;

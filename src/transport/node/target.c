@@ -215,6 +215,10 @@ void wf_node_flow_end(struct node_client *c, struct node_flow *flow, enum weft_s
 {
     if (flow->ended)
         return;
+    if (flow->moves) { /* the poll ends it after them */
+        wf_node_flow_ending(c, flow, why);
+        return;
+    }
     flow->ended = why;
     flow->ending = WEFT_OK;
     flow->unacked = flow->low != flow->next && !wf_node_flow_only_heeds(flow);
@@ -274,6 +278,18 @@ void wf_node_flow_ending(struct node_client *c, struct node_flow *flow, enum wef
     wf_list_append(&c->ending, &flow->due_item);
 }
 
+static bool can_end(const struct node_client *c, const struct node_flow *flow)
+{
+    return (int32_t)(c->head - flow->ends_at) >= 0 && !flow->moves;
+}
+
+bool wf_node_any_ends(const struct node_client *c)
+{
+    wf_list_each(it, &c->ending) if (can_end(c, wf_container_of(it, struct node_flow,
+                                                                due_item))) return true;
+    return false;
+}
+
 /* The endpoint of [tag] has ended, or the service of [word] was lost, by which the flow to it went.
  * An endpoint from which messages have come by another word since then still sends. */
 static void sender_over(struct node_client *c, uint64_t tag, uint32_t word, enum weft_status why)
@@ -292,7 +308,7 @@ int wf_node_flows_ending(struct node_client *c)
     wf_list_take(&ending, &c->ending);
     while (!wf_list_empty(&ending)) {
         struct node_flow *flow = wf_container_of(wf_list_pop(&ending), struct node_flow, due_item);
-        if ((int32_t)(c->head - flow->ends_at) >= 0) {
+        if (can_end(c, flow)) {
             const uint64_t tag = flow->to.tag;
             const uint32_t word = flow->to.word;
             const enum weft_status why = flow->ending;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Contexts, and the transport's table of functions. */
 #define _GNU_SOURCE
-#include "transport/node/via.h"
+#include "transport/node/nic.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -38,6 +38,13 @@ static void contact_set(struct via_ctx *ctx, const struct wf_node_link *link)
     ctx->contact.index = (uint16_t)link->index;
 }
 
+static void nic_close(struct via_ctx *ctx)
+{
+    if (ctx->nic)
+        wf_via_nic_close(ctx->nic);
+    ctx->nic = NULL;
+}
+
 /* Without a service the context goes on by other transports: wf_node_attach has said why. */
 static WF_UNCHECKED void attach(struct via_ctx *ctx)
 {
@@ -63,7 +70,12 @@ static WF_UNCHECKED void attach(struct via_ctx *ctx)
         return;
     }
     contact_set(ctx, ctx->link);
+    if (ctx->link->window)
+        ctx->nic = wf_via_nic_open(ctx->link);
+    wf_node_command_close(ctx->link); /* unless the NIC's registrar has it */
+    ctx->base.pins = ctx->nic != NULL;
     if (wf_via_reader_start(ctx) != WEFT_OK) {
+        nic_close(ctx);
         wf_via_page_drop(ctx->page);
         wf_node_detach(ctx->link);
         return;
@@ -75,7 +87,11 @@ static WF_UNCHECKED void attach(struct via_ctx *ctx)
 
 static WF_UNCHECKED void ctx_init(struct via_ctx *ctx, const struct wf_tctx_params *params)
 {
+    struct wf_node_parameters parameters;
     ctx->base.transport = &wf_node_transport;
+    wf_node_parameters_here(&parameters);
+    if (parameters.lanes != WF_NODE_RDMA)
+        ctx->base.caps_off = WF_CAP_NIC;
     ctx->self = *params->self;
     ctx->number = atomic_fetch_add(&contexts, 1);
     ctx->stop_fd = ctx->wake_fd = -1;
@@ -117,6 +133,7 @@ static WF_UNCHECKED void via_ctx_close(struct wf_tctx *tctx)
     struct via_ctx *ctx = VIA_OF(tctx, via_ctx);
     if (ctx->attached) {
         wf_via_reader_stop(ctx);
+        nic_close(ctx);
         wf_via_page_drop(ctx->page);
         wf_node_detach(ctx->link);
     }
@@ -196,7 +213,7 @@ static enum weft_status via_reach(struct wf_tctx *tctx, const struct wf_address 
 
 const struct wf_transport wf_node_transport = {
     .name = "node",
-    .caps = WF_CAP_SLEEP,
+    .caps = WF_CAP_SLEEP | WF_VIA_NIC_CAPS,
     .tpeer_size = sizeof(struct via_peer),
     .probe = via_probe,
     .ctx_open = via_ctx_open,
@@ -226,6 +243,14 @@ const struct wf_transport wf_node_transport = {
     .is_same = wf_via_is_same,
     .remote_map = wf_via_remote_map,
     .remote_unmap = wf_via_remote_unmap,
+#ifdef WF_HAVE_VERBS
+    .region_open = wf_via_region_open,
+    .region_keys = wf_via_region_keys,
+    .region_close = wf_via_region_close,
+    .nic_op = wf_via_nic_op,
+    .nic_stop = wf_via_nic_stop,
+    .put_open = wf_via_put_open,
+#endif
     .flush = wf_via_status,
     .status = wf_via_status,
     .failed = wf_via_failed,

@@ -72,8 +72,11 @@ struct via_page {
     bool membarrier;
 };
 
+struct via_nic;
+
 struct via_ctx {
     struct wf_tctx base;
+    struct via_nic *nic; /* nic.h; constant once [attached] is set. NULL: nothing is registered */
     struct wf_process_id self;
     unsigned number; /* of the context in its process: %n of WEFT_NODE_NAME */
     /* The key is set once. The thread that sets it attaches; endpoints are opened before that, and
@@ -131,6 +134,8 @@ struct via_ep {
     int epoll_fd; /* the owner's */
     struct wf_fork_item fork;
     uint32_t size;
+    struct wf_cache_user *user; /* of the memory for puts and gets; NULL: these go by messages */
+    unsigned descs;             /* of mem/staging.h that it holds */
     int budget;
     bool closing;
     uint32_t changes; /* of ctx->changes, seen */
@@ -260,6 +265,8 @@ enum weft_status wf_via_remote_map(struct wf_tpeer *tpeer, const struct wf_key *
 void wf_via_remote_unmap(struct wf_tpeer *tpeer, void *cookie);
 enum weft_status wf_via_status(struct wf_tpeer *tpeer);
 enum weft_status wf_via_failed(const struct wf_tpeer *tpeer);
+/* Returns the flow of requests to the peer, or NULL with the reason in *why. */
+struct node_flow *wf_via_flow(struct wf_tpeer *tpeer, enum weft_status *why);
 /* Ask again for the words that flows wait for. */
 void wf_via_words_look(struct via_ep *ep);
 

@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "mem/shared.h"
-#include "transport/node/via.h"
+#include "transport/node/nic.h"
 #include "transport/ring/sleep.h"
 
 #define BELL_BYTES 64 /* read of the bell in one call: the service has sent one */
@@ -303,8 +303,10 @@ wf_via_ep_open(struct wf_tctx *tctx, const struct wf_tep_params *params, struct 
         free(ep);
         return status;
     }
-    if (ep->client)
+    if (ep->client) {
+        wf_via_nic_ep_open(ep);
         ep_opened(ep);
+    }
     *out = &ep->base;
     return WEFT_OK;
 }
@@ -373,6 +375,8 @@ void wf_via_ep_close(struct wf_tep *tep)
         last_messages(ep);
         if (!atomic_load_explicit(&ep->ctx->ended, memory_order_acquire))
             rings_take(ep);
+        wf_node_moves_stop(ep->client); /* those that the wait was too short for */
+        wf_via_nic_ep_close(ep);
     }
     ep_unlist(ep);
     if (ep->client) {

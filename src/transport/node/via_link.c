@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "config/config.h"
-#include "transport/node/via.h"
+#include "transport/node/nic.h"
 
 #define STACK (128u << 10)
 #define PAUSE_MIN_MS 10u /* until NODE is sent again */
@@ -264,6 +264,8 @@ static WF_UNCHECKED void ended(struct via_ctx *ctx, enum weft_status why)
                  "process's connection: this process's messages by it are lost",
                  (int)ctx->link->pid);
     wf_node_estate_close(ctx->link);
+    if (ctx->nic)
+        wf_via_nic_fence(ctx->nic);
     via_lock(ctx);
     atomic_store_explicit(&ctx->ended, (int)WEFT_EPEER, memory_order_release);
     pthread_cond_broadcast(&ctx->answered);

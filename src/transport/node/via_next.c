@@ -14,7 +14,7 @@
 #include "base/process.h"
 #include "config/config.h"
 #include "mem/shared.h"
-#include "transport/node/via.h"
+#include "transport/node/nic.h"
 #include "transport/ring/sleep.h"
 
 #define PAUSE_MIN_MS 20 /* between two attempts to attach */
@@ -119,6 +119,10 @@ static WF_UNCHECKED bool adopt(struct via_ctx *ctx, struct wf_node_link *link)
     }
     link->answer = wf_via_answer;
     link->owner = ctx;
+    if (ctx->nic)
+        wf_via_nic_renew(ctx->nic, link);
+    else
+        wf_node_command_close(link);
     WF_HOOK("node.successor");
     via_lock(ctx);
     ctx->link = link;
@@ -190,6 +194,8 @@ WF_UNCHECKED bool wf_via_succeed(struct via_ctx *ctx)
     int pid = (int)ctx->link->pid;
     wf_info("the node's service, process %d, has ended: finding its successor", pid);
     if (await_end(ctx, ctx->link, until_ns)) {
+        if (ctx->nic)
+            wf_via_nic_fence(ctx->nic);
         away(ctx);
         if (attach(ctx, until_ns, why) == WEFT_OK)
             return true;

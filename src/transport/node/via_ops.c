@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 
 #include "base/log.h"
-#include "transport/node/via.h"
+#include "transport/node/nic.h"
 #include "transport/unmapped.h"
 
 static struct via_ep *ep_of(const struct wf_tpeer *tpeer)
@@ -48,9 +48,9 @@ static struct wf_node_other service_of(const struct wf_address *address,
     return who;
 }
 
-/* Returns the flow to [peer], or NULL with the reason in *why. */
-static struct node_flow *flow_of(struct via_peer *peer, enum weft_status *why)
+struct node_flow *wf_via_flow(struct wf_tpeer *tpeer, enum weft_status *why)
 {
+    struct via_peer *peer = peer_of(tpeer);
     struct via_ep *ep = ep_of(&peer->base);
     const struct node_target to = {.tag = peer->tag,
                                    .index = peer->contact.index,
@@ -207,6 +207,10 @@ const struct node_client_ops wf_via_client_ops = {.deliver = on_request,
                                                   .ended = on_ended,
                                                   .gone = on_gone,
                                                   .resolve = on_resolve,
+#ifdef WF_HAVE_VERBS
+                                                  .moved = wf_via_moved,
+                                                  .stop = wf_via_move_stop,
+#endif
                                                   .wake = on_wake};
 
 /* ---- peers ---- */
@@ -270,7 +274,7 @@ static enum weft_status request_send(struct wf_tpeer *tpeer, const struct wf_am_
 {
     enum weft_status status = WEFT_OK;
     struct via_ep *ep = ep_of(tpeer);
-    struct node_flow *flow = flow_of(peer_of(tpeer), &status);
+    struct node_flow *flow = wf_via_flow(tpeer, &status);
     if (!flow)
         return status;
     status = wf_node_client_send(ep->client, flow, out);
@@ -340,7 +344,7 @@ bool wf_via_is_sent(struct wf_tpeer *tpeer)
 enum weft_status wf_via_heed(struct wf_tpeer *tpeer)
 {
     enum weft_status status = WEFT_OK;
-    struct node_flow *flow = flow_of(peer_of(tpeer), &status);
+    struct node_flow *flow = wf_via_flow(tpeer, &status);
     return flow ? wf_node_client_heed(ep_of(tpeer)->client, flow) : status;
 }
 

@@ -28,8 +28,9 @@ static size_t part_len(size_t len, uint64_t remote, size_t most)
     return len <= most ? len : most - remote % 4096;
 }
 
-/* Sets wr->sge to memory of this side that the NIC can read or write for [m]. The bytes of a short
- * put are inline in the request. Other memory is registered, or copied to registered memory. */
+/* Sets wr->sge to memory of this side that the NIC can read or write for [m]. Lent memory is
+ * registered with device 0. The bytes of a short put are inline in the request. Other memory is
+ * registered, or copied to registered memory. */
 static enum weft_status nic_op_place(struct qp_link *l, const struct wf_nic_op *m,
                                      struct qp_request *q, struct wf_hca_wr *wr)
 {
@@ -39,6 +40,13 @@ static enum weft_status nic_op_place(struct qp_link *l, const struct wf_nic_op *
     const struct wf_hca_mr *mr;
     enum weft_status status;
     bool is_get = m->kind == WF_NIC_OP_GET;
+    if (m->is_lent) {
+        /* As for any request that holds memory, but if a READ reports its end (is_signaled). */
+        wr->flags = q->follow ? 0 : WF_HCA_SIGNALED;
+        wr->sge[0] = (struct wf_hca_sge){m->local, (uint32_t)part_len(m->len, m->remote, QP_OP_MAX),
+                                         m->lkey};
+        return l->rail->device->number ? WEFT_EUNREACH : WEFT_OK;
+    }
     if (!is_get && m->len <= l->inline_max) {
         wr->flags = WF_HCA_INLINE;
         wr->sge[0] = (struct wf_hca_sge){m->local, (uint32_t)m->len, 0};
@@ -120,8 +128,10 @@ static void follow_post(struct qp_link *l)
 }
 
 /* Returns the counter for the way in which the bytes of a put or get reach the NIC. */
-static enum wf_stat stat_of(const struct qp_request *q)
+static enum wf_stat stat_of(const struct qp_request *q, const struct wf_nic_op *m)
 {
+    if (m->is_lent)
+        return WF_STAT_NIC_DIRECT;
     if (!q->desc)
         return WF_STAT_NIC_INLINE;
     return wf_staging_is_copied(q->desc) ? WF_STAT_NIC_COPIED : WF_STAT_NIC_DIRECT;
@@ -133,6 +143,7 @@ enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size
     struct qp_request q = {.piece = NO_PIECE,
                            .op = m->id,
                            .is_nic_op = true,
+                           .is_lent = m->is_lent,
                            .is_read = m->kind == WF_NIC_OP_GET,
                            .follow = is_followed(l, m) ? FOLLOW_NEXT : FOLLOW_NONE,
                            .result = NO_RESULT};
@@ -161,7 +172,7 @@ enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size
         return WEFT_AGAIN;
     }
     r->ep->descs += q.desc != NULL;
-    wf_net_count(l->base.chan->session->ep, stat_of(&q), 1);
+    wf_net_count(l->base.chan->session->ep, stat_of(&q, m), 1);
     if (q.follow)
         follow_post(l);
     l->last_nic_op = l->posted;

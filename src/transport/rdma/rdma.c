@@ -187,6 +187,11 @@ static void rdma_region_close(struct wf_tctx *tctx, void *handle)
     wf_rdma_region_close(ctx_of(tctx), handle);
 }
 
+static enum weft_status rdma_share(struct wf_tctx *tctx, struct wf_hca_share *out, int *fd)
+{
+    return wf_rdma_share(ctx_of(tctx), out, fd);
+}
+
 static void rdma_resources(struct wf_tctx *tctx, weft_resource_row_fn row, void *arg)
 {
     wf_rdma_resources(ctx_of(tctx), row, arg);
@@ -219,6 +224,7 @@ const struct wf_transport wf_rdma_transport = {
     .region_close = rdma_region_close,
     .nic_op = wf_rdma_nic_op,
     .nic_stop = wf_rdma_nic_stop,
+    .share = rdma_share,
     .put_open = wf_rdma_put_open,
     .poll = rdma_poll,
 };

@@ -10,6 +10,7 @@
 #include "mem/dmabuf.h"
 #include "mem/staging.h"
 #include "mem/maps.h"
+#include "transport/rdma/hca_share.h"
 #include "transport/transport.h"
 
 /* in the order of params.def */
@@ -216,7 +217,7 @@ static enum weft_status register_region(struct rdma_device *d, void *addr, size_
     return first ? register_at(d, addr, len, at, access, out) : status;
 }
 
-static unsigned region_access(unsigned access)
+unsigned wf_rdma_access(unsigned access)
 {
     return order_access() |
            (access & WEFT_REMOTE_WRITE ? WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE : 0u) |
@@ -374,7 +375,7 @@ enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, const struct wf_nic_m
     if (!mrs)
         return WEFT_ENOMEM;
     mrs->is_atomic = access & WF_ACCESS_ATOMIC;
-    status = region_register(ctx, m, region_access(access), at, mrs);
+    status = region_register(ctx, m, wf_rdma_access(access), at, mrs);
     if (status != WEFT_OK) {
         free(mrs);
         return status;
@@ -392,4 +393,17 @@ void wf_rdma_region_close(struct rdma_ctx *ctx, void *handle)
     atomics_count(ctx, mrs, UINT32_MAX); /* minus one */
     mrs_close(mrs);
     free(mrs);
+}
+
+/* ---- other processes ---- */
+
+enum weft_status wf_rdma_share(struct rdma_ctx *ctx, struct wf_hca_share *out, int *fd)
+{
+    const struct rdma_device *d = &ctx->devices[0];
+    if (ctx->ndevices == 1 && d->hca->ops->share)
+        return d->hca->ops->share->describe(d->pd, out, fd);
+    wf_info("other processes cannot register memory with %s: %s", d->hca->name,
+            ctx->ndevices == 1 ? "its implementation has no such way"
+                               : "it is one of several devices (WEFT_RDMA_DEVICE)");
+    return WEFT_EUNREACH;
 }

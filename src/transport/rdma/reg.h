@@ -13,6 +13,7 @@
 
 #include "transport/rdma/device.h"
 
+struct wf_hca_share;
 struct wf_nic_memory;
 
 /* The registrations of one piece of memory with all devices. The memory is a region, or memory of
@@ -37,6 +38,13 @@ enum weft_status wf_rdma_region_open(struct rdma_ctx *ctx, const struct wf_nic_m
                                      unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
                                      void **handle);
 void wf_rdma_region_close(struct rdma_ctx *ctx, void *handle);
+
+/* Returns the set of enum wf_hca_access with which the program's memory is registered, so that
+ * peers have [access] to it: enum weft_access, and WF_ACCESS_ATOMIC. */
+unsigned wf_rdma_access(unsigned access);
+
+/* Implements share of the transport's table. Only a context with one device shares its domain. */
+enum weft_status wf_rdma_share(struct rdma_ctx *ctx, struct wf_hca_share *out, int *fd);
 
 /* Registers Weft's own buffers with one device. [access] is a set of enum wf_hca_access. If the
  * budget for pinned memory is used up, the cache first gives up unused registrations of the

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Puts and gets of clients that this service's NIC executes, in parts. docs/design/node.md "The
+ * wire of a move" has the tables. What the mover keeps of a move it may lose: its client then
+ * repeats the move by messages. */
+#include "node/mover.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define PART (256u << 10)
+/* Bytes of a session under way, so that a short part waits for no more in the queue pair. */
+#define UNDER_WAY (1u << 20)
+#define SHORT 4096u /* a part that waits for none of them */
+/* The first pause of a client whose part broke a queue pair, and how often it doubles. After the
+ * longest one without another break, the first is the next again. */
+#define PAUSE_NS UINT64_C(1000000000)
+#define DOUBLINGS 6
+#define NONE UINT8_MAX
+_Static_assert(WF_NODE_MOVES < NONE, "an index, or none");
+
+/* A move of a client that is not complete. */
+struct node_move {
+    struct wf_node_move at; /* of the bytes that are not posted */
+    uint32_t left;          /* those */
+    uint32_t use, session;
+    uint32_t word;      /* its name */
+    uint16_t under_way; /* parts */
+    uint8_t kind;
+    uint8_t end;  /* enum wf_node_move_end, the worst of its parts; 0: it is none */
+    uint8_t next; /* in the queue */
+    bool queued;
+};
+
+struct node_part {
+    struct node_port *port; /* NULL: detached */
+    uint32_t id;            /* index; the rest is counted up with each use */
+    uint32_t bytes, session;
+    uint16_t word;
+    uint8_t move;
+    bool busy;
+};
+
+enum weft_status wf_node_parts_open(struct node_mover *m)
+{
+    if (!m->ops->move)
+        return WEFT_OK;
+    m->parts = calloc(WF_NODE_PARTS, sizeof *m->parts);
+    m->blames = calloc(m->nindexes, sizeof *m->blames);
+    for (uint32_t i = 0; m->parts && i < WF_NODE_PARTS; i++)
+        m->parts[i].id = i;
+    return m->parts && m->blames ? WEFT_OK : WEFT_ENOMEM;
+}
+
+bool wf_node_moves_open(struct node_port *port)
+{
+    port->moves_head = port->moves_tail = NONE;
+    if (!port->mover->parts)
+        port->window = 0;
+    if (port->window)
+        port->moves = calloc(WF_NODE_MOVES, sizeof *port->moves);
+    return port->moves || !port->window;
+}
+
+/* ---- the queue of an endpoint ---- */
+
+static void queued(struct node_port *port, uint8_t move)
+{
+    port->moves[move].queued = true;
+    port->nqueued++;
+    port->mover->nqueued++;
+}
+
+static void queue_push(struct node_port *port, uint8_t move)
+{
+    port->moves[move].next = NONE;
+    if (port->moves_head == NONE)
+        port->moves_head = move;
+    else
+        port->moves[port->moves_tail].next = move;
+    port->moves_tail = move;
+    queued(port, move);
+}
+
+/* A short move goes before the next part of long ones. Those that are read in a turn are less than
+ * PART together, so long ones go on, too. */
+static void queue_push_first(struct node_port *port, uint8_t move)
+{
+    port->moves[move].next = port->moves_head;
+    if (port->moves_head == NONE)
+        port->moves_tail = move;
+    port->moves_head = move;
+    queued(port, move);
+}
+
+static uint8_t queue_pop(struct node_port *port)
+{
+    uint8_t move = port->moves_head;
+    port->moves_head = port->moves[move].next;
+    port->moves[move].queued = false;
+    port->nqueued--;
+    port->mover->nqueued--;
+    return move;
+}
+
+/* ---- clients that break queue pairs ---- */
+
+static void blame(const struct node_port *port, enum weft_status status)
+{
+    struct node_blame *b = &port->mover->blames[port->index];
+    uint64_t now = wf_now_ns();
+    if (now > b->until_ns + (PAUSE_NS << DOUBLINGS) || b->window != port->window)
+        b->times = 0;
+    b->window = port->window;
+    b->until_ns = now + (PAUSE_NS << b->times);
+    wf_info(
+        "client %u, endpoint %u: a put or get broke a connection that all clients use, since %s; "
+        "the client's next ones go by messages for %u s",
+        port->index, port->ep,
+        status == WEFT_EKEY ? "the peer's NIC refused its key"
+                            : "its own memory is not registered any more",
+        1u << b->times);
+    b->times += b->times < DOUBLINGS;
+}
+
+static bool is_blamed(const struct node_port *port)
+{
+    const struct node_blame *b = &port->mover->blames[port->index];
+    return __builtin_expect(b->until_ns != 0, 0) && b->window == port->window &&
+           wf_now_ns() < b->until_ns;
+}
+
+/* ---- ends ---- */
+
+static void end_if_over(struct node_port *port, uint8_t move)
+{
+    struct node_move *v = &port->moves[move];
+    if (v->left || v->under_way || v->queued)
+        return;
+    wf_store_release(&port->event->slots[move].moved,
+                     v->use | (uint64_t)v->end << 32); /* "moved" */
+    v->end = 0;
+    wf_shm_bell_ring(&port->event->bell, WF_NODE_SLOTS + WF_NODE_PLACES + move);
+    wf_node_port_wake(port);
+}
+
+/* What is not posted of the move will not be. */
+static void move_fail(struct node_move *v, enum wf_node_move_end end)
+{
+    v->end = (uint8_t)WF_MAX(v->end, (uint8_t)end);
+    v->left = 0;
+}
+
+static enum wf_node_move_end end_of(enum weft_status status)
+{
+    return status == WEFT_OK     ? WF_NODE_DONE
+           : status == WEFT_EKEY ? WF_NODE_MOVE_REFUSED
+                                 : WF_NODE_MOVE_LOST;
+}
+
+static void part_end(struct node_mover *m, struct node_part *part, enum weft_status status)
+{
+    struct node_port *port = part->port;
+    part->busy = false;
+    part->id += WF_NODE_PARTS;
+    m->nparts--;
+    m->sessions[part->word]->moving -= part->bytes;
+    m->sessions[part->word]->nparts--;
+    if (!port)
+        return;
+    port->moves[part->move].under_way--;
+    if (status == WEFT_EKEY || status == WEFT_EINVAL)
+        blame(port, status);
+    if (status != WEFT_OK)
+        move_fail(&port->moves[part->move], end_of(status));
+    end_if_over(port, part->move);
+}
+
+void wf_node_part_done(struct node_mover *m, uint32_t id, enum weft_status status)
+{
+    struct node_part *part = m->parts ? &m->parts[id % WF_NODE_PARTS] : NULL;
+    if (part && part->busy && part->id == id)
+        part_end(m, part, status);
+}
+
+void wf_node_parts_cut(struct node_mover *m, uint16_t word, uint32_t session)
+{
+    for (uint32_t i = 0; m->nparts && i < WF_NODE_PARTS; i++)
+        if (m->parts[i].busy && m->parts[i].word == word && m->parts[i].session != session)
+            part_end(m, &m->parts[i], WEFT_EUNREACH);
+}
+
+void wf_node_moves_forget(struct node_port *port)
+{
+    struct node_mover *m = port->mover;
+    for (uint32_t i = 0; m->nparts && i < WF_NODE_PARTS; i++)
+        if (m->parts[i].busy && m->parts[i].port == port)
+            m->parts[i].port = NULL;
+    m->nqueued -= port->nqueued;
+    free(port->moves);
+}
+
+/* ---- entries ---- */
+
+bool wf_node_move_take(struct node_port *port, const struct wf_node_entry *e, uint32_t len,
+                       uint32_t reply_max)
+{
+    const struct node_mover *m = port->mover;
+    uint32_t word = wf_node_word_index(e->where);
+    struct node_move *v;
+    if (!port->window || len || reply_max || e->flags != WF_NODE_MOVE || e->nargs || e->slot ||
+        e->attempt || e->handler >= WF_NODE_MOVE_KINDS || e->place >= WF_NODE_MOVES || !e->use ||
+        e->number - 1 >= WF_NODE_MOVE_MAX || e->move.zero || word >= m->nsessions ||
+        !m->sessions[word] || e->move.remote > UINT64_MAX - e->number ||
+        !wf_node_is_in_window(port->window, e->move.local, e->number))
+        return false;
+    v = &port->moves[e->place];
+    if (v->end)
+        return false;
+    *v = (struct node_move){.at = e->move,
+                            .left = e->number,
+                            .use = e->use,
+                            .session = e->session,
+                            .word = e->where,
+                            .kind = e->handler,
+                            .end = WF_NODE_DONE};
+    if (e->number <= SHORT)
+        queue_push_first(port, e->place);
+    else
+        queue_push(port, e->place);
+    return true;
+}
+
+/* ---- parts ---- */
+
+static struct node_part *part_free(struct node_mover *m)
+{
+    for (uint32_t i = 0; i < WF_NODE_PARTS; i++) {
+        struct node_part *part = &m->parts[m->next_part++ % WF_NODE_PARTS];
+        if (!part->busy)
+            return part;
+    }
+    return NULL;
+}
+
+/* A session has no more parts than are free: so those that a node which is cut off does not end
+ * leave room for others, however many such nodes there are. */
+static bool has_room(const struct node_mover *m, const struct node_session *s, uint32_t bytes)
+{
+    return s->nparts < WF_NODE_PARTS - m->nparts &&
+           (bytes <= SHORT || !s->moving || s->moving + bytes <= UNDER_WAY);
+}
+
+/* Post the next part of the move. Returns OK | AGAIN | why its rest cannot be posted. */
+static enum weft_status part_post(struct node_port *port, uint8_t move, uint32_t *bytes)
+{
+    struct node_mover *m = port->mover;
+    struct node_move *v = &port->moves[move];
+    uint16_t word = (uint16_t)wf_node_word_index(v->word);
+    struct node_session *s = m->sessions[word];
+    const uint32_t keys[WF_KEY_NICS] = {v->at.rkey};
+    struct wf_nic_op op = {.local = (void *)(uintptr_t)v->at.local,
+                           .len = WF_MIN(v->left, PART),
+                           .remote = v->at.remote,
+                           .keys = keys,
+                           .kind = v->kind == WF_NODE_GET ? WF_NIC_OP_GET : WF_NIC_OP_PUT,
+                           .is_lent = true,
+                           .lkey = v->at.lkey};
+    struct node_part *part;
+    enum weft_status status;
+    size_t taken = 0;
+    if (s->state != WF_NODE_UP || s->number != v->session || wf_node_word_of(m, word) != v->word ||
+        is_blamed(port))
+        return WEFT_EUNREACH;
+    if (!has_room(m, s, (uint32_t)op.len))
+        return WEFT_AGAIN;
+    part = part_free(m);
+    op.id = part->id;
+    status = m->ops->move(m->ops->owner, word, &op, v->at.incarnation, &taken);
+    if (status != WEFT_OK)
+        return status;
+    part->port = port;
+    part->bytes = (uint32_t)taken;
+    part->session = s->number;
+    part->word = word;
+    part->move = move;
+    part->busy = true;
+    m->nparts++;
+    s->nparts++;
+    s->moving += part->bytes;
+    v->under_way++;
+    v->left -= part->bytes;
+    v->at.local += part->bytes;
+    v->at.remote += part->bytes;
+    *bytes = part->bytes;
+    return WEFT_OK;
+}
+
+/* Post parts of the endpoint's moves, one of each in turn, of PART bytes together. Short ones for
+ * which there is no room stay before the others. */
+static int port_turn(struct node_port *port)
+{
+    uint8_t first[WF_NODE_MOVES];
+    uint32_t bytes = 0, waits = 0, nfirst = 0;
+    int n = 0;
+    while (bytes < PART && waits < port->nqueued) {
+        uint8_t move = queue_pop(port);
+        struct node_move *v = &port->moves[move];
+        uint32_t posted = 0;
+        enum weft_status status = v->left ? part_post(port, move, &posted) : WEFT_OK;
+        bytes += posted;
+        if (status != WEFT_OK && status != WEFT_AGAIN)
+            move_fail(v, end_of(status));
+        n += status != WEFT_AGAIN;
+        if (status == WEFT_AGAIN && v->left <= SHORT) {
+            first[nfirst++] = move;
+        } else if (v->left) {
+            waits += status == WEFT_AGAIN;
+            queue_push(port, move);
+        } else {
+            end_if_over(port, move);
+        }
+    }
+    while (nfirst)
+        queue_push_first(port, first[--nfirst]);
+    return n;
+}
+
+/* The turn begins behind the endpoint that was the last to post: where there is room for one part
+ * at a time, each of them has the next one. */
+int wf_node_moves_turn(struct node_mover *m)
+{
+    uint32_t first = m->next_port;
+    int n = 0;
+    for (uint32_t i = 0; m->nqueued && i < m->nports; i++) {
+        uint32_t at = (first + i) % m->nports, before = m->nparts;
+        struct node_port *port = m->ports[at];
+        if (port && port->nqueued && !port->failed)
+            n += port_turn(port);
+        if (m->nparts > before)
+            m->next_port = at + 1;
+    }
+    return n;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Puts and gets that the service's NIC executes. docs/design/node.md "The wire of a move". The
+ * engine remembers them: a service that has died has done a move or not, and the core repeats by
+ * messages what is not known to be done. */
+#include "base/hook.h"
+#include "transport/node/engine.h"
+#include "transport/ring/sleep.h"
+
+/* Returns the session of the flow's destination, or 0 if there is none now. There is no queue pair
+ * between clients of one service. */
+static uint32_t session_of(const struct node_client *c, const struct node_flow *flow)
+{
+    uint32_t index = wf_node_word_index(flow->to.word);
+    uint64_t word;
+    if (flow->to.word == WF_NODE_NO_WORD || index == WF_NODE_OWN)
+        return 0;
+    word = wf_load_acquire(&c->page->words[index]); /* "page" */
+    return wf_node_session_state(word, flow->to.word) == WF_NODE_UP ? (uint32_t)word : 0;
+}
+
+/* A flow has no more moves than there are free places, for the same reason for which a session has
+ * no more parts than are free (src/node/parts.c). */
+static bool has_place(const struct node_client *c, const struct node_flow *flow)
+{
+    return flow->moves < __builtin_popcountll(c->moves_free);
+}
+
+enum weft_status wf_node_client_can_move(struct node_client *c, struct node_flow *flow)
+{
+    if (flow->ended || c->failed)
+        return flow->ended ? flow->ended : c->failed;
+    if (flow->ending || !session_of(c, flow))
+        return WEFT_EUNREACH;
+    return has_place(c, flow) && wf_node_ring_has_room(c) ? WEFT_OK : wf_node_again(c);
+}
+
+enum weft_status wf_node_client_move(struct node_client *c, struct node_flow *flow,
+                                     const struct node_move_out *out)
+{
+    enum weft_status status = wf_node_client_can_move(c, flow);
+    uint32_t move = c->moves_free ? (uint32_t)__builtin_ctzll(c->moves_free) : 0;
+    struct wf_node_entry *e = &c->submit->entries[c->tail & (c->lines - 1)];
+    if (status != WEFT_OK)
+        return status;
+    c->moves_free &= c->moves_free - 1;
+    c->move_uses += 1 + (c->move_uses == UINT32_MAX); /* never 0 */
+    c->moves[move] = (struct node_move_use){flow, c->move_uses, out->id, out->user, out->peer};
+    flow->moves++;
+    e->handler = (uint8_t)out->kind;
+    e->nargs = 0;
+    e->place = (uint8_t)move;
+    e->flags = WF_NODE_MOVE;
+    e->where = flow->to.word;
+    e->number = out->len;
+    e->slot = e->attempt = 0;
+    e->session = session_of(c, flow); /* 0, if it has just ended: the service drops the move */
+    e->use = c->move_uses;
+    e->move = out->at;
+    wf_node_entry_publish(c, e, 0, 0);
+    return WEFT_OK;
+}
+
+/* The place is free before [moved], which may begin another move. */
+static void move_end(struct node_client *c, uint32_t move, enum weft_status status)
+{
+    const struct node_move_use use = c->moves[move];
+    c->moves[move] = (struct node_move_use){0};
+    c->moves_free |= UINT64_C(1) << move;
+    use.flow->moves--;
+    c->ops->moved(c->owner, use.flow, &use, status);
+}
+
+int wf_node_move_look(struct node_client *c, uint32_t move)
+{
+    static const enum weft_status statuses[WF_NODE_MOVE_ENDS] = {
+        [WF_NODE_DONE] = WEFT_OK,
+        [WF_NODE_MOVE_LOST] = WEFT_EUNREACH,
+        [WF_NODE_MOVE_REFUSED] = WEFT_EKEY};
+    uint64_t word = wf_load_acquire(&c->event->slots[move].moved); /* "moved" */
+    uint32_t end = (uint32_t)(word >> 32);
+    if (!c->moves[move].use || (uint32_t)word != c->moves[move].use)
+        return 0;
+    if (!end || end >= WF_NODE_MOVE_ENDS) {
+        wf_node_client_fail(c, "it ended a put or get in a way that there is not");
+        return 0;
+    }
+    move_end(c, move, statuses[end]);
+    WF_HOOK("node.moved");
+    return 1;
+}
+
+void wf_node_moves_abandon(struct node_client *c)
+{
+    for (uint32_t move = 0; wf_node_has_moves(c) && move < WF_NODE_MOVES; move++)
+        if (c->moves[move].use)
+            move_end(c, move, WEFT_EUNREACH);
+}
+
+void wf_node_moves_stop(struct node_client *c)
+{
+    for (uint32_t move = 0; wf_node_has_moves(c) && move < WF_NODE_MOVES; move++)
+        if (c->moves[move].use)
+            c->ops->stop(c->owner, &c->moves[move]);
+    wf_node_moves_abandon(c);
+}

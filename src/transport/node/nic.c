@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "transport/node/nic.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hook.h"
+#include "base/log.h"
+#include "config/config.h"
+#include "mem/budget.h"
+#include "mem/dmabuf.h"
+#include "mem/staging.h"
+#include "transport/node/window.h"
+#include "transport/rdma/hca_share.h"
+#include "transport/rdma/reg.h"
+
+#define TRIES 5 /* to register a region, for which the cache gives up more each time */
+/* A driver may refuse to drop memory at which its NIC is at work. A drop is tried for that long,
+ * with these pauses, and all drops of the fence together. */
+#define REFUSED_MS 1000u
+#define REFUSED_PAUSE_MS 10
+
+/* Where the incarnation is in the keys of a region. */
+#define KEY_RKEY 0
+#define KEY_INCARNATION (WF_KEY_NICS - 1)
+
+WF_LOCK_CLASS(via_nic_lock_class); /* struct via_nic.lock */
+
+/* A registration, or memory that was registered by a service that has ended. */
+struct via_mr {
+    struct wf_list item; /* in nic->mrs */
+    struct via_nic *nic;
+    void *addr;
+    size_t len;
+    enum via_kind kind;
+    unsigned access;
+    uint32_t handle;
+    _Atomic uint32_t lkey; /* 0: it is not registered */
+    /* These are stored before [lkey] (release), and loaded after it (acquire). Values of two
+     * registrations, if it is registered anew meanwhile, name neither of them. */
+    _Atomic uint32_t rkey, incarnation;
+    _Atomic uint64_t at;
+};
+
+struct via_nic {
+    pthread_mutex_t lock;
+    struct wf_hca_registrar *registrar WF_UNDER(via_nic_lock_class); /* NULL: no service */
+    uint32_t incarnation WF_UNDER(via_nic_lock_class);
+    struct via_window window WF_UNDER(via_nic_lock_class);
+    struct wf_list mrs WF_UNDER(via_nic_lock_class);
+    struct wf_staging *staging;
+    struct wf_fork_item fork;
+};
+
+static WF_ACQUIRES(via_nic_lock_class) void nic_lock(struct via_nic *nic)
+{
+    pthread_mutex_lock(&nic->lock);
+}
+
+static WF_RELEASES(via_nic_lock_class) void nic_unlock(struct via_nic *nic)
+{
+    pthread_mutex_unlock(&nic->lock);
+}
+
+/* ---- registrations ---- */
+
+static WF_REQUIRES(via_nic_lock_class) enum weft_status
+    mr_register(struct via_nic *nic, struct via_mr *mr)
+{
+    struct wf_hca_registrar *r = nic->registrar;
+    struct wf_hca_registration made;
+    enum weft_status status = WEFT_EUNREACH;
+    uint64_t at;
+    if (!r)
+        return status;
+    at = wf_via_window_take(&nic->window, mr->kind, (uintptr_t)mr->addr, mr->len);
+    if (!at)
+        return WEFT_ELIMIT;
+    status = r->ops->reg(r, mr->addr, mr->len, at, mr->access, &made);
+    /* 0 stands for none. Memory that no peer accesses has no remote key with rdma_rxe. */
+    if (status == WEFT_OK && (!made.lkey || (mr->kind == VIA_REGION && !made.rkey))) {
+        (void)r->ops->drop(r, made.handle);
+        status = WEFT_ELIMIT;
+    }
+    if (status != WEFT_OK) {
+        wf_via_window_give(&nic->window, mr->kind, at);
+        return status;
+    }
+    mr->handle = made.handle;
+    atomic_store_explicit(&mr->rkey, made.rkey, memory_order_relaxed);
+    atomic_store_explicit(&mr->incarnation, nic->incarnation, memory_order_relaxed);
+    atomic_store_explicit(&mr->at, at, memory_order_relaxed);
+    atomic_store_explicit(&mr->lkey, made.lkey, memory_order_release);
+    return WEFT_OK;
+}
+
+/* A service that took this process for ended may have dropped what it had registered, and handles
+ * are given again: so a registration is looked up, by its address, before its handle is dropped.
+ * Returns EKEY if it is gone. */
+static WF_REQUIRES(via_nic_lock_class) enum weft_status
+    mr_try_drop(struct via_nic *nic, const struct via_mr *mr)
+{
+    struct wf_hca_registrar *r = nic->registrar;
+    struct wf_hca_registration found;
+    enum weft_status status = r->ops->find(r, mr->handle, &found);
+    if (status == WEFT_OK && found.at != atomic_load_explicit(&mr->at, memory_order_relaxed))
+        status = WEFT_EKEY;
+    return status == WEFT_OK ? r->ops->drop(r, mr->handle) : status;
+}
+
+static uint64_t refused_until(void)
+{
+    return wf_now_ns() + REFUSED_MS * UINT64_C(1000000);
+}
+
+/* The addresses of memory that stays registered are not used again. */
+static WF_REQUIRES(via_nic_lock_class) void mr_drop_until(struct via_nic *nic, struct via_mr *mr,
+                                                          uint64_t until_ns)
+{
+    enum weft_status status;
+    if (!atomic_load_explicit(&mr->lkey, memory_order_relaxed))
+        return;
+    while ((status = mr_try_drop(nic, mr)) != WEFT_OK && status != WEFT_EKEY &&
+           wf_now_ns() < until_ns)
+        (void)poll(NULL, 0, REFUSED_PAUSE_MS);
+    atomic_store_explicit(&mr->lkey, 0, memory_order_relaxed);
+    if (status == WEFT_OK || status == WEFT_EKEY)
+        wf_via_window_give(&nic->window, mr->kind,
+                           atomic_load_explicit(&mr->at, memory_order_relaxed));
+    else
+        wf_warn("%zu KiB stay registered with %s (%s), until all processes that use the node's "
+                "service have left it",
+                mr->len / 1024, nic->registrar->share.name, weft_status_text(status));
+}
+
+static WF_REQUIRES(via_nic_lock_class) void mr_drop(struct via_nic *nic, struct via_mr *mr)
+{
+    mr_drop_until(nic, mr, refused_until());
+}
+
+static WF_UNCHECKED enum weft_status mr_open(struct via_nic *nic, enum via_kind kind, void *addr,
+                                             size_t len, unsigned access, struct via_mr **out)
+{
+    struct via_mr *mr = calloc(1, sizeof *mr);
+    enum weft_status status;
+    if (!mr)
+        return WEFT_ENOMEM;
+    *mr = (struct via_mr){.nic = nic, .addr = addr, .len = len, .kind = kind, .access = access};
+    nic_lock(nic);
+    status = mr_register(nic, mr);
+    if (status == WEFT_OK)
+        wf_list_append(&nic->mrs, &mr->item);
+    nic_unlock(nic);
+    if (status == WEFT_OK)
+        *out = mr;
+    else
+        free(mr);
+    return status;
+}
+
+static WF_UNCHECKED void mr_close(struct via_mr *mr)
+{
+    nic_lock(mr->nic);
+    mr_drop(mr->nic, mr);
+    wf_list_remove(&mr->item);
+    nic_unlock(mr->nic);
+    free(mr);
+}
+
+/* The NIC may access [mr] no more. It is registered again at its next use. */
+static WF_UNCHECKED void mr_stop(struct via_mr *mr)
+{
+    nic_lock(mr->nic);
+    mr_drop(mr->nic, mr);
+    nic_unlock(mr->nic);
+}
+
+/* Returns the local key and the address of [addr], which is in [mr]. Returns 0 if there is none. */
+static WF_UNCHECKED uint32_t mr_use(struct via_mr *mr, const void *addr, uint64_t *at)
+{
+    uint32_t lkey = atomic_load_explicit(&mr->lkey, memory_order_acquire);
+    if (__builtin_expect(!lkey, 0)) {
+        nic_lock(mr->nic);
+        if (!atomic_load_explicit(&mr->lkey, memory_order_relaxed))
+            (void)mr_register(mr->nic, mr);
+        lkey = atomic_load_explicit(&mr->lkey, memory_order_relaxed);
+        nic_unlock(mr->nic);
+    }
+    *at = atomic_load_explicit(&mr->at, memory_order_relaxed) +
+          (uint64_t)((const uint8_t *)addr - (const uint8_t *)mr->addr);
+    return lkey;
+}
+
+/* ---- the program's memory: the cache's functions ---- */
+
+static enum weft_status cached_reg(void *owner, void *addr, size_t len, void **handle)
+{
+    struct via_mr *mr;
+    enum weft_status status =
+        mr_open(owner, VIA_CACHED, addr, len, wf_rdma_access(0) | WF_HCA_LOCAL_WRITE, &mr);
+    if (status == WEFT_OK)
+        *handle = mr;
+    return status;
+}
+
+static void cached_dereg(void *owner, void *handle)
+{
+    (void)owner;
+    mr_close(handle);
+}
+
+static enum weft_status staging_open(struct via_nic *nic)
+{
+    struct wf_staging_params p = {0};
+    enum weft_status status = wf_cache_params_own(&p.cache);
+    wf_staging_params_own(&p, 0); /* no message is staged */
+    p.cache.reg_ops = (struct wf_reg_ops){.owner = nic, .reg = cached_reg, .dereg = cached_dereg};
+    return status == WEFT_OK ? wf_staging_open(&p, &nic->staging) : status;
+}
+
+/* ---- services ---- */
+
+/* A child forked meanwhile closes its copy of the descriptor, so that the context can end. */
+static WF_UNCHECKED void before_fork(struct wf_fork_item *item)
+{
+    nic_lock(wf_container_of(item, struct via_nic, fork));
+}
+
+static WF_UNCHECKED void in_parent(struct wf_fork_item *item)
+{
+    nic_unlock(wf_container_of(item, struct via_nic, fork));
+}
+
+static WF_UNCHECKED void in_child(struct wf_fork_item *item)
+{
+    struct via_nic *nic = wf_container_of(item, struct via_nic, fork);
+    if (nic->registrar)
+        close(nic->registrar->fd);
+    nic->registrar = NULL;
+    nic_unlock(nic);
+}
+
+static const struct wf_fork_ops fork_ops = {
+    .level = WF_FORK_TRANSPORT, .prepare = before_fork, .parent = in_parent, .child = in_child};
+
+WF_UNCHECKED void wf_via_nic_renew(struct via_nic *nic, struct wf_node_link *link)
+{
+    struct wf_hca_registrar *r = NULL;
+    nic_lock(nic); /* a child forked meanwhile closes the descriptor once */
+    if (link->window && wf_hca_adopt(&link->share, link->command_fd, &r) == WEFT_OK) {
+        link->command_fd = -1;
+        nic->registrar = r;
+        nic->incarnation = link->incarnation & WF_NODE_GEN_MASK;
+        wf_via_window_begin(&nic->window, link->window);
+    } else { /* it is logged, and messages go on */
+        wf_node_command_close(link);
+    }
+    nic_unlock(nic);
+}
+
+WF_UNCHECKED void wf_via_nic_fence(struct via_nic *nic)
+{
+    const uint64_t until_ns = refused_until();
+    struct wf_hca_registrar *r;
+    nic_lock(nic);
+    r = nic->registrar;
+    if (r)
+        wf_list_each(it, &nic->mrs)
+            mr_drop_until(nic, wf_container_of(it, struct via_mr, item), until_ns);
+    WF_HOOK("node.fenced");
+    if (r)
+        r->ops->close(r);
+    nic->registrar = NULL;
+    nic_unlock(nic);
+}
+
+static WF_UNCHECKED bool has_registrar(struct via_nic *nic)
+{
+    return nic->registrar;
+}
+
+static void nic_free(struct via_nic *nic)
+{
+    pthread_mutex_destroy(&nic->lock);
+    free(nic);
+}
+
+WF_UNCHECKED struct via_nic *wf_via_nic_open(struct wf_node_link *link)
+{
+    struct via_nic *nic = calloc(1, sizeof *nic);
+    if (!nic)
+        return NULL;
+    pthread_mutex_init(&nic->lock, NULL);
+    wf_list_init(&nic->mrs);
+    wf_fork_join(&nic->fork, &fork_ops);
+    wf_via_nic_renew(nic, link);
+    if (has_registrar(nic) && staging_open(nic) == WEFT_OK)
+        return nic;
+    wf_fork_leave(&nic->fork);
+    wf_via_nic_fence(nic);
+    nic_free(nic);
+    return NULL;
+}
+
+void wf_via_nic_close(struct via_nic *nic)
+{
+    wf_staging_close(nic->staging);
+    wf_via_nic_fence(nic);
+    wf_fork_leave(&nic->fork);
+    nic_free(nic);
+}
+
+/* ---- regions ---- */
+
+struct region_attempt {
+    struct via_nic *nic;
+    const struct wf_nic_memory *memory;
+    unsigned access;
+    struct via_mr *made;
+};
+
+static enum weft_status region_attempt(void *arg)
+{
+    struct region_attempt *a = arg;
+    enum weft_status status = WEFT_ELIMIT;
+    if (!wf_budget_take(wf_budget_own(), a->memory->len))
+        return status;
+    status = mr_open(a->nic, VIA_REGION, a->memory->addr, a->memory->len, a->access, &a->made);
+    if (status != WEFT_OK)
+        wf_budget_give(wf_budget_own(), a->memory->len);
+    return status;
+}
+
+/* Register a region anew, after its service's death. Does not wait for another thread that
+ * registers or drops memory. */
+static WF_UNCHECKED void region_renew(struct via_mr *mr)
+{
+    if (pthread_mutex_trylock(&mr->nic->lock))
+        return;
+    if (!atomic_load_explicit(&mr->lkey, memory_order_relaxed))
+        (void)mr_register(mr->nic, mr);
+    nic_unlock(mr->nic);
+}
+
+/* A region that is not registered has no keys: there is no service, or no room. */
+void wf_via_region_keys(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS])
+{
+    struct via_mr *mr = handle;
+    if (!atomic_load_explicit(&mr->lkey, memory_order_relaxed))
+        region_renew(mr);
+    memset(keys, 0, WF_KEY_NICS * sizeof *keys);
+    *at = 0;
+    if (!atomic_load_explicit(&mr->lkey, memory_order_acquire))
+        return;
+    *at = atomic_load_explicit(&mr->at, memory_order_relaxed);
+    keys[KEY_RKEY] = atomic_load_explicit(&mr->rkey, memory_order_relaxed);
+    keys[KEY_INCARNATION] = atomic_load_explicit(&mr->incarnation, memory_order_relaxed);
+}
+
+enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
+                                    unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
+                                    void **handle)
+{
+    struct via_nic *nic = VIA_OF(tctx, via_ctx)->nic;
+    struct region_attempt a = {nic, memory, wf_rdma_access(access), NULL};
+    enum weft_status status;
+    if (!nic || (memory->dmabuf && memory->dmabuf->is_real))
+        return WEFT_EUNREACH;
+    status =
+        wf_cache_attempt(wf_staging_cache(nic->staging), memory->len, 1, TRIES, region_attempt, &a);
+    if (status != WEFT_OK) {
+        wf_info("%zu KiB cannot be registered with the NIC of the node's service (%s): peers reach "
+                "them by messages%s",
+                memory->len / 1024, weft_status_text(status),
+                status == WEFT_ELIMIT ? "; raise ulimit -l, or WEFT_PINNED" : "");
+        return status;
+    }
+    wf_via_region_keys(a.made, at, keys);
+    *handle = a.made;
+    return WEFT_OK;
+}
+
+void wf_via_region_close(struct wf_tctx *tctx, void *handle)
+{
+    struct via_mr *mr = handle;
+    (void)tctx;
+    wf_budget_give(wf_budget_own(), mr->len);
+    mr_close(mr);
+}
+
+/* ---- puts and gets ---- */
+
+void wf_via_nic_ep_open(struct via_ep *ep)
+{
+    if (ep->ctx->nic &&
+        wf_cache_user_open(wf_staging_cache(ep->ctx->nic->staging), &ep->user) != WEFT_OK)
+        ep->user = NULL; /* no memory: this endpoint's go by messages */
+}
+
+void wf_via_nic_ep_close(struct via_ep *ep)
+{
+    if (ep->user)
+        wf_cache_user_close(ep->user);
+}
+
+/* Find the bytes of [op] at addresses of the NIC. Returns OK | AGAIN | EUNREACH */
+static enum weft_status place(struct via_ep *ep, const struct wf_nic_op *op, struct wf_desc *desc,
+                              struct node_move_out *out)
+{
+    struct wf_staging *s = ep->ctx->nic->staging;
+    size_t len = WF_MIN(op->len, (size_t)WF_NODE_MOVE_MAX);
+    enum weft_status status = op->kind == WF_NIC_OP_GET
+                                  ? wf_staging_to(s, ep->user, desc, op->local, len, NULL)
+                                  : wf_staging_from(s, ep->user, desc, op->local, len, NULL);
+    if (status == WEFT_AGAIN)
+        return ep->descs ? status : WEFT_EUNREACH; /* other endpoints have all of them */
+    if (status != WEFT_OK)
+        return WEFT_EUNREACH;
+    out->len = (uint32_t)desc->len;
+    out->at.lkey = mr_use(desc->handle, desc->addr, &out->at.local);
+    return out->at.lkey ? WEFT_OK : WEFT_EUNREACH;
+}
+
+static enum weft_status move_begin(const struct wf_tpeer *tpeer, struct node_flow *flow,
+                                   const struct wf_nic_op *op, size_t *taken)
+{
+    struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
+    struct wf_staging *s = ep->ctx->nic->staging;
+    struct wf_desc *desc = wf_desc_take(s);
+    struct node_move_out out = {.kind = op->kind == WF_NIC_OP_GET ? WF_NODE_GET : WF_NODE_PUT,
+                                .at = {.remote = op->remote,
+                                       .rkey = op->keys[KEY_RKEY],
+                                       .incarnation = op->keys[KEY_INCARNATION]},
+                                .id = op->id,
+                                .user = desc,
+                                .peer = tpeer};
+    enum weft_status status;
+    if (!desc)
+        return ep->descs ? WEFT_AGAIN : WEFT_EUNREACH;
+    status = place(ep, op, desc, &out);
+    if (status == WEFT_OK)
+        status = wf_node_client_move(ep->client, flow, &out);
+    if (status != WEFT_OK) {
+        wf_desc_done(s, ep->user, desc, false);
+        return status;
+    }
+    ep->descs++;
+    *taken = out.len;
+    wf_via_count(ep, wf_staging_is_copied(desc) ? WF_STAT_NIC_COPIED : WF_STAT_NIC_DIRECT);
+    return WEFT_OK;
+}
+
+enum weft_status wf_via_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *op, size_t *taken)
+{
+    struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
+    enum weft_status status = WEFT_OK;
+    struct node_flow *flow;
+    if (wf_nic_op_is_atomic(op))
+        return WEFT_ENOSYS;
+    if (!ep->user || !op->keys[KEY_RKEY])
+        return WEFT_EUNREACH;
+    flow = wf_via_flow(tpeer, &status);
+    if (!flow)
+        return status;
+    status = wf_node_client_can_move(ep->client, flow);
+    return status == WEFT_OK ? move_begin(tpeer, flow, op, taken) : status;
+}
+
+void wf_via_moved(void *owner, struct node_flow *flow, const struct node_move_use *move,
+                  enum weft_status status)
+{
+    struct via_ep *ep = owner;
+    (void)flow;
+    wf_desc_done(ep->ctx->nic->staging, ep->user, move->user, status == WEFT_OK);
+    ep->descs--;
+    if (!ep->closing)
+        ep->base.events->nic_op_done(ep->base.owner, move->id, status, 0);
+}
+
+/* The bytes of a get that are staged are dropped when they come: the memory for them is not the
+ * operation's any more. */
+void wf_via_move_stop(void *owner, const struct node_move_use *move)
+{
+    struct wf_desc *desc = move->user;
+    (void)owner;
+    desc->copy_out = false;
+    mr_stop(desc->handle);
+}
+
+/* Other handles of the endpoint have moves of the same flow. These go on, or are lost, if the NIC
+ * uses the same registration for them. */
+void wf_via_nic_stop(struct wf_tpeer *tpeer)
+{
+    struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
+    for (unsigned i = 0; wf_node_has_moves(ep->client) && i < WF_NODE_MOVES; i++)
+        if (ep->client->moves[i].use && ep->client->moves[i].peer == tpeer)
+            wf_via_move_stop(ep, &ep->client->moves[i]);
+}
+
+/* A put by the service's NIC has no window. */
+bool wf_via_put_open(struct wf_tpeer *tpeer, struct wf_put_window *window, uint32_t most,
+                     size_t len)
+{
+    (void)tpeer;
+    (void)window;
+    (void)most;
+    (void)len;
+    return false;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory of this process that the NIC of the node's service accesses, and puts and gets by that
+ * NIC. This process registers its memory itself, in the service's protection domain and in its own
+ * window of addresses there (rdma/hca_share.h), without a message to the service.
+ *
+ * A registration lasts no longer than its service. The fence drops all of them by their handles
+ * before anything else is done about the service's death, since the queue pairs of a dead service
+ * live on while a process has its command descriptor. Cached ranges, and the staging area, are
+ * registered anew at their next use, and a region when its key is asked for: the key that peers
+ * have names the service that has died.
+ *
+ * Any thread may call these functions, but wf_via_nic_op and wf_via_nic_stop, which only an
+ * endpoint's owner calls. via_nic.lock is held while the kernel registers or drops memory. */
+#ifndef WF_TRANSPORT_NODE_NIC_H
+#define WF_TRANSPORT_NODE_NIC_H
+
+#include "transport/node/via.h"
+
+#ifndef WF_HAVE_VERBS
+#define WF_VIA_NIC_CAPS 0u
+/* No service has a NIC: struct via_ctx.nic is NULL. */
+static inline struct via_nic *wf_via_nic_open(struct wf_node_link *link)
+{
+    (void)link;
+    return NULL;
+}
+static inline void wf_via_nic_close(struct via_nic *nic)
+{
+    (void)nic;
+}
+static inline void wf_via_nic_fence(struct via_nic *nic)
+{
+    (void)nic;
+}
+static inline void wf_via_nic_renew(struct via_nic *nic, struct wf_node_link *link)
+{
+    (void)nic;
+    (void)link;
+}
+static inline void wf_via_nic_ep_open(struct via_ep *ep)
+{
+    (void)ep;
+}
+static inline void wf_via_nic_ep_close(struct via_ep *ep)
+{
+    (void)ep;
+}
+#else
+#define WF_VIA_NIC_CAPS WF_CAP_NIC
+
+/* Register by the service of [link], which has given a window. Returns NULL, and logs the reason,
+ * if nothing can be registered: puts and gets then go by messages. */
+struct via_nic *wf_via_nic_open(struct wf_node_link *link);
+/* All regions are closed, and all users of the cache. */
+void wf_via_nic_close(struct via_nic *nic);
+/* The service has ended: when the call returns, no NIC accesses what was registered. */
+void wf_via_nic_fence(struct via_nic *nic);
+/* Register by the service's successor from now on. */
+void wf_via_nic_renew(struct via_nic *nic, struct wf_node_link *link);
+
+/* Open and close what an endpoint has. */
+void wf_via_nic_ep_open(struct via_ep *ep);
+void wf_via_nic_ep_close(struct via_ep *ep);
+
+/* Functions of the transport's table. */
+enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
+                                    unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
+                                    void **handle);
+void wf_via_region_keys(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS]);
+void wf_via_region_close(struct wf_tctx *tctx, void *handle);
+enum weft_status wf_via_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *op, size_t *taken);
+void wf_via_nic_stop(struct wf_tpeer *tpeer);
+bool wf_via_put_open(struct wf_tpeer *tpeer, struct wf_put_window *window, uint32_t most,
+                     size_t len);
+
+/* node_client_ops.moved and .stop. */
+void wf_via_moved(void *owner, struct node_flow *flow, const struct node_move_use *move,
+                  enum weft_status status);
+void wf_via_move_stop(void *owner, const struct node_move_use *move);
+
+#endif
+#endif
