@@ -15,10 +15,12 @@
 #define _GNU_SOURCE
 #include "transport/shm/shm.h"
 
-/* Room for one line, one reply and no payload. All connections of the child share it. */
+/* Room for one line, one reply, no payload, and counters that nothing reads. All connections of the
+ * child share it. */
 static struct {
     struct wf_shm_line line;
     struct wf_shm_bell bell;
+    uint64_t counters[WF_STATS]; /* the parent's are in shared memory */
     union {
         struct wf_shm_back back;
         uint8_t room[sizeof(struct wf_shm_back) + sizeof(struct wf_shm_reply)];
@@ -33,9 +35,12 @@ static void rx_forked(struct shm_rx *rx)
     wf_store_relaxed(&rx->down, 0);
 }
 
-/* Without credit each send takes the way that reads [down]. */
+/* Without credit each send takes the way that reads [down]. A reply's handler may have forked: the
+ * poll that has called it looks for the next reply. */
 static void tx_forked(struct shm_tx *tx)
 {
+    tx->back = &own.b.back;
+    tx->mask = 0;
     tx->credit_end = tx->tail;
     wf_store_relaxed(&tx->down, (int)WEFT_EFORKED);
 }
@@ -47,6 +52,7 @@ void wf_shm_tep_forked(struct shm_tep *t)
     for (uint32_t i = 0; i < t->ntx; i++)
         tx_forked(t->tx[i]);
     t->nrx = t->nrx_hot = t->ntx = t->ntx_hot = 0;
+    t->base.counters = own.counters;
     t->bell = &own.bell;
     t->flags = 0;
     wf_store_relaxed(&t->inbox, 0);
