@@ -10,8 +10,8 @@
  * The message whose handler runs stays where it is: the child may read it.
  *
  * Another thread of the parent may have been inside an endpoint during the fork. So the arrays of
- * connections are valid at each of its instructions: a connection is stored before it is counted,
- * and not counted any more before it is freed. */
+ * connections are valid then: those for receiving grow under ctx->lock, which the fork takes, and a
+ * connection is stored before it is counted, and not counted any more before it is freed. */
 #define _GNU_SOURCE
 #include "transport/shm/shm.h"
 

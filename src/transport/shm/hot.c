@@ -53,9 +53,8 @@ static void rx_set_asleep(struct shm_rx *rx, bool asleep)
 /* Add a new connection to those that are polled (hot). The caller has made room in t->rx. */
 void wf_shm_rx_add(struct shm_tep *t, struct shm_rx *rx)
 {
-    rx->index = t->nrx;
+    rx->index = t->nrx++;
     t->rx[rx->index] = rx;
-    __atomic_store_n(&t->nrx, t->nrx + 1, __ATOMIC_RELEASE); /* stored, then counted (forked.c) */
     rx_swap(t, rx->index, t->nrx_hot++);
 }
 

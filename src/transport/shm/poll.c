@@ -2,7 +2,6 @@
 /* An endpoint's poll: delivers messages, detects lost peers, arms and disarms the endpoint. */
 #define _GNU_SOURCE
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/rand.h"
@@ -52,16 +51,13 @@ static int rxs_down(struct shm_tep *t)
 
 static bool rx_room(struct shm_tep *t)
 {
-    struct shm_rx **more, **old = t->rx;
+    struct shm_rx **more;
     if (t->nrx < t->rx_room)
         return true;
-    more = calloc(t->rx_room + 64, sizeof(struct shm_rx *));
+    more = realloc(t->rx, (t->rx_room + 64) * sizeof(struct shm_rx *));
     if (!more)
         return false; /* the connection stays in [accepted], and the next poll tries again */
-    if (old)
-        memcpy(more, old, t->nrx * sizeof(struct shm_rx *));
-    __atomic_store_n(&t->rx, more, __ATOMIC_RELEASE); /* another thread may fork (forked.c) */
-    free(old);
+    t->rx = more;
     t->rx_room += 64;
     return true;
 }
