@@ -302,8 +302,8 @@ WF_UNCHECKED struct via_nic *wf_via_nic_open(struct wf_node_link *link)
     wf_via_nic_renew(nic, link);
     if (has_registrar(nic) && staging_open(nic) == WEFT_OK)
         return nic;
-    wf_fork_leave(&nic->fork);
     wf_via_nic_fence(nic);
+    wf_fork_leave(&nic->fork);
     nic_free(nic);
     return NULL;
 }
