@@ -151,7 +151,7 @@ static void end_if_over(struct node_port *port, uint8_t move)
     wf_node_port_wake(port);
 }
 
-/* What is not posted of the move will not be. */
+/* Post no more parts of the move. */
 static void move_fail(struct node_move *v, enum wf_node_move_end end)
 {
     v->end = (uint8_t)WF_MAX(v->end, (uint8_t)end);

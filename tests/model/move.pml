@@ -480,7 +480,7 @@ active proctype fate()
 {
 end_fate:
     do
-    :: atomic { a_up && dies < DIES -> /* its queue pairs, and what is posted there, live on */
+    :: atomic { a_up && dies < DIES -> /* its queue pairs, and the requests posted to them, live on */
         dies++; died_a = true; a_up = false;
         session = 0; session_b = 0; cur = C;
         v_op = 0; v_session = 0; v_key = 0; v_lkey = 0; v_posted = 0; v_under_way = 0; v_end = 0;

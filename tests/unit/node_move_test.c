@@ -276,7 +276,7 @@ static void test_equal(void **state)
     assert_true(bytes[0] >= 100 * PART);
 }
 
-/* The worst end of the parts; what is not posted is not posted. */
+/* The worst end of the parts. No more of them are posted. */
 static void test_failures(void **state)
 {
     (void)state;

@@ -4,8 +4,9 @@
  * A handler may fork. When the handler returns in the child, the child goes on in the middle of the
  * parent's poll. If it used the parent's connections, it would take the parent's messages, clear
  * its doorbell, and write into rings at positions that the parent uses, too. So the child gets
- * connections that refer to memory of its own, in which no message ever comes. The poll finds
- * nothing more and returns. The poll itself checks nothing, so it costs nothing.
+ * connections that refer to memory of its own, in which no message ever comes. The poll of the
+ * connections finds nothing more and returns, without a check for each message. Only the loops over
+ * lost peers and the shuffled poll check whether this is the child (is_forked in poll.c).
  *
  * The message whose handler runs stays where it is: the child may read it.
  *
