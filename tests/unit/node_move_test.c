@@ -354,7 +354,7 @@ static void test_share(void **state)
     clients = 2;
 }
 
-/* Short moves that found no room go before long ones, also in the next turn, and in their order. */
+/* Short moves that found no room go before long ones in the next turn, and in their order. */
 static void test_short_first(void **state)
 {
     (void)state;
@@ -362,15 +362,33 @@ static void test_short_first(void **state)
         OK(move(client(0), 2 * PART, i));
     OK(move(client(0), 8, 8));
     OK(move(client(0), 9, 9));
-    refusals = 2;
+    refusals = 1;
     turn();
-    assert_int_equal(nops, 1);
-    assert_int_equal(ops[0].op.len, PART);
+    assert_int_equal(nops, 0);
     turn();
-    assert_int_equal(nops, 4);
-    assert_int_equal(ops[1].op.len, 9);
-    assert_int_equal(ops[2].op.len, 8);
-    assert_int_equal(ops[3].op.len, PART);
+    assert_int_equal(nops, 3);
+    assert_int_equal(ops[0].op.len, 9);
+    assert_int_equal(ops[1].op.len, 8);
+    assert_int_equal(ops[2].op.len, PART);
+}
+
+/* A queue pair without room is asked once a turn, whatever the number of moves that wait for it,
+ * and of their endpoints. */
+static void test_asked_once(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < WF_NODE_MOVES / 2; i++) {
+        OK(move(client(0), i % 2 ? PART : 8, i));
+        OK(move(client(1), i % 2 ? PART : 8, i));
+    }
+    refusals = 3;
+    for (unsigned i = 3; i-- > 0;) {
+        turn();
+        assert_int_equal(refusals, i);
+        assert_int_equal(nops, 0);
+    }
+    turn();
+    assert_true(nops > WF_NODE_MOVES / 2);
 }
 
 /* A client whose part broke a queue pair: its moves are not posted for a while, which doubles each
@@ -753,7 +771,7 @@ int main(void)
         CASE(test_failures), CASE(test_room),    CASE(test_sessions), CASE(test_share),
         CASE(test_detach),   CASE(test_death),   CASE(test_end),      CASE(test_lies),
         CASE(test_entries),  CASE(test_without), CASE(test_random),   CASE(test_short_first),
-        CASE(test_blame),    CASE(test_own),
+        CASE(test_blame),    CASE(test_own),     CASE(test_asked_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
