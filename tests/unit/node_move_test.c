@@ -150,10 +150,18 @@ static void turn(void)
         (void)wf_node_client_poll(client(i)->c, bed->now, 100);
 }
 
+/* Flows whose moves were LOST may move again. */
+static void unpause(void)
+{
+    for (unsigned i = 0; i < 2; i++)
+        client(i)->to[0]->losses = 0;
+}
+
 /* Clients whose moves broke a queue pair may move again. */
 static void forgive(void)
 {
     struct node_mover *m = bed->services[0].mover;
+    unpause();
     memset(m->blames, 0, m->nindexes * sizeof *m->blames);
 }
 
@@ -407,12 +415,14 @@ static void test_blame(void **state)
         end_one(why);
         turn();
         assert_int_equal(last_status, why == WEFT_EKEY ? WEFT_EKEY : WEFT_EUNREACH);
+        unpause();
         assert_in_range(b->until_ns, begin + pause, wf_now_ns() + pause);
         OK(move(client(0), 8 * PART, 100));
         turn();
         assert_int_equal(nops, 0);
         assert_int_equal(last_id, 100);
         assert_int_equal(last_status, WEFT_EUNREACH);
+        unpause();
         OK(move(client(1), 8, 101));
         turn();
         end_one(WEFT_OK);
@@ -424,6 +434,7 @@ static void test_blame(void **state)
     turn();
     end_one(WEFT_EUNREACH); /* another client's doing */
     turn();
+    unpause();
     assert_true(b->until_ns < wf_now_ns());
     b->until_ns = UINT64_MAX; /* of the client that had the index before */
     b->window++;
@@ -436,6 +447,52 @@ static void test_blame(void **state)
     turn();
     end_one(WEFT_EKEY);
     assert_true(b->until_ns <= wf_now_ns() + 1000000000);
+}
+
+/* A flow whose moves are LOST pauses, for longer each time, up to 64 s. A move that is done, another
+ * session and a successor end that; other flows go on, and one pause begins for all moves that were
+ * posted before it. */
+static void test_pause(void **state)
+{
+    struct bed_client *b = client(0);
+    struct node_flow *flow = b->to[0];
+    (void)state;
+    for (unsigned i = 0; i < 20; i++) {
+        uint64_t begin = wf_now_ns(), pause = WF_MIN(UINT64_C(1000000) << i, UINT64_C(64000000000));
+        OK(move(b, 8, 1));
+        OK(move(b, 8, 2));
+        turn();
+        end_one(WEFT_EUNREACH);
+        turn();
+        assert_in_range(flow->direct_ns, begin + pause, wf_now_ns() + pause);
+        flow->direct_ns = UINT64_MAX;
+        end_one(WEFT_EUNREACH);
+        turn();
+        assert_int_equal(move(b, 8, 3), WEFT_EUNREACH);
+        OK(move_to(b, 1, 8, 4));
+        turn();
+        end_one(WEFT_OK);
+        turn();
+        assert_int_equal(last_status, WEFT_OK);
+        assert_int_equal(flow->direct_ns, UINT64_MAX);
+        flow->direct_ns = begin;
+    }
+    OK(move(b, 8, 5));
+    turn();
+    end_one(WEFT_EUNREACH);
+    turn();
+    OK(wf_node_session_set(bed->services[0].mover, BED_WORD, WF_NODE_UP));
+    OK(move(b, 8, 6));
+    turn();
+    end_one(WEFT_EUNREACH);
+    turn();
+    assert_int_equal(flow->losses, 1);
+    flow->direct_ns = 1;
+    OK(move(b, 8, 7));
+    turn();
+    end_one(WEFT_OK);
+    turn();
+    assert_int_equal(flow->losses, 0);
 }
 
 /* There is no queue pair between clients of one service. */
@@ -772,6 +829,7 @@ int main(void)
         CASE(test_detach),   CASE(test_death),   CASE(test_end),      CASE(test_lies),
         CASE(test_entries),  CASE(test_without), CASE(test_random),   CASE(test_short_first),
         CASE(test_blame),    CASE(test_own),     CASE(test_asked_once),
+        CASE(test_pause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,6 +57,11 @@ struct node_flow {
     bool released;                     /* it has ended, and its owner has forgotten it */
     bool unacked;  /* it has ended before all its messages, but for HEED, were acknowledged */
     uint8_t moves; /* to its destination that are not complete */
+    /* Moves to its destination were LOST [losses] times in a row by [lost_session]: none goes by
+     * that one until [direct_ns]. */
+    uint8_t losses;
+    uint32_t lost_session;
+    uint64_t direct_ns;
     uint16_t attempt;
     int16_t slot; /* -1: none */
     uint32_t low, posted, next;
@@ -116,6 +121,7 @@ struct node_move_out {
 struct node_move_use {
     struct node_flow *flow;
     uint32_t use, id;
+    uint32_t session; /* by which it goes */
     void *user;
     const void *peer;
 };
