@@ -449,9 +449,9 @@ static void test_blame(void **state)
     assert_true(b->until_ns <= wf_now_ns() + 1000000000);
 }
 
-/* A flow whose moves are LOST pauses, for longer each time, up to 64 s. A move that is done, another
- * session and a successor end that; other flows go on, and one pause begins for all moves that were
- * posted before it. */
+/* A flow whose moves are LOST pauses, for longer each time, up to 64 s. A move that is done,
+ * another session and a successor end that; other flows go on, and one pause begins for all moves
+ * that were posted before it. */
 static void test_pause(void **state)
 {
     struct bed_client *b = client(0);
@@ -632,6 +632,25 @@ static void test_end(void **state)
     assert_int_equal(b->ended, 1);
     assert_int_equal(b->why, WEFT_EPEER);
     assert_int_equal(move(b, 8, 3), WEFT_EPEER);
+}
+
+/* The service ends an endpoint. What it has done is reported as done, and no memory of it is
+ * dropped. */
+static void test_done_before(void **state)
+{
+    struct bed_client *b = client(0);
+    (void)state;
+    for (uint32_t id = 1; id < 3; id++)
+        OK(move(b, 8, id));
+    (void)wf_node_mover_turn(bed->services[0].mover);
+    end_one(WEFT_OK);
+    assert_true(wf_node_move_is_over(b->c, 1) && !wf_node_move_is_over(b->c, 0));
+    wf_node_port_fail(b->port, "of the test");
+    (void)wf_node_client_poll(b->c, bed->now, 100);
+    assert_int_equal(stopped, 1);
+    assert_int_equal(moved, 2);
+    assert_int_equal(first_status, WEFT_OK);
+    assert_int_equal(last_status, WEFT_EUNREACH);
 }
 
 /* The service breaks the protocol: its NIC is stopped before anything is reported. */
@@ -824,12 +843,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
-        CASE(test_one),      CASE(test_parts),   CASE(test_turns),    CASE(test_equal),
-        CASE(test_failures), CASE(test_room),    CASE(test_sessions), CASE(test_share),
-        CASE(test_detach),   CASE(test_death),   CASE(test_end),      CASE(test_lies),
-        CASE(test_entries),  CASE(test_without), CASE(test_random),   CASE(test_short_first),
-        CASE(test_blame),    CASE(test_own),     CASE(test_asked_once),
-        CASE(test_pause),
+        CASE(test_one),         CASE(test_parts),   CASE(test_turns),      CASE(test_equal),
+        CASE(test_failures),    CASE(test_room),    CASE(test_sessions),   CASE(test_share),
+        CASE(test_detach),      CASE(test_death),   CASE(test_end),        CASE(test_lies),
+        CASE(test_entries),     CASE(test_without), CASE(test_random),     CASE(test_short_first),
+        CASE(test_blame),       CASE(test_own),     CASE(test_asked_once), CASE(test_pause),
+        CASE(test_done_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,15 +106,20 @@ static void move_end(struct node_client *c, uint32_t move, enum weft_status stat
     c->ops->moved(c->owner, use.flow, &use, status);
 }
 
+bool wf_node_move_is_over(const struct node_client *c, uint32_t move)
+{
+    uint64_t word = wf_load_acquire(&c->event->slots[move].moved); /* "moved" */
+    return c->moves[move].use && (uint32_t)word == c->moves[move].use;
+}
+
 int wf_node_move_look(struct node_client *c, uint32_t move)
 {
     static const enum weft_status statuses[WF_NODE_MOVE_ENDS] = {
         [WF_NODE_DONE] = WEFT_OK,
         [WF_NODE_MOVE_LOST] = WEFT_EUNREACH,
         [WF_NODE_MOVE_REFUSED] = WEFT_EKEY};
-    uint64_t word = wf_load_acquire(&c->event->slots[move].moved); /* "moved" */
-    uint32_t end = (uint32_t)(word >> 32);
-    if (!c->moves[move].use || (uint32_t)word != c->moves[move].use)
+    uint32_t end = (uint32_t)(wf_load_acquire(&c->event->slots[move].moved) >> 32); /* "moved" */
+    if (!wf_node_move_is_over(c, move))
         return 0;
     if (!end || end >= WF_NODE_MOVE_ENDS) {
         wf_node_client_fail(c, "it ended a put or get in a way that there is not");
@@ -136,7 +141,7 @@ void wf_node_moves_abandon(struct node_client *c)
 void wf_node_moves_stop(struct node_client *c)
 {
     for (uint32_t move = 0; wf_node_has_moves(c) && move < WF_NODE_MOVES; move++)
-        if (c->moves[move].use)
+        if (!wf_node_move_look(c, move) && c->moves[move].use)
             c->ops->stop(c->owner, &c->moves[move]);
     wf_node_moves_abandon(c);
 }

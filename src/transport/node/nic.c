@@ -483,24 +483,29 @@ void wf_via_moved(void *owner, struct node_flow *flow, const struct node_move_us
         ep->base.events->nic_op_done(ep->base.owner, move->id, status, 0);
 }
 
-/* The bytes of a get that are staged are dropped when they come: the memory for them is not the
- * operation's any more. */
 void wf_via_move_stop(void *owner, const struct node_move_use *move)
 {
     struct wf_desc *desc = move->user;
     (void)owner;
-    desc->copy_out = false;
     mr_stop(desc->handle);
 }
 
-/* Other handles of the endpoint have moves of the same flow. These go on, or are lost, if the NIC
- * uses the same registration for them. */
+/* The bytes of a get that are staged are dropped when its end is reported: the memory for them is
+ * not the operation's any more. Other handles of the endpoint have moves of the same flow, and all
+ * its endpoints use the same registrations. Their moves go on, but for those that the NIC does with
+ * a registration that has to be dropped: these are lost. */
 void wf_via_nic_stop(struct wf_tpeer *tpeer)
 {
     struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
-    for (unsigned i = 0; wf_node_has_moves(ep->client) && i < WF_NODE_MOVES; i++)
-        if (ep->client->moves[i].use && ep->client->moves[i].peer == tpeer)
-            wf_via_move_stop(ep, &ep->client->moves[i]);
+    for (unsigned i = 0; wf_node_has_moves(ep->client) && i < WF_NODE_MOVES; i++) {
+        const struct node_move_use *move = &ep->client->moves[i];
+        struct wf_desc *desc = move->user;
+        if (!move->use || move->peer != tpeer)
+            continue;
+        desc->copy_out = false;
+        if (!wf_node_move_is_over(ep->client, i))
+            wf_via_move_stop(ep, move);
+    }
 }
 
 /* A put by the service's NIC has no window. */
