@@ -47,6 +47,7 @@ struct via_mr {
 struct via_nic {
     pthread_mutex_t lock;
     struct wf_hca_registrar *registrar WF_UNDER(via_nic_lock_class); /* NULL: no service */
+    bool ended WF_UNDER(via_nic_lock_class); /* the service has ended: no more is registered */
     uint32_t incarnation WF_UNDER(via_nic_lock_class);
     struct via_window window WF_UNDER(via_nic_lock_class);
     struct wf_list mrs WF_UNDER(via_nic_lock_class);
@@ -75,7 +76,7 @@ static WF_REQUIRES(via_nic_lock_class) enum weft_status
     struct wf_hca_registration made;
     enum weft_status status = WEFT_EUNREACH;
     uint64_t at;
-    if (!r)
+    if (!r || nic->ended)
         return status;
     at = wf_via_window_take(&nic->window, mr->kind, (uintptr_t)mr->addr, mr->len);
     if (!at)
@@ -117,30 +118,57 @@ static uint64_t refused_until(void)
     return wf_now_ns() + REFUSED_MS * UINT64_C(1000000);
 }
 
-/* The addresses of memory that stays registered are not used again. */
-static WF_REQUIRES(via_nic_lock_class) void mr_drop_until(struct via_nic *nic, struct via_mr *mr,
-                                                          uint64_t until_ns)
+/* The lock is free meanwhile: other threads register and drop memory. */
+static WF_REQUIRES(via_nic_lock_class) void refusal_wait(struct via_nic *nic)
 {
-    enum weft_status status;
-    if (!atomic_load_explicit(&mr->lkey, memory_order_relaxed))
-        return;
-    while ((status = mr_try_drop(nic, mr)) != WEFT_OK && status != WEFT_EKEY && !nic->refuses &&
-           wf_now_ns() < until_ns)
-        (void)poll(NULL, 0, REFUSED_PAUSE_MS);
+    nic_unlock(nic);
+    (void)poll(NULL, 0, REFUSED_PAUSE_MS);
+    nic_lock(nic);
+}
+
+/* Try to drop what is registered. Returns false if it is to be tried again, until [until_ns]. The
+ * addresses of memory that stays registered are not used again. */
+static WF_REQUIRES(via_nic_lock_class) bool mr_tried(struct via_nic *nic, struct via_mr *mr,
+                                                     uint64_t until_ns)
+{
+    enum weft_status status = mr_try_drop(nic, mr);
+    bool refused = status != WEFT_OK && status != WEFT_EKEY;
+    if (refused && !nic->refuses && wf_now_ns() < until_ns)
+        return false;
     atomic_store_explicit(&mr->lkey, 0, memory_order_relaxed);
-    nic->refuses = status != WEFT_OK && status != WEFT_EKEY;
-    if (!nic->refuses)
+    nic->refuses = refused;
+    if (!refused)
         wf_via_window_give(&nic->window, mr->kind,
                            atomic_load_explicit(&mr->at, memory_order_relaxed));
     else
         wf_warn("%zu KiB stay registered with %s (%s), until all processes that use the node's "
                 "service have left it",
                 mr->len / 1024, nic->registrar->share.name, weft_status_text(status));
+    return true;
 }
 
+/* The fence, or another thread, may drop it meanwhile, and a third one register it anew. */
 static WF_REQUIRES(via_nic_lock_class) void mr_drop(struct via_nic *nic, struct via_mr *mr)
 {
-    mr_drop_until(nic, mr, refused_until());
+    const uint64_t until_ns = refused_until();
+    const uint64_t at = atomic_load_explicit(&mr->at, memory_order_relaxed);
+    while (atomic_load_explicit(&mr->lkey, memory_order_relaxed) &&
+           atomic_load_explicit(&mr->at, memory_order_relaxed) == at &&
+           !mr_tried(nic, mr, until_ns))
+        refusal_wait(nic);
+}
+
+/* Try to drop all of them. Returns as mr_tried. */
+static WF_REQUIRES(via_nic_lock_class) bool all_tried(struct via_nic *nic, uint64_t until_ns)
+{
+    bool all = true;
+    wf_list_each(it, &nic->mrs)
+    {
+        struct via_mr *mr = wf_container_of(it, struct via_mr, item);
+        if (atomic_load_explicit(&mr->lkey, memory_order_relaxed))
+            all &= mr_tried(nic, mr, until_ns);
+    }
+    return all;
 }
 
 static WF_UNCHECKED enum weft_status mr_open(struct via_nic *nic, enum via_kind kind, void *addr,
@@ -255,7 +283,7 @@ WF_UNCHECKED void wf_via_nic_renew(struct via_nic *nic, struct wf_node_link *lin
     if (link->window && wf_hca_adopt(&link->share, link->command_fd, &r) == WEFT_OK) {
         link->command_fd = -1;
         nic->registrar = r;
-        nic->refuses = false;
+        nic->refuses = nic->ended = false;
         nic->incarnation = link->incarnation & WF_NODE_GEN_MASK;
         wf_via_window_begin(&nic->window, link->window);
     } else { /* it is logged, and messages go on */
@@ -269,10 +297,10 @@ WF_UNCHECKED void wf_via_nic_fence(struct via_nic *nic)
     const uint64_t until_ns = refused_until();
     struct wf_hca_registrar *r;
     nic_lock(nic);
+    nic->ended = true;
     r = nic->registrar;
-    if (r)
-        wf_list_each(it, &nic->mrs)
-            mr_drop_until(nic, wf_container_of(it, struct via_mr, item), until_ns);
+    while (r && !all_tried(nic, until_ns))
+        refusal_wait(nic);
     WF_HOOK("node.fenced");
     if (r)
         r->ops->close(r);

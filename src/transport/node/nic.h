@@ -10,7 +10,8 @@
  * have names the service that has died.
  *
  * Any thread may call these functions, but wf_via_nic_op and wf_via_nic_stop, which only an
- * endpoint's owner calls. via_nic.lock is held while the kernel registers or drops memory. */
+ * endpoint's owner calls. via_nic.lock is held while the kernel registers or drops memory, but not
+ * in the pauses between two tries to drop what a driver refuses to drop. */
 #ifndef WF_TRANSPORT_NODE_NIC_H
 #define WF_TRANSPORT_NODE_NIC_H
 
