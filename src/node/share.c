@@ -35,8 +35,9 @@ static enum weft_status way_try(struct wf_hca_registrar *r)
     status = r->ops->find(r, made.handle, &found);
     if (status == WEFT_OK && found.at != made.at)
         status = WEFT_ESYSTEM;
-    return wf_hca_drop_within(r, window_at(OWN_WINDOW), sizeof memory, HANDLES) == 1 ? status
-                                                                                     : WEFT_ESYSTEM;
+    return wf_hca_drop_within(r, window_at(OWN_WINDOW), sizeof memory, made.handle + 1) == 1
+               ? status
+               : WEFT_ESYSTEM;
 }
 
 void wf_node_share_open(struct node_desk *desk)
@@ -96,19 +97,23 @@ void wf_node_window_leave(struct node_desk *desk, struct desk_client *client)
     wf_list_append(&desk->share.left, &left->item);
 }
 
+/* A context may have so many registrations that the kernel cannot list them, and a job's clients may
+ * all end at once: so a turn looks at some handles for one window. */
 uint64_t wf_node_windows_drop(struct node_desk *desk, uint64_t now)
 {
     struct node_share *s = &desk->share;
-    while (s->registrar && !wf_list_empty(&s->left)) {
-        struct node_left *left = wf_container_of(s->left.next, struct node_left, item);
-        unsigned n;
-        if (now < left->until_ns)
-            return left->until_ns;
-        n = wf_hca_drop_within(s->registrar, window_at(left->window), window_at(1), HANDLES);
-        if (n)
-            wf_info("%u registrations of a client that has ended were dropped", n);
-        wf_list_remove(&left->item);
-        free(left);
-    }
-    return UINT64_MAX;
+    struct node_left *left;
+    if (!s->registrar || wf_list_empty(&s->left))
+        return UINT64_MAX;
+    left = wf_container_of(s->left.next, struct node_left, item);
+    if (now < left->until_ns)
+        return left->until_ns;
+    if (!wf_hca_drop_some(s->registrar, window_at(left->window), window_at(1), &left->next_handle,
+                          HANDLES, &left->dropped))
+        return now;
+    if (left->dropped)
+        wf_info("%u registrations of a client that has ended were dropped", left->dropped);
+    wf_list_remove(&left->item);
+    free(left);
+    return wf_list_empty(&s->left) ? UINT64_MAX : now;
 }
