@@ -411,8 +411,8 @@ struct wf_transport {
     /* End the session with the endpoint of [to], if there is one: its tpeers get peer_down with
      * EPEER. That endpoint loses this one, and is turned away when it connects again. But a session
      * by which neither side has taken anything is forgotten, also one that ended before: a tpeer
-     * that is opened afterwards calls anew. Not inside poll. NULL if the transport has no sessions.
-     */
+     * that is opened afterwards calls anew. Inside poll only in deliver, and not for the session by
+     * which the message came (struct wf_token.refuse). NULL if the transport has no sessions. */
     void (*give_up)(struct wf_tep *tep, const struct wf_address *to);
 
     /* Send an active message (rule 1). The first message to a peer opens the connection. The
