@@ -406,7 +406,9 @@ enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_me
         wf_info("%zu KiB cannot be registered with the NIC of the node's service (%s): peers reach "
                 "them by messages%s",
                 memory->len / 1024, weft_status_text(status),
-                status == WEFT_ELIMIT ? "; raise ulimit -l, or WEFT_PINNED" : "");
+                status == WEFT_ELIMIT ? "; raise ulimit -l, or WEFT_PINNED, unless this context has "
+                                        "had regions of 16 TiB"
+                                      : "");
         return status;
     }
     wf_via_region_keys(a.made, at, keys);
