@@ -277,12 +277,14 @@ struct wf_tep_params {
 
 struct wf_tctx {
     const struct wf_transport *transport;
-    /* Those of transport->caps that the configuration turns off. Constant. */
+    /* Those of transport->caps that the configuration turns off. Constant once an endpoint is
+     * open. */
     unsigned caps_off;
     /* The NIC can perform atomics on this process's regions for other processes. Constant. */
     bool nic_atomics;
-    /* How many NICs pin the pages of each region. Constant. */
-    uint32_t pins;
+    /* How many NICs pin the pages of each region that is opened from now on. set_key may change
+     * it. */
+    _Atomic uint32_t pins;
     /* Set by the core: for how many milliseconds ep_close and ctx_close may wait for slow or
      * distant peers. If 0, WEFT_PEER_TIMEOUT applies. */
     uint32_t close_ms;

@@ -395,7 +395,10 @@ enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_me
                                     unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
                                     void **handle)
 {
-    struct via_nic *nic = VIA_OF(tctx, via_ctx)->nic;
+    struct via_ctx *ctx = VIA_OF(tctx, via_ctx);
+    /* Another thread may be setting the context's key. */
+    struct via_nic *nic =
+        atomic_load_explicit(&ctx->attached, memory_order_acquire) ? ctx->nic : NULL;
     struct region_attempt a = {nic, memory, wf_rdma_access(access), NULL};
     enum weft_status status;
     if (!nic || (memory->dmabuf && memory->dmabuf->is_real))
