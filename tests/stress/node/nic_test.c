@@ -9,6 +9,7 @@
  * Each case's comment names what makes it fail. */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -835,32 +836,55 @@ static unsigned descriptors_of_nics(void)
     return n;
 }
 
-/* A child that is forked while its parent attaches, in builds with hooks. */
+/* A child that is forked while its parent attaches, in builds with hooks: by another thread when
+ * the command descriptor has come, and then by the thread that attaches. */
 static bool forked;
+static pthread_t forker;
+static int forks_pipe[2];
+
+static void fork_once(void)
+{
+    int status;
+    pid_t pid = fork();
+    if (!pid)
+        _exit((int)descriptors_of_nics());
+    CHECK(pid > 0 && write(forks_pipe[1], "f", 1) == 1);
+    CHECK(waitpid(pid, &status, 0) == pid && !status);
+}
+
+static void *fork_beside(void *arg)
+{
+    (void)arg;
+    fork_once();
+    return NULL;
+}
 
 static int fork_at(const char *label)
 {
-    int status;
-    pid_t pid;
-    if (forked || strcmp(label, "node.welcome"))
-        return 0;
-    forked = true;
-    pid = fork();
-    if (!pid)
-        _exit((int)descriptors_of_nics());
-    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && !status);
+    enum { WAIT_MS = 100 }; /* the fork waits for the thread that attaches, but cannot show it */
+    struct pollfd p = {.fd = forks_pipe[0], .events = POLLIN};
+    if (!strcmp(label, "node.received") && !forker && descriptors_of_nics() == 2) {
+        CHECK(!pthread_create(&forker, NULL, fork_beside, NULL));
+        (void)poll(&p, 1, WAIT_MS);
+    }
+    if (!forked && !strcmp(label, "node.welcome")) {
+        forked = true;
+        CHECK(!pthread_join(forker, NULL));
+        fork_once();
+    }
     return 0;
 }
 
 static void fork_while_attaching(struct member *m)
 {
 #ifdef WF_HOOKS
+    CHECK(!pipe2(forks_pipe, O_CLOEXEC));
     weft_test_hook = fork_at;
 #endif
     member_open(m, other_key);
 #ifdef WF_HOOKS
     weft_test_hook = NULL;
-    CHECK(forked);
+    CHECK(forked && !close(forks_pipe[0]) && !close(forks_pipe[1]));
 #else
     (void)fork_at;
 #endif
