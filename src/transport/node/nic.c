@@ -22,10 +22,6 @@
 #define REFUSED_MS 1000u
 #define REFUSED_PAUSE_MS 10
 
-/* Where the incarnation is in the keys of a region. */
-#define KEY_RKEY 0
-#define KEY_INCARNATION (WF_KEY_NICS - 1)
-
 WF_LOCK_CLASS(via_nic_lock_class); /* struct via_nic.lock */
 
 /* A registration, or memory that was registered by a service that has ended. */
@@ -200,16 +196,14 @@ static WF_UNCHECKED void mr_close(struct via_mr *mr)
     free(mr);
 }
 
-/* The NIC may access [mr] no more. It is registered again at its next use. */
-static WF_UNCHECKED void mr_stop(struct via_mr *mr)
+WF_UNCHECKED void wf_via_mr_stop(struct via_mr *mr)
 {
     nic_lock(mr->nic);
     mr_drop(mr->nic, mr);
     nic_unlock(mr->nic);
 }
 
-/* Returns the local key and the address of [addr], which is in [mr]. Returns 0 if there is none. */
-static WF_UNCHECKED uint32_t mr_use(struct via_mr *mr, const void *addr, uint64_t *at)
+WF_UNCHECKED uint32_t wf_via_mr_use(struct via_mr *mr, const void *addr, uint64_t *at)
 {
     uint32_t lkey = atomic_load_explicit(&mr->lkey, memory_order_acquire);
     if (__builtin_expect(!lkey, 0)) {
@@ -249,6 +243,11 @@ static enum weft_status staging_open(struct via_nic *nic)
     wf_staging_params_own(&p, 0); /* no message is staged */
     p.cache.reg_ops = (struct wf_reg_ops){.owner = nic, .reg = cached_reg, .dereg = cached_dereg};
     return status == WEFT_OK ? wf_staging_open(&p, &nic->staging) : status;
+}
+
+struct wf_staging *wf_via_nic_staging(const struct via_nic *nic)
+{
+    return nic->staging;
 }
 
 /* ---- services ---- */
@@ -387,8 +386,8 @@ void wf_via_region_keys(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS])
     if (!atomic_load_explicit(&mr->lkey, memory_order_acquire))
         return;
     *at = atomic_load_explicit(&mr->at, memory_order_relaxed);
-    keys[KEY_RKEY] = atomic_load_explicit(&mr->rkey, memory_order_relaxed);
-    keys[KEY_INCARNATION] = atomic_load_explicit(&mr->incarnation, memory_order_relaxed);
+    keys[VIA_KEY_RKEY] = atomic_load_explicit(&mr->rkey, memory_order_relaxed);
+    keys[VIA_KEY_INCARNATION] = atomic_load_explicit(&mr->incarnation, memory_order_relaxed);
 }
 
 enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
@@ -409,9 +408,10 @@ enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_me
         wf_info("%zu KiB cannot be registered with the NIC of the node's service (%s): peers reach "
                 "them by messages%s",
                 memory->len / 1024, weft_status_text(status),
-                status == WEFT_ELIMIT ? "; raise ulimit -l, or WEFT_PINNED, unless this context has "
-                                        "had regions of 16 TiB"
-                                      : "");
+                status == WEFT_ELIMIT
+                    ? "; raise ulimit -l, or WEFT_PINNED, unless this context has "
+                      "had regions of 16 TiB"
+                    : "");
         return status;
     }
     wf_via_region_keys(a.made, at, keys);
@@ -425,129 +425,4 @@ void wf_via_region_close(struct wf_tctx *tctx, void *handle)
     (void)tctx;
     wf_budget_give(wf_budget_own(), mr->len);
     mr_close(mr);
-}
-
-/* ---- puts and gets ---- */
-
-void wf_via_nic_ep_open(struct via_ep *ep)
-{
-    if (ep->ctx->nic &&
-        wf_cache_user_open(wf_staging_cache(ep->ctx->nic->staging), &ep->user) != WEFT_OK)
-        ep->user = NULL; /* no memory: this endpoint's go by messages */
-}
-
-void wf_via_nic_ep_close(struct via_ep *ep)
-{
-    if (ep->user)
-        wf_cache_user_close(ep->user);
-}
-
-/* Find the bytes of [op] at addresses of the NIC. Returns OK | AGAIN | EUNREACH */
-static enum weft_status place(struct via_ep *ep, const struct wf_nic_op *op, struct wf_desc *desc,
-                              struct node_move_out *out)
-{
-    struct wf_staging *s = ep->ctx->nic->staging;
-    size_t len = WF_MIN(op->len, (size_t)WF_NODE_MOVE_MAX);
-    enum weft_status status = op->kind == WF_NIC_OP_GET
-                                  ? wf_staging_to(s, ep->user, desc, op->local, len, NULL)
-                                  : wf_staging_from(s, ep->user, desc, op->local, len, NULL);
-    if (status == WEFT_AGAIN)
-        return ep->descs ? status : WEFT_EUNREACH; /* other endpoints have all of them */
-    if (status != WEFT_OK)
-        return WEFT_EUNREACH;
-    out->len = (uint32_t)desc->len;
-    out->at.lkey = mr_use(desc->handle, desc->addr, &out->at.local);
-    return out->at.lkey ? WEFT_OK : WEFT_EUNREACH;
-}
-
-static enum weft_status move_begin(const struct wf_tpeer *tpeer, struct node_flow *flow,
-                                   const struct wf_nic_op *op, size_t *taken)
-{
-    struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
-    struct wf_staging *s = ep->ctx->nic->staging;
-    struct wf_desc *desc = wf_desc_take(s);
-    struct node_move_out out = {.kind = op->kind == WF_NIC_OP_GET ? WF_NODE_GET : WF_NODE_PUT,
-                                .at = {.remote = op->remote,
-                                       .rkey = op->keys[KEY_RKEY],
-                                       .incarnation = op->keys[KEY_INCARNATION]},
-                                .id = op->id,
-                                .user = desc,
-                                .peer = tpeer};
-    enum weft_status status;
-    if (!desc)
-        return ep->descs ? WEFT_AGAIN : WEFT_EUNREACH;
-    status = place(ep, op, desc, &out);
-    if (status == WEFT_OK)
-        status = wf_node_client_move(ep->client, flow, &out);
-    if (status != WEFT_OK) {
-        wf_desc_done(s, ep->user, desc, false);
-        return status;
-    }
-    ep->descs++;
-    *taken = out.len;
-    wf_via_count(ep, wf_staging_is_copied(desc) ? WF_STAT_NIC_COPIED : WF_STAT_NIC_DIRECT);
-    return WEFT_OK;
-}
-
-enum weft_status wf_via_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *op, size_t *taken)
-{
-    struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
-    enum weft_status status = WEFT_OK;
-    struct node_flow *flow;
-    if (wf_nic_op_is_atomic(op))
-        return WEFT_ENOSYS;
-    if (!ep->user || !op->keys[KEY_RKEY])
-        return WEFT_EUNREACH;
-    flow = wf_via_flow(tpeer, &status);
-    if (!flow)
-        return status;
-    status = wf_node_client_can_move(ep->client, flow);
-    return status == WEFT_OK ? move_begin(tpeer, flow, op, taken) : status;
-}
-
-void wf_via_moved(void *owner, struct node_flow *flow, const struct node_move_use *move,
-                  enum weft_status status)
-{
-    struct via_ep *ep = owner;
-    (void)flow;
-    wf_desc_done(ep->ctx->nic->staging, ep->user, move->user, status == WEFT_OK);
-    ep->descs--;
-    if (!ep->closing)
-        ep->base.events->nic_op_done(ep->base.owner, move->id, status, 0);
-}
-
-void wf_via_move_stop(void *owner, const struct node_move_use *move)
-{
-    struct wf_desc *desc = move->user;
-    (void)owner;
-    mr_stop(desc->handle);
-}
-
-/* The bytes of a get that are staged are dropped when its end is reported: the memory for them is
- * not the operation's any more. Other handles of the endpoint have moves of the same flow, and all
- * its endpoints use the same registrations. Their moves go on, but for those that the NIC does with
- * a registration that has to be dropped: these are lost. */
-void wf_via_nic_stop(struct wf_tpeer *tpeer)
-{
-    struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
-    for (unsigned i = 0; wf_node_has_moves(ep->client) && i < WF_NODE_MOVES; i++) {
-        const struct node_move_use *move = &ep->client->moves[i];
-        struct wf_desc *desc = move->user;
-        if (!move->use || move->peer != tpeer)
-            continue;
-        desc->copy_out = false;
-        if (!wf_node_move_is_over(ep->client, i))
-            wf_via_move_stop(ep, move);
-    }
-}
-
-/* A put by the service's NIC has no window. */
-bool wf_via_put_open(struct wf_tpeer *tpeer, struct wf_put_window *window, uint32_t most,
-                     size_t len)
-{
-    (void)tpeer;
-    (void)window;
-    (void)most;
-    (void)len;
-    return false;
 }

@@ -754,32 +754,56 @@ static void left(void)
     near_end(other_key);
 }
 
+/* A client whose service is killed and has a successor. The test sees the registrations of both. */
+struct succession {
+    struct wf_key of, later; /* the client's, with the service and with its successor */
+    struct wf_node_link link, next;
+    struct wf_hca_registrar *r, *now;
+    struct proc p;
+};
+
+/* The driver refuses the client's first [refused] drops. */
+static void succession_begin(struct succession *s, unsigned refused)
+{
+    near_begin();
+    s->r = watch(&s->link, NULL);
+    refusals = refused;
+    s->p = client_start(&s->of);
+    refusals = 0;
+    CHECK(registered(s->r, s->of.nic_at) == 2);
+}
+
+static void succession_next(struct succession *s, bool dropped)
+{
+    s->now = watch_next(&s->next, &s->link);
+    if (dropped)
+        await_none(s->r, s->of.nic_at);
+    do /* the client may know of no service yet, and registers nothing */
+        s->later = client_key(&s->p);
+    while (!s->later.nic_key[0]);
+}
+
+static void succession_end(struct succession *s, bool dropped)
+{
+    proc_say(s->p.sock, "q", 1);
+    proc_join(&s->p);
+    CHECK(!dropped || !registered(s->now, s->later.nic_at));
+    s->r->ops->close(s->r);
+    s->now->ops->close(s->now);
+    wf_node_detach(&s->next);
+    near_end(other_key);
+}
+
 /* Fails when: a client keeps what it had registered with a service that has died, or the command
  * descriptor; it does not register with the successor; or a key does not name its service. */
 static void fence(void)
 {
-    struct wf_key of, later;
-    struct wf_node_link link, next;
-    struct wf_hca_registrar *r, *now;
-    struct proc p;
-    near_begin();
-    r = watch(&link, NULL);
-    p = client_start(&of);
-    CHECK(registered(r, of.nic_at) == 2);
-    now = watch_next(&next, &link);
-    await_none(r, of.nic_at);
-    do /* the client may know of no service yet, and registers nothing */
-        later = client_key(&p);
-    while (!later.nic_key[0]);
-    CHECK(registered(now, later.nic_at) >= 1 && !registered(r, of.nic_at));
-    CHECK(later.nic_key[WF_KEY_NICS - 1] != of.nic_key[WF_KEY_NICS - 1]);
-    proc_say(p.sock, "q", 1);
-    proc_join(&p);
-    CHECK(!registered(now, later.nic_at));
-    r->ops->close(r);
-    now->ops->close(now);
-    wf_node_detach(&next);
-    near_end(other_key);
+    struct succession s;
+    succession_begin(&s, 0);
+    succession_next(&s, true);
+    CHECK(registered(s.now, s.later.nic_at) >= 1 && !registered(s.r, s.of.nic_at));
+    CHECK(s.later.nic_key[WF_KEY_NICS - 1] != s.of.nic_key[WF_KEY_NICS - 1]);
+    succession_end(&s, true);
 }
 
 /* Fails when: a client does not try again to drop what the driver refuses to drop; or waits for
@@ -787,35 +811,18 @@ static void fence(void)
 static void refused(void)
 {
     for (int always = 0; always < 2; always++) {
-        struct wf_key of, later;
-        struct wf_node_link link, next;
-        struct wf_hca_registrar *r, *now;
-        struct proc p;
-        near_begin();
-        r = watch(&link, NULL);
-        refusals = always ? UINT32_MAX : 3;
-        p = client_start(&of);
-        refusals = 0;
-        now = watch_next(&next, &link);
-        if (!always)
-            await_none(r, of.nic_at);
-        do
-            later = client_key(&p);
-        while (!later.nic_key[0]);
-        CHECK(registered(r, of.nic_at) == (always ? 2 : 0));
+        struct succession s;
+        succession_begin(&s, always ? UINT32_MAX : 3);
+        succession_next(&s, !always);
+        CHECK(registered(s.r, s.of.nic_at) == (always ? 2 : 0));
         if (!always) {
-            unsigned before = registered(now, later.nic_at);
+            unsigned before = registered(s.now, s.later.nic_at);
             char word;
-            proc_say(p.sock, "c", 1);
-            CHECK(proc_hear(p.sock, &word, 1) == 1);
-            CHECK(registered(now, later.nic_at) == before);
+            proc_say(s.p.sock, "c", 1);
+            CHECK(proc_hear(s.p.sock, &word, 1) == 1);
+            CHECK(registered(s.now, s.later.nic_at) == before);
         }
-        proc_say(p.sock, "q", 1);
-        proc_join(&p);
-        r->ops->close(r);
-        now->ops->close(now);
-        wf_node_detach(&next);
-        near_end(other_key);
+        succession_end(&s, !always);
     }
 }
 
