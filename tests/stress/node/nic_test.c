@@ -826,6 +826,66 @@ static void refused(void)
     }
 }
 
+/* ---- a key that comes late ---- */
+
+struct opener {
+    struct weft_ctx *ctx;
+    _Atomic unsigned opened, stop;
+};
+
+static void *open_regions(void *arg)
+{
+    struct opener *o = arg;
+    while (!o->stop) {
+        struct weft_mr *mr;
+        CHECK_STATUS(weft_mem_alloc(o->ctx, SLOT, WEFT_REMOTE_WRITE, &mr), WEFT_OK);
+        CHECK(weft_pinnable(o->ctx, 0, NULL));
+        CHECK_STATUS(weft_mr_close(mr), WEFT_OK);
+        o->opened++;
+    }
+    return NULL;
+}
+
+static void opener_main(int sock, void *arg)
+{
+    struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
+    struct opener o = {0};
+    unsigned char bytes[WEFT_KEY_MAX];
+    struct wf_node_link link;
+    struct wf_key of;
+    struct weft_mr *mr;
+    pthread_t thread;
+    size_t len;
+    (void)sock;
+    (void)arg;
+    near_attach(other_key, &link);
+    params.flags = WEFT_CTX_NETWORK;
+    CHECK_STATUS(weft_ctx_open(&params, &o.ctx), WEFT_OK);
+    CHECK(!pthread_create(&thread, NULL, open_regions, &o));
+    while (!o.opened)
+        (void)sched_yield();
+    CHECK_STATUS(weft_ctx_set_key(o.ctx, other_key, WF_NODE_KEY), WEFT_OK);
+    o.stop = 1;
+    CHECK(!pthread_join(thread, NULL));
+    CHECK_STATUS(weft_mem_alloc(o.ctx, SLOT, WEFT_REMOTE_WRITE, &mr), WEFT_OK);
+    key_read(mr, bytes, &len, &of);
+    CHECK(of.nic_key[0]);
+    CHECK_STATUS(weft_mr_close(mr), WEFT_OK);
+    CHECK_STATUS(weft_ctx_close(o.ctx), WEFT_OK);
+    wf_node_detach(&link);
+}
+
+/* Fails when: a region that is opened after the key was set is not registered; or, with the thread
+ * sanitizer, another thread that opens regions meanwhile reads what is being set. */
+static void late_key(void)
+{
+    struct proc p;
+    near_begin();
+    p = proc_start(opener_main, NULL);
+    proc_join(&p);
+    near_end(other_key);
+}
+
 /* ---- fork ---- */
 
 static unsigned descriptors_of_nics(void)
@@ -938,8 +998,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*fn)(void);
-    } cases[] = {
-        {"moves", moves}, {"left", left}, {"fence", fence}, {"refused", refused}, {"forks", forks}};
+    } cases[] = {{"moves", moves},     {"left", left},   {"fence", fence},
+                 {"refused", refused}, {"forks", forks}, {"key", late_key}};
     int failed = 0;
     CHECK(argc >= 2);
     near_program = argv[1];
