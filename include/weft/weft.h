@@ -181,7 +181,9 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_ctx_open(const struct weft_ctx_para
  * secret is random bytes, equal in all processes that may communicate and known to nobody else.
  * Connections over a network wait until the secret is set, and the time limit WEFT_PEER_TIMEOUT
  * does not run meanwhile. The secret can be set once; a job sets the secret of its own context. Any
- * thread.
+ * thread. With WEFT_NODE=1, set it before endpoints and regions are opened: an endpoint that was
+ * opened before does not use the node's service, and the service's NIC does not access a region
+ * that was, to which puts and gets go by messages.
  *   key  [len] bytes, WEFT_SECRET_MIN or more; not kept. WEFT_KEY_SIZE bytes are the key itself, as
  *        those of a WEFT_KEY_FILE. From a secret of any other length the key is derived (BLAKE2b).
  *        That makes no secret stronger: its bytes have to be random

@@ -121,6 +121,7 @@ struct node_session {
     struct node_lane lanes[WF_NODE_LANES];
     uint32_t moving;      /* bytes of parts under way to the services that have, or had, the word */
     uint32_t nparts;      /* and how many */
+    uint32_t moves_full;  /* the turn in which it last had no room for a part */
     struct node_end *end; /* the next to send by it, in mover->ends; NULL: none */
     uint32_t end_lane;    /* and by which lane */
 };

@@ -80,6 +80,8 @@ struct desk_client {
 struct node_left {
     struct wf_list item; /* in desk->share.left */
     uint32_t window;
+    uint32_t next_handle; /* to look at; and what was dropped so far */
+    unsigned dropped;
     uint64_t until_ns;
 };
 
@@ -205,7 +207,7 @@ void wf_node_share_close(struct node_desk *desk);
 bool wf_node_window_give(struct node_desk *desk, struct desk_client *client, uint32_t index);
 /* The client has ended. */
 void wf_node_window_leave(struct node_desk *desk, struct desk_client *client);
-/* Drop what clients have left whose time is over. Returns when the next one's is. */
+/* Drop some of what clients have left whose time is over. Returns when to go on. */
 uint64_t wf_node_windows_drop(struct node_desk *desk, uint64_t now);
 #else
 static inline void wf_node_share_open(struct node_desk *desk)

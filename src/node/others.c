@@ -369,25 +369,26 @@ enum weft_status wf_node_other_move(void *owner, uint16_t word, const struct wf_
     return work->tep->transport->nic_op(other->peer, op, taken);
 }
 
-/* Can an earlier instance of the service still write to memory here? Its queue pairs are closed
- * when the turn is over. */
-static bool earlier_writes(const struct node_work *work, const struct node_other *other)
+/* Close the queue pairs by which earlier instances of the service may still write to memory here.
+ * Those of others are closed when the turn is over. */
+static void earlier_close(struct node_work *work, struct node_other *other)
 {
-    if (other->stale && other->stale_moves)
-        return true;
+    if (other->stale_moves)
+        stale_drop(work, other);
     for (uint32_t i = 0; work->ops.move && work->any_change && i < work->nothers; i++) {
-        const struct node_other *o = work->others[i];
-        if (o && o != other && o->down &&
-            !memcmp(&o->address.process, &other->address.process, sizeof o->address.process))
-            return true;
+        struct node_other *o = work->others[i];
+        if (!o || o == other || !o->down ||
+            memcmp(&o->address.process, &other->address.process, sizeof o->address.process))
+            continue;
+        stale_drop(work, o);
+        other_drop(work, o);
     }
-    return false;
 }
 
 /* Find the service that a message comes from, and attach it to the connection. A message of an
  * instance may repeat what the one before has written, or follow it: so none is taken before that
  * one can write no more.
- * Returns as source_find, or AGAIN: the message comes again. */
+ * Returns as source_find. */
 static enum weft_status source_of(struct node_work *work, const struct wf_token *token,
                                   uint32_t line, struct node_other **out)
 {
@@ -401,11 +402,11 @@ static enum weft_status source_of(struct node_work *work, const struct wf_token 
     if (*out) /* if it comes from the instance before, it is too late */
         return memcmp(&(*out)->address, &from, sizeof from) ? WEFT_ECLOSED : WEFT_OK;
     status = source_find(work, &from, &contact, line, out);
-    if (status == WEFT_OK && earlier_writes(work, *out))
-        status = WEFT_AGAIN;
-    if (status == WEFT_OK)
-        *token->conn = *out;
-    return status;
+    if (status != WEFT_OK)
+        return status;
+    earlier_close(work, *out);
+    *token->conn = *out;
+    return WEFT_OK;
 }
 
 /* Logged once for each time that all words are taken. */
@@ -430,7 +431,7 @@ static void on_deliver(void *owner, struct weft_am *am)
     if (status == WEFT_ECLOSED)
         return;
     /* A refusal is final: its service loses this one, and its clients their peers here. */
-    token->later = status == WEFT_ENOMEM || status == WEFT_ELIMIT || status == WEFT_AGAIN;
+    token->later = status == WEFT_ENOMEM || status == WEFT_ELIMIT;
     token->refuse = status != WEFT_OK && !token->later;
     if (status == WEFT_ELIMIT)
         full_warn(work);

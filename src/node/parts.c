@@ -258,6 +258,20 @@ static bool has_room(const struct node_mover *m, const struct node_session *s, u
            (bytes <= SHORT || !s->moving || s->moving + bytes <= UNDER_WAY);
 }
 
+/* Give a part to the NIC. If a queue pair has no room, it has none for the other moves of the turn,
+ * which may be thousands, and is not asked again. Returns as node_mover_ops.move */
+static enum weft_status nic_give(struct node_mover *m, uint16_t word, const struct wf_nic_op *op,
+                                 uint32_t incarnation, size_t *taken)
+{
+    struct node_session *s = m->sessions[word];
+    enum weft_status status = WEFT_AGAIN;
+    if (s->moves_full != m->turn)
+        status = m->ops->move(m->ops->owner, word, op, incarnation, taken);
+    if (status == WEFT_AGAIN)
+        s->moves_full = m->turn;
+    return status;
+}
+
 /* Post the next part of the move. Returns OK | AGAIN | why its rest cannot be posted. */
 static enum weft_status part_post(struct node_port *port, uint8_t move, uint32_t *bytes)
 {
@@ -283,7 +297,7 @@ static enum weft_status part_post(struct node_port *port, uint8_t move, uint32_t
         return WEFT_AGAIN;
     part = part_free(m);
     op.id = part->id;
-    status = m->ops->move(m->ops->owner, word, &op, v->at.incarnation, &taken);
+    status = nic_give(m, word, &op, v->at.incarnation, &taken);
     if (status != WEFT_OK)
         return status;
     part->port = port;

@@ -16,27 +16,28 @@
 
 /* Addresses in a window that no client gets. */
 #define OWN_WINDOW wf_node_window(0, WF_NODE_WINDOW_ROUNDS + 1)
+#define PAGE_MOST 65536 /* of any kernel */
 
 static uint64_t window_at(uint32_t window)
 {
     return (uint64_t)window << WF_NODE_WINDOW_BITS;
 }
 
-/* Register, find and drop one page, since a driver may have requirements of its own. Returns OK, or
- * why clients cannot register. */
+/* Register, find and drop one page, since a driver may have requirements of its own. Its address
+ * has the memory's offset in the kernel's pages. Returns OK, or why clients cannot register. */
 static enum weft_status way_try(struct wf_hca_registrar *r)
 {
     static _Alignas(4096) uint8_t memory[4096];
+    const uint64_t at = window_at(OWN_WINDOW) + (uintptr_t)memory % PAGE_MOST;
     struct wf_hca_registration made, found;
-    enum weft_status status = r->ops->reg(r, memory, sizeof memory, window_at(OWN_WINDOW),
-                                          WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE, &made);
+    enum weft_status status =
+        r->ops->reg(r, memory, sizeof memory, at, WF_HCA_LOCAL_WRITE | WF_HCA_REMOTE_WRITE, &made);
     if (status != WEFT_OK)
         return status;
     status = r->ops->find(r, made.handle, &found);
     if (status == WEFT_OK && found.at != made.at)
         status = WEFT_ESYSTEM;
-    return wf_hca_drop_within(r, window_at(OWN_WINDOW), sizeof memory, HANDLES) == 1 ? status
-                                                                                     : WEFT_ESYSTEM;
+    return wf_hca_drop_within(r, at, sizeof memory, made.handle + 1) == 1 ? status : WEFT_ESYSTEM;
 }
 
 void wf_node_share_open(struct node_desk *desk)
@@ -96,19 +97,23 @@ void wf_node_window_leave(struct node_desk *desk, struct desk_client *client)
     wf_list_append(&desk->share.left, &left->item);
 }
 
+/* A context may have so many registrations that the kernel cannot list them, and a job's clients
+ * may all end at once: so a turn looks at some handles for one window. */
 uint64_t wf_node_windows_drop(struct node_desk *desk, uint64_t now)
 {
     struct node_share *s = &desk->share;
-    while (s->registrar && !wf_list_empty(&s->left)) {
-        struct node_left *left = wf_container_of(s->left.next, struct node_left, item);
-        unsigned n;
-        if (now < left->until_ns)
-            return left->until_ns;
-        n = wf_hca_drop_within(s->registrar, window_at(left->window), window_at(1), HANDLES);
-        if (n)
-            wf_info("%u registrations of a client that has ended were dropped", n);
-        wf_list_remove(&left->item);
-        free(left);
-    }
-    return UINT64_MAX;
+    struct node_left *left;
+    if (!s->registrar || wf_list_empty(&s->left))
+        return UINT64_MAX;
+    left = wf_container_of(s->left.next, struct node_left, item);
+    if (now < left->until_ns)
+        return left->until_ns;
+    if (!wf_hca_drop_some(s->registrar, window_at(left->window), window_at(1), &left->next_handle,
+                          HANDLES, &left->dropped))
+        return now;
+    if (left->dropped)
+        wf_info("%u registrations of a client that has ended were dropped", left->dropped);
+    wf_list_remove(&left->item);
+    free(left);
+    return wf_list_empty(&s->left) ? UINT64_MAX : now;
 }

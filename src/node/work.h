@@ -81,8 +81,8 @@ struct desk_other {
  * | any     | its session ends, or it breaks a rule   | LOST, the word is free          | -       |
  *
  * The sessions of earlier and lost instances are closed when the turn is over. If these may have
- * queue pairs, by which they write to clients' memory, the first frame of the next instance is
- * taken in a later turn.
+ * queue pairs, by which they write to clients' memory, they are closed before the first frame of
+ * the next instance is taken.
  *
  * A frame of an earlier instance is refused: the other service loses this one. A service for which
  * there is no word or no memory comes again, after pauses of at most 500 ms, until there is. When

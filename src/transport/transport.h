@@ -277,12 +277,14 @@ struct wf_tep_params {
 
 struct wf_tctx {
     const struct wf_transport *transport;
-    /* Those of transport->caps that the configuration turns off. Constant. */
+    /* Those of transport->caps that the configuration turns off. Constant once an endpoint is
+     * open. */
     unsigned caps_off;
     /* The NIC can perform atomics on this process's regions for other processes. Constant. */
     bool nic_atomics;
-    /* How many NICs pin the pages of each region. Constant. */
-    uint32_t pins;
+    /* How many NICs pin the pages of each region that is opened from now on. set_key may change
+     * it. */
+    _Atomic uint32_t pins;
     /* Set by the core: for how many milliseconds ep_close and ctx_close may wait for slow or
      * distant peers. If 0, WEFT_PEER_TIMEOUT applies. */
     uint32_t close_ms;
@@ -411,8 +413,8 @@ struct wf_transport {
     /* End the session with the endpoint of [to], if there is one: its tpeers get peer_down with
      * EPEER. That endpoint loses this one, and is turned away when it connects again. But a session
      * by which neither side has taken anything is forgotten, also one that ended before: a tpeer
-     * that is opened afterwards calls anew. Not inside poll. NULL if the transport has no sessions.
-     */
+     * that is opened afterwards calls anew. Inside poll only in deliver, and not for the session by
+     * which the message came (struct wf_token.refuse). NULL if the transport has no sessions. */
     void (*give_up)(struct wf_tep *tep, const struct wf_address *to);
 
     /* Send an active message (rule 1). The first message to a peer opens the connection. The

@@ -150,10 +150,18 @@ static void turn(void)
         (void)wf_node_client_poll(client(i)->c, bed->now, 100);
 }
 
+/* Flows whose moves were LOST may move again. */
+static void unpause(void)
+{
+    for (unsigned i = 0; i < 2; i++)
+        client(i)->to[0]->losses = 0;
+}
+
 /* Clients whose moves broke a queue pair may move again. */
 static void forgive(void)
 {
     struct node_mover *m = bed->services[0].mover;
+    unpause();
     memset(m->blames, 0, m->nindexes * sizeof *m->blames);
 }
 
@@ -354,7 +362,7 @@ static void test_share(void **state)
     clients = 2;
 }
 
-/* Short moves that found no room go before long ones, also in the next turn, and in their order. */
+/* Short moves that found no room go before long ones in the next turn, and in their order. */
 static void test_short_first(void **state)
 {
     (void)state;
@@ -362,15 +370,33 @@ static void test_short_first(void **state)
         OK(move(client(0), 2 * PART, i));
     OK(move(client(0), 8, 8));
     OK(move(client(0), 9, 9));
-    refusals = 2;
+    refusals = 1;
     turn();
-    assert_int_equal(nops, 1);
-    assert_int_equal(ops[0].op.len, PART);
+    assert_int_equal(nops, 0);
     turn();
-    assert_int_equal(nops, 4);
-    assert_int_equal(ops[1].op.len, 9);
-    assert_int_equal(ops[2].op.len, 8);
-    assert_int_equal(ops[3].op.len, PART);
+    assert_int_equal(nops, 3);
+    assert_int_equal(ops[0].op.len, 9);
+    assert_int_equal(ops[1].op.len, 8);
+    assert_int_equal(ops[2].op.len, PART);
+}
+
+/* A queue pair without room is asked once a turn, whatever the number of moves that wait for it,
+ * and of their endpoints. */
+static void test_asked_once(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < WF_NODE_MOVES / 2; i++) {
+        OK(move(client(0), i % 2 ? PART : 8, i));
+        OK(move(client(1), i % 2 ? PART : 8, i));
+    }
+    refusals = 3;
+    for (unsigned i = 3; i-- > 0;) {
+        turn();
+        assert_int_equal(refusals, i);
+        assert_int_equal(nops, 0);
+    }
+    turn();
+    assert_true(nops > WF_NODE_MOVES / 2);
 }
 
 /* A client whose part broke a queue pair: its moves are not posted for a while, which doubles each
@@ -389,12 +415,14 @@ static void test_blame(void **state)
         end_one(why);
         turn();
         assert_int_equal(last_status, why == WEFT_EKEY ? WEFT_EKEY : WEFT_EUNREACH);
+        unpause();
         assert_in_range(b->until_ns, begin + pause, wf_now_ns() + pause);
         OK(move(client(0), 8 * PART, 100));
         turn();
         assert_int_equal(nops, 0);
         assert_int_equal(last_id, 100);
         assert_int_equal(last_status, WEFT_EUNREACH);
+        unpause();
         OK(move(client(1), 8, 101));
         turn();
         end_one(WEFT_OK);
@@ -406,6 +434,7 @@ static void test_blame(void **state)
     turn();
     end_one(WEFT_EUNREACH); /* another client's doing */
     turn();
+    unpause();
     assert_true(b->until_ns < wf_now_ns());
     b->until_ns = UINT64_MAX; /* of the client that had the index before */
     b->window++;
@@ -418,6 +447,52 @@ static void test_blame(void **state)
     turn();
     end_one(WEFT_EKEY);
     assert_true(b->until_ns <= wf_now_ns() + 1000000000);
+}
+
+/* A flow whose moves are LOST pauses, for longer each time, up to 64 s. A move that is done,
+ * another session and a successor end that; other flows go on, and one pause begins for all moves
+ * that were posted before it. */
+static void test_pause(void **state)
+{
+    struct bed_client *b = client(0);
+    struct node_flow *flow = b->to[0];
+    (void)state;
+    for (unsigned i = 0; i < 20; i++) {
+        uint64_t begin = wf_now_ns(), pause = WF_MIN(UINT64_C(1000000) << i, UINT64_C(64000000000));
+        OK(move(b, 8, 1));
+        OK(move(b, 8, 2));
+        turn();
+        end_one(WEFT_EUNREACH);
+        turn();
+        assert_in_range(flow->direct_ns, begin + pause, wf_now_ns() + pause);
+        flow->direct_ns = UINT64_MAX;
+        end_one(WEFT_EUNREACH);
+        turn();
+        assert_int_equal(move(b, 8, 3), WEFT_EUNREACH);
+        OK(move_to(b, 1, 8, 4));
+        turn();
+        end_one(WEFT_OK);
+        turn();
+        assert_int_equal(last_status, WEFT_OK);
+        assert_int_equal(flow->direct_ns, UINT64_MAX);
+        flow->direct_ns = begin;
+    }
+    OK(move(b, 8, 5));
+    turn();
+    end_one(WEFT_EUNREACH);
+    turn();
+    OK(wf_node_session_set(bed->services[0].mover, BED_WORD, WF_NODE_UP));
+    OK(move(b, 8, 6));
+    turn();
+    end_one(WEFT_EUNREACH);
+    turn();
+    assert_int_equal(flow->losses, 1);
+    flow->direct_ns = 1;
+    OK(move(b, 8, 7));
+    turn();
+    end_one(WEFT_OK);
+    turn();
+    assert_int_equal(flow->losses, 0);
 }
 
 /* There is no queue pair between clients of one service. */
@@ -557,6 +632,25 @@ static void test_end(void **state)
     assert_int_equal(b->ended, 1);
     assert_int_equal(b->why, WEFT_EPEER);
     assert_int_equal(move(b, 8, 3), WEFT_EPEER);
+}
+
+/* The service ends an endpoint. What it has done is reported as done, and no memory of it is
+ * dropped. */
+static void test_done_before(void **state)
+{
+    struct bed_client *b = client(0);
+    (void)state;
+    for (uint32_t id = 1; id < 3; id++)
+        OK(move(b, 8, id));
+    (void)wf_node_mover_turn(bed->services[0].mover);
+    end_one(WEFT_OK);
+    assert_true(wf_node_move_is_over(b->c, 1) && !wf_node_move_is_over(b->c, 0));
+    wf_node_port_fail(b->port, "of the test");
+    (void)wf_node_client_poll(b->c, bed->now, 100);
+    assert_int_equal(stopped, 1);
+    assert_int_equal(moved, 2);
+    assert_int_equal(first_status, WEFT_OK);
+    assert_int_equal(last_status, WEFT_EUNREACH);
 }
 
 /* The service breaks the protocol: its NIC is stopped before anything is reported. */
@@ -749,11 +843,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
-        CASE(test_one),      CASE(test_parts),   CASE(test_turns),    CASE(test_equal),
-        CASE(test_failures), CASE(test_room),    CASE(test_sessions), CASE(test_share),
-        CASE(test_detach),   CASE(test_death),   CASE(test_end),      CASE(test_lies),
-        CASE(test_entries),  CASE(test_without), CASE(test_random),   CASE(test_short_first),
-        CASE(test_blame),    CASE(test_own),
+        CASE(test_one),         CASE(test_parts),   CASE(test_turns),      CASE(test_equal),
+        CASE(test_failures),    CASE(test_room),    CASE(test_sessions),   CASE(test_share),
+        CASE(test_detach),      CASE(test_death),   CASE(test_end),        CASE(test_lies),
+        CASE(test_entries),     CASE(test_without), CASE(test_random),     CASE(test_short_first),
+        CASE(test_blame),       CASE(test_own),     CASE(test_asked_once), CASE(test_pause),
+        CASE(test_done_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -335,6 +335,45 @@ static unsigned drop_window_1(struct world *w, uint32_t end)
     return wf_hca_drop_within(w->own, share_window(1), SHARE_WINDOW, end);
 }
 
+static unsigned looks;
+
+static enum weft_status find_counted(struct wf_hca_registrar *r, uint32_t handle,
+                                     struct wf_hca_registration *out)
+{
+    looks++;
+    return wf_hca_share_null.find(r, handle, out);
+}
+
+/* Without a whole list, a call looks at a bounded number of handles, and the calls together at
+ * all, also if there is a list by then. */
+static void test_pieces(void **state)
+{
+    enum { END = 1 << 20, LEAST = END / WF_HCA_LOOKS };
+    struct wf_hca_share_ops ops = wf_hca_share_null;
+    struct wf_hca_registration reg;
+    unsigned dropped = 0, calls = 1, all = 0;
+    uint32_t from = 0;
+    struct world w;
+    (void)state;
+    world_open(&w, "null0");
+    ops.list = list_full;
+    ops.find = find_counted;
+    w.own->ops = &ops;
+    OK(ops.reg(w.own, memory, PAGE, share_window(1), 0, &reg));
+    looks = 0;
+    while (!wf_hca_drop_some(w.own, share_window(1), SHARE_WINDOW, &from, END, &dropped)) {
+        assert_in_range(looks, 1, WF_HCA_LOOKS);
+        all += looks;
+        looks = 0;
+        calls++;
+        ops.list = wf_hca_share_null.list;
+    }
+    assert_int_equal(all + looks, END);
+    assert_int_equal(calls, LEAST);
+    assert_int_equal(dropped, 1);
+    world_close(&w);
+}
+
 /* Only registrations that lie in the window entirely are dropped, with a list and without. */
 static void test_window(void **state)
 {
@@ -494,6 +533,7 @@ int main(void)
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_killed_anywhere),
         cmocka_unit_test(test_window),
+        cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_wrong_descriptor),
         cmocka_unit_test(test_wrong_description),
         cmocka_unit_test(test_owner_killed),

@@ -26,6 +26,7 @@ static struct kernel {
     uint32_t driver;
     const char *link; /* of the device in /sys/dev/char; NULL: there is none */
     bool no_sysfs, no_query_mr, no_optional, forks_break;
+    bool has_mr; /* the handles are those of registrations */
     int refuses; /* errno for requests that register */
     unsigned calls;
     /* the last request that registered or ended a registration */
@@ -105,7 +106,7 @@ static int request_take(struct ib_uverbs_ioctl_hdr *hdr)
     if (hdr->driver_id != kernel.driver)
         return EINVAL;
     if (call == (UVERBS_OBJECT_MR << 16 | UVERBS_METHOD_QUERY_MR))
-        return kernel.no_query_mr ? EPROTONOSUPPORT : ENOENT;
+        return kernel.no_query_mr ? EPROTONOSUPPORT : kernel.has_mr ? 0 : ENOENT;
     if (call == (UVERBS_OBJECT_DEVICE << 16 | UVERBS_METHOD_QUERY_CONTEXT))
         return core_support(hdr);
     if (call == (UVERBS_OBJECT_DEVICE << 16 | UVERBS_METHOD_INFO_HANDLES))
@@ -341,6 +342,13 @@ static void test_statuses(void **state)
         assert_int_equal(r->ops->drop(r, 3), rows[i].drop);
     }
     assert_int_equal(out.handle, 1); /* set only on success */
+    kernel.has_mr = true; /* the driver refuses with the kernel's errno for a wrong handle */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        kernel.refuses = rows[i].err;
+        assert_int_equal(r->ops->drop(r, 3),
+                         rows[i].drop == WEFT_EKEY ? WEFT_ESYSTEM : rows[i].drop);
+    }
+    kernel.has_mr = false;
     kernel.refuses = EOPNOTSUPP;
     assert_int_equal(r->ops->reg_dmabuf(r, 9, 0, PAGE, 0, 0, &out), WEFT_EUNREACH);
     assert_int_equal(r->ops->find(r, 3, &out), WEFT_EKEY);

@@ -2,6 +2,8 @@
 /* The addresses at which a client of a node service registers memory. */
 #include "unit.h"
 
+#include <unistd.h>
+
 #include "transport/node/window.h"
 
 enum { NUMBER = 4100, TAKEN = 1000 };
@@ -16,21 +18,20 @@ static int begin(void **state)
     return 0;
 }
 
-/* Fails when: two ranges share an address; one is outside of the window; or an address has another
- * offset in its page, or in 2 MiB, than the memory. */
-static void test_ranges(void **state)
+static void ranges(uint32_t page)
 {
     static struct {
         uint64_t at, len;
     } taken[TAKEN];
     uint64_t seed = 7;
-    (void)state;
+    wf_via_window_begin(&w, NUMBER);
+    w.page = page;
     for (unsigned i = 0; i < TAKEN; i++) {
         uint64_t unit, addr;
         seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
         taken[i].len = i % 3 ? 1 + (seed >> 40) % 20000 : 1 + (seed >> 33) % (GIB * 2);
         addr = seed >> 20;
-        unit = taken[i].len < WF_VIA_LEAF ? 4096 : WF_VIA_LEAF;
+        unit = taken[i].len < WF_VIA_LEAF ? page : WF_VIA_LEAF;
         taken[i].at = wf_via_window_take(&w, i % 2 ? VIA_REGION : VIA_CACHED, addr, taken[i].len);
         assert_true(wf_node_is_in_window(NUMBER, taken[i].at, taken[i].len));
         assert_int_equal(taken[i].at % unit, addr % unit);
@@ -38,6 +39,16 @@ static void test_ranges(void **state)
             assert_true(taken[i].at + taken[i].len <= taken[k].at ||
                         taken[k].at + taken[k].len <= taken[i].at);
     }
+}
+
+/* Fails when: two ranges share an address; one is outside of the window; or an address has another
+ * offset in its page, of 4 KiB or 64 KiB, or in 2 MiB, than the memory. */
+static void test_ranges(void **state)
+{
+    (void)state;
+    assert_int_equal(w.page, sysconf(_SC_PAGESIZE));
+    for (uint32_t page = 4096; page <= 65536; page *= 16)
+        ranges(page);
 }
 
 /* Fails when: addresses of cached ranges run out though they were given back; or a chunk is handed

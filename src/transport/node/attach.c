@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -12,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/hook.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/process.h"
 
@@ -53,6 +55,42 @@ fail(struct node_attempt *a, enum weft_status status, const char *fmt, ...)
     return FAILED;
 }
 
+/* ---- descriptors, and forks ---- */
+
+/* Held from a call that makes a descriptor until a link has it. A child that is forked meanwhile
+ * could not close it, and a NIC's context lives as long as a process has its command descriptor. */
+WF_LOCK_CLASS(taking_class);
+static pthread_mutex_t taking = PTHREAD_MUTEX_INITIALIZER;
+
+static WF_ACQUIRES(taking_class) void taking_begin(void)
+{
+    pthread_mutex_lock(&taking);
+}
+
+static WF_RELEASES(taking_class) void taking_end(void)
+{
+    pthread_mutex_unlock(&taking);
+}
+
+static WF_UNCHECKED void before_fork(struct wf_fork_item *item)
+{
+    (void)item;
+    taking_begin();
+}
+
+static WF_UNCHECKED void after_fork(struct wf_fork_item *item)
+{
+    (void)item;
+    taking_end();
+}
+
+static const struct wf_fork_ops taking_ops = {.level = WF_FORK_TRANSPORT,
+                                              .stays = true,
+                                              .prepare = before_fork,
+                                              .parent = after_fork,
+                                              .child = after_fork};
+static struct wf_fork_item taking_item;
+
 /* ---- waiting ---- */
 
 static int ms_left(const struct node_attempt *a)
@@ -87,22 +125,33 @@ static void pause_for_service(struct node_attempt *a)
     a->pause_ms = WF_MIN(2 * a->pause_ms, PAUSE_MAX_MS);
 }
 
-/* Receive the next packet. Returns as wf_node_packet_recv, but AGAIN if the time is over. The
- * descriptors of WELCOME are the link's at once: another thread may fork, and the child closes
- * them. */
-static enum weft_status receive(struct node_attempt *a, int sock, struct wf_node_packet *p)
+/* Receive a packet, if there is one. Returns as wf_node_packet_recv. The descriptors of WELCOME are
+ * the link's at once: another thread may fork, and the child closes them. */
+static enum weft_status packet_take(struct node_attempt *a, int sock, struct wf_node_packet *p)
 {
     int fds[WF_NODE_FDS], nfds = 0;
-    enum weft_status status = WEFT_AGAIN;
+    enum weft_status status;
     bool lost;
-    while (status == WEFT_AGAIN && sock_wait(a, sock))
-        status = wf_node_packet_recv(sock, p, fds, &nfds);
+    taking_begin();
+    status = wf_node_packet_recv(sock, p, fds, &nfds);
     lost = nfds == WF_SEQPACKET_LOST || a->link->nestate;
+    WF_HOOK("node.received");
     if (status == WEFT_OK && p->type == WF_NODE_WELCOME && !lost) {
         memcpy(a->link->estate, fds, (size_t)nfds * sizeof *fds);
         a->link->nestate = nfds;
-    } else if (status == WEFT_OK)
+    } else if (status == WEFT_OK) {
         wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
+    }
+    taking_end();
+    return status;
+}
+
+/* Receive the next packet. Returns as wf_node_packet_recv, but AGAIN if the time is over. */
+static enum weft_status receive(struct node_attempt *a, int sock, struct wf_node_packet *p)
+{
+    enum weft_status status = WEFT_AGAIN;
+    while (status == WEFT_AGAIN && sock_wait(a, sock))
+        status = packet_take(a, sock, p);
     return status;
 }
 
@@ -268,7 +317,9 @@ static enum outcome listener_check(struct node_attempt *a, int sock)
                     "another user, %u, has taken the name of this job's service (process %d): end "
                     "that process, or give the job another WEFT_NODE_NAME",
                     (unsigned)who.uid, (int)who.pid);
+    taking_begin();
     a->link->pidfd = wf_pidfd_open(who.pid);
+    taking_end();
     if (a->link->pidfd < 0 && errno == ESRCH)
         return AGAIN;
     if (a->link->pidfd < 0)
@@ -314,11 +365,14 @@ static enum outcome connect_once(struct node_attempt *a)
 {
     struct sockaddr_un sa;
     socklen_t len = wf_node_sockaddr(a->name, &sa);
-    int sock = wf_fd_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     enum outcome o = NOBODY;
+    int sock;
+    taking_begin();
+    a->link->sock = sock =
+        wf_fd_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    taking_end();
     if (sock < 0)
         return fail(a, WEFT_ESYSTEM, "no socket: %s (ulimit -n)", strerror(errno));
-    a->link->sock = sock;
     if (!connect(sock, (struct sockaddr *)&sa, len)) {
         o = listener_check(a, sock);
         if (o == ATTACHED)
@@ -383,6 +437,7 @@ enum weft_status wf_node_attach(const struct wf_node_attach_params *params,
     if (a.status != WEFT_OK)
         return a.status;
     *link = (struct wf_node_link){.sock = -1, .pidfd = -1, .page_fd = -1, .command_fd = -1};
+    wf_fork_join(&taking_item, &taking_ops);
     wf_fork_join(&link->fork, &fork_ops);
     wf_node_scope_here(&place);
     wf_node_socket_name(params->key, &place, params->name, a.name);

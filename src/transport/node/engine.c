@@ -87,6 +87,7 @@ static void flow_reattach(struct node_client *c, struct node_flow *flow)
 {
     flow->to.word = WF_NODE_NO_WORD;
     flow->asked = false;
+    flow->losses = 0;
     if (flow->ended || flow->ending)
         return;
     wf_node_flow_anew(c, flow);

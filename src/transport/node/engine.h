@@ -57,6 +57,11 @@ struct node_flow {
     bool released;                     /* it has ended, and its owner has forgotten it */
     bool unacked;  /* it has ended before all its messages, but for HEED, were acknowledged */
     uint8_t moves; /* to its destination that are not complete */
+    /* Moves to its destination were LOST [losses] times in a row by [lost_session]: none goes by
+     * that one until [direct_ns]. */
+    uint8_t losses;
+    uint32_t lost_session;
+    uint64_t direct_ns;
     uint16_t attempt;
     int16_t slot; /* -1: none */
     uint32_t low, posted, next;
@@ -116,6 +121,7 @@ struct node_move_out {
 struct node_move_use {
     struct node_flow *flow;
     uint32_t use, id;
+    uint32_t session; /* by which it goes */
     void *user;
     const void *peer;
 };
@@ -354,11 +360,14 @@ enum weft_status wf_node_client_can_move(struct node_client *c, struct node_flow
  * wf_node_client_can_move. */
 enum weft_status wf_node_client_move(struct node_client *c, struct node_flow *flow,
                                      const struct node_move_out *out);
+/* Has the service ended [move], which was not reported yet? No NIC is at work on it then. */
+bool wf_node_move_is_over(const struct node_client *c, uint32_t move);
 /* Look at the completion of [move]. Returns the number of events. */
 int wf_node_move_look(struct node_client *c, uint32_t move);
 /* No NIC is at work on the moves any more, or will be: they have ended. */
 void wf_node_moves_abandon(struct node_client *c);
-/* The same, but the service may be at work on them: stop it first. */
+/* The same, but the service may be at work on those whose ends it has not written: stop it first.
+ */
 void wf_node_moves_stop(struct node_client *c);
 static inline bool wf_node_has_moves(const struct node_client *c)
 {

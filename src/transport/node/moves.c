@@ -2,6 +2,7 @@
 /* Puts and gets that the service's NIC executes. docs/design/node.md "The wire of a move". The
  * engine remembers them: a service that has died has done a move or not, and the core repeats by
  * messages what is not known to be done. */
+#include "base/clock.h"
 #include "base/hook.h"
 #include "transport/node/engine.h"
 #include "transport/ring/sleep.h"
@@ -25,11 +26,41 @@ static bool has_place(const struct node_client *c, const struct node_flow *flow)
     return flow->moves < __builtin_popcountll(c->moves_free);
 }
 
+/* A flow whose moves are LOST pauses: the NIC cannot do them now, and each costs its client an
+ * entry and a turn before it goes by messages. The first pauses are short, since a queue pair that
+ * is being connected needs some milliseconds. */
+#define PAUSE_NS UINT64_C(1000000)
+#define PAUSE_MAX_NS (UINT64_C(64) * 1000000000)
+#define LOSSES_MAX 16 /* PAUSE_NS, doubled as often, is more than PAUSE_MAX_NS */
+
+static bool is_paused(const struct node_client *c, const struct node_flow *flow)
+{
+    return __builtin_expect(flow->losses != 0, 0) && wf_now_ns() < flow->direct_ns &&
+           session_of(c, flow) == flow->lost_session;
+}
+
+/* [use] has ended. What the service reports of moves by a session that is over, or of those that
+ * were posted before a pause, does not begin one. */
+static void pause_set(const struct node_client *c, const struct node_move_use *use,
+                      enum weft_status status)
+{
+    struct node_flow *flow = use->flow;
+    if (status != WEFT_EUNREACH)
+        flow->losses = 0;
+    if (status != WEFT_EUNREACH || use->session != session_of(c, flow) || is_paused(c, flow))
+        return;
+    if (flow->lost_session != use->session)
+        flow->losses = 0;
+    flow->lost_session = use->session;
+    flow->direct_ns = wf_now_ns() + WF_MIN(PAUSE_NS << flow->losses, PAUSE_MAX_NS);
+    flow->losses += flow->losses < LOSSES_MAX;
+}
+
 enum weft_status wf_node_client_can_move(struct node_client *c, struct node_flow *flow)
 {
     if (flow->ended || c->failed)
         return flow->ended ? flow->ended : c->failed;
-    if (flow->ending || !session_of(c, flow))
+    if (flow->ending || !session_of(c, flow) || is_paused(c, flow))
         return WEFT_EUNREACH;
     return has_place(c, flow) && wf_node_ring_has_room(c) ? WEFT_OK : wf_node_again(c);
 }
@@ -44,7 +75,12 @@ enum weft_status wf_node_client_move(struct node_client *c, struct node_flow *fl
         return status;
     c->moves_free &= c->moves_free - 1;
     c->move_uses += 1 + (c->move_uses == UINT32_MAX); /* never 0 */
-    c->moves[move] = (struct node_move_use){flow, c->move_uses, out->id, out->user, out->peer};
+    c->moves[move] = (struct node_move_use){.flow = flow,
+                                            .use = c->move_uses,
+                                            .id = out->id,
+                                            .session = session_of(c, flow),
+                                            .user = out->user,
+                                            .peer = out->peer};
     flow->moves++;
     e->handler = (uint8_t)out->kind;
     e->nargs = 0;
@@ -53,7 +89,7 @@ enum weft_status wf_node_client_move(struct node_client *c, struct node_flow *fl
     e->where = flow->to.word;
     e->number = out->len;
     e->slot = e->attempt = 0;
-    e->session = session_of(c, flow); /* 0, if it has just ended: the service drops the move */
+    e->session = c->moves[move].session; /* 0, if it has just ended: the service drops the move */
     e->use = c->move_uses;
     e->move = out->at;
     wf_node_entry_publish(c, e, 0, 0);
@@ -70,20 +106,26 @@ static void move_end(struct node_client *c, uint32_t move, enum weft_status stat
     c->ops->moved(c->owner, use.flow, &use, status);
 }
 
+bool wf_node_move_is_over(const struct node_client *c, uint32_t move)
+{
+    uint64_t word = wf_load_acquire(&c->event->slots[move].moved); /* "moved" */
+    return c->moves[move].use && (uint32_t)word == c->moves[move].use;
+}
+
 int wf_node_move_look(struct node_client *c, uint32_t move)
 {
     static const enum weft_status statuses[WF_NODE_MOVE_ENDS] = {
         [WF_NODE_DONE] = WEFT_OK,
         [WF_NODE_MOVE_LOST] = WEFT_EUNREACH,
         [WF_NODE_MOVE_REFUSED] = WEFT_EKEY};
-    uint64_t word = wf_load_acquire(&c->event->slots[move].moved); /* "moved" */
-    uint32_t end = (uint32_t)(word >> 32);
-    if (!c->moves[move].use || (uint32_t)word != c->moves[move].use)
+    uint32_t end = (uint32_t)(wf_load_acquire(&c->event->slots[move].moved) >> 32); /* "moved" */
+    if (!wf_node_move_is_over(c, move))
         return 0;
     if (!end || end >= WF_NODE_MOVE_ENDS) {
         wf_node_client_fail(c, "it ended a put or get in a way that there is not");
         return 0;
     }
+    pause_set(c, &c->moves[move], statuses[end]);
     move_end(c, move, statuses[end]);
     WF_HOOK("node.moved");
     return 1;
@@ -99,7 +141,7 @@ void wf_node_moves_abandon(struct node_client *c)
 void wf_node_moves_stop(struct node_client *c)
 {
     for (uint32_t move = 0; wf_node_has_moves(c) && move < WF_NODE_MOVES; move++)
-        if (c->moves[move].use)
+        if (!wf_node_move_look(c, move) && c->moves[move].use)
             c->ops->stop(c->owner, &c->moves[move]);
     wf_node_moves_abandon(c);
 }

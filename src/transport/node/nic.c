@@ -22,10 +22,6 @@
 #define REFUSED_MS 1000u
 #define REFUSED_PAUSE_MS 10
 
-/* Where the incarnation is in the keys of a region. */
-#define KEY_RKEY 0
-#define KEY_INCARNATION (WF_KEY_NICS - 1)
-
 WF_LOCK_CLASS(via_nic_lock_class); /* struct via_nic.lock */
 
 /* A registration, or memory that was registered by a service that has ended. */
@@ -47,6 +43,7 @@ struct via_mr {
 struct via_nic {
     pthread_mutex_t lock;
     struct wf_hca_registrar *registrar WF_UNDER(via_nic_lock_class); /* NULL: no service */
+    bool ended WF_UNDER(via_nic_lock_class); /* the service has ended: no more is registered */
     uint32_t incarnation WF_UNDER(via_nic_lock_class);
     struct via_window window WF_UNDER(via_nic_lock_class);
     struct wf_list mrs WF_UNDER(via_nic_lock_class);
@@ -75,7 +72,7 @@ static WF_REQUIRES(via_nic_lock_class) enum weft_status
     struct wf_hca_registration made;
     enum weft_status status = WEFT_EUNREACH;
     uint64_t at;
-    if (!r)
+    if (!r || nic->ended)
         return status;
     at = wf_via_window_take(&nic->window, mr->kind, (uintptr_t)mr->addr, mr->len);
     if (!at)
@@ -117,30 +114,57 @@ static uint64_t refused_until(void)
     return wf_now_ns() + REFUSED_MS * UINT64_C(1000000);
 }
 
-/* The addresses of memory that stays registered are not used again. */
-static WF_REQUIRES(via_nic_lock_class) void mr_drop_until(struct via_nic *nic, struct via_mr *mr,
-                                                          uint64_t until_ns)
+/* The lock is free meanwhile: other threads register and drop memory. */
+static WF_REQUIRES(via_nic_lock_class) void refusal_wait(struct via_nic *nic)
 {
-    enum weft_status status;
-    if (!atomic_load_explicit(&mr->lkey, memory_order_relaxed))
-        return;
-    while ((status = mr_try_drop(nic, mr)) != WEFT_OK && status != WEFT_EKEY && !nic->refuses &&
-           wf_now_ns() < until_ns)
-        (void)poll(NULL, 0, REFUSED_PAUSE_MS);
+    nic_unlock(nic);
+    (void)poll(NULL, 0, REFUSED_PAUSE_MS);
+    nic_lock(nic);
+}
+
+/* Try to drop what is registered. Returns false if it is to be tried again, until [until_ns]. The
+ * addresses of memory that stays registered are not used again. */
+static WF_REQUIRES(via_nic_lock_class) bool mr_tried(struct via_nic *nic, struct via_mr *mr,
+                                                     uint64_t until_ns)
+{
+    enum weft_status status = mr_try_drop(nic, mr);
+    bool refused = status != WEFT_OK && status != WEFT_EKEY;
+    if (refused && !nic->refuses && wf_now_ns() < until_ns)
+        return false;
     atomic_store_explicit(&mr->lkey, 0, memory_order_relaxed);
-    nic->refuses = status != WEFT_OK && status != WEFT_EKEY;
-    if (!nic->refuses)
+    nic->refuses = refused;
+    if (!refused)
         wf_via_window_give(&nic->window, mr->kind,
                            atomic_load_explicit(&mr->at, memory_order_relaxed));
     else
         wf_warn("%zu KiB stay registered with %s (%s), until all processes that use the node's "
                 "service have left it",
                 mr->len / 1024, nic->registrar->share.name, weft_status_text(status));
+    return true;
 }
 
+/* The fence, or another thread, may drop it meanwhile, and a third one register it anew. */
 static WF_REQUIRES(via_nic_lock_class) void mr_drop(struct via_nic *nic, struct via_mr *mr)
 {
-    mr_drop_until(nic, mr, refused_until());
+    const uint64_t until_ns = refused_until();
+    const uint64_t at = atomic_load_explicit(&mr->at, memory_order_relaxed);
+    while (atomic_load_explicit(&mr->lkey, memory_order_relaxed) &&
+           atomic_load_explicit(&mr->at, memory_order_relaxed) == at &&
+           !mr_tried(nic, mr, until_ns))
+        refusal_wait(nic);
+}
+
+/* Try to drop all of them. Returns as mr_tried. */
+static WF_REQUIRES(via_nic_lock_class) bool all_tried(struct via_nic *nic, uint64_t until_ns)
+{
+    bool all = true;
+    wf_list_each(it, &nic->mrs)
+    {
+        struct via_mr *mr = wf_container_of(it, struct via_mr, item);
+        if (atomic_load_explicit(&mr->lkey, memory_order_relaxed))
+            all &= mr_tried(nic, mr, until_ns);
+    }
+    return all;
 }
 
 static WF_UNCHECKED enum weft_status mr_open(struct via_nic *nic, enum via_kind kind, void *addr,
@@ -172,16 +196,14 @@ static WF_UNCHECKED void mr_close(struct via_mr *mr)
     free(mr);
 }
 
-/* The NIC may access [mr] no more. It is registered again at its next use. */
-static WF_UNCHECKED void mr_stop(struct via_mr *mr)
+WF_UNCHECKED void wf_via_mr_stop(struct via_mr *mr)
 {
     nic_lock(mr->nic);
     mr_drop(mr->nic, mr);
     nic_unlock(mr->nic);
 }
 
-/* Returns the local key and the address of [addr], which is in [mr]. Returns 0 if there is none. */
-static WF_UNCHECKED uint32_t mr_use(struct via_mr *mr, const void *addr, uint64_t *at)
+WF_UNCHECKED uint32_t wf_via_mr_use(struct via_mr *mr, const void *addr, uint64_t *at)
 {
     uint32_t lkey = atomic_load_explicit(&mr->lkey, memory_order_acquire);
     if (__builtin_expect(!lkey, 0)) {
@@ -223,6 +245,11 @@ static enum weft_status staging_open(struct via_nic *nic)
     return status == WEFT_OK ? wf_staging_open(&p, &nic->staging) : status;
 }
 
+struct wf_staging *wf_via_nic_staging(const struct via_nic *nic)
+{
+    return nic->staging;
+}
+
 /* ---- services ---- */
 
 /* A child forked meanwhile closes its copy of the descriptor, so that the context can end. */
@@ -255,7 +282,7 @@ WF_UNCHECKED void wf_via_nic_renew(struct via_nic *nic, struct wf_node_link *lin
     if (link->window && wf_hca_adopt(&link->share, link->command_fd, &r) == WEFT_OK) {
         link->command_fd = -1;
         nic->registrar = r;
-        nic->refuses = false;
+        nic->refuses = nic->ended = false;
         nic->incarnation = link->incarnation & WF_NODE_GEN_MASK;
         wf_via_window_begin(&nic->window, link->window);
     } else { /* it is logged, and messages go on */
@@ -269,10 +296,10 @@ WF_UNCHECKED void wf_via_nic_fence(struct via_nic *nic)
     const uint64_t until_ns = refused_until();
     struct wf_hca_registrar *r;
     nic_lock(nic);
+    nic->ended = true;
     r = nic->registrar;
-    if (r)
-        wf_list_each(it, &nic->mrs)
-            mr_drop_until(nic, wf_container_of(it, struct via_mr, item), until_ns);
+    while (r && !all_tried(nic, until_ns))
+        refusal_wait(nic);
     WF_HOOK("node.fenced");
     if (r)
         r->ops->close(r);
@@ -359,15 +386,18 @@ void wf_via_region_keys(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS])
     if (!atomic_load_explicit(&mr->lkey, memory_order_acquire))
         return;
     *at = atomic_load_explicit(&mr->at, memory_order_relaxed);
-    keys[KEY_RKEY] = atomic_load_explicit(&mr->rkey, memory_order_relaxed);
-    keys[KEY_INCARNATION] = atomic_load_explicit(&mr->incarnation, memory_order_relaxed);
+    keys[VIA_KEY_RKEY] = atomic_load_explicit(&mr->rkey, memory_order_relaxed);
+    keys[VIA_KEY_INCARNATION] = atomic_load_explicit(&mr->incarnation, memory_order_relaxed);
 }
 
 enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
                                     unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
                                     void **handle)
 {
-    struct via_nic *nic = VIA_OF(tctx, via_ctx)->nic;
+    struct via_ctx *ctx = VIA_OF(tctx, via_ctx);
+    /* Another thread may be setting the context's key. */
+    struct via_nic *nic =
+        atomic_load_explicit(&ctx->attached, memory_order_acquire) ? ctx->nic : NULL;
     struct region_attempt a = {nic, memory, wf_rdma_access(access), NULL};
     enum weft_status status;
     if (!nic || (memory->dmabuf && memory->dmabuf->is_real))
@@ -378,7 +408,10 @@ enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_me
         wf_info("%zu KiB cannot be registered with the NIC of the node's service (%s): peers reach "
                 "them by messages%s",
                 memory->len / 1024, weft_status_text(status),
-                status == WEFT_ELIMIT ? "; raise ulimit -l, or WEFT_PINNED" : "");
+                status == WEFT_ELIMIT
+                    ? "; raise ulimit -l, or WEFT_PINNED, unless this context has "
+                      "had regions of 16 TiB"
+                    : "");
         return status;
     }
     wf_via_region_keys(a.made, at, keys);
@@ -392,124 +425,4 @@ void wf_via_region_close(struct wf_tctx *tctx, void *handle)
     (void)tctx;
     wf_budget_give(wf_budget_own(), mr->len);
     mr_close(mr);
-}
-
-/* ---- puts and gets ---- */
-
-void wf_via_nic_ep_open(struct via_ep *ep)
-{
-    if (ep->ctx->nic &&
-        wf_cache_user_open(wf_staging_cache(ep->ctx->nic->staging), &ep->user) != WEFT_OK)
-        ep->user = NULL; /* no memory: this endpoint's go by messages */
-}
-
-void wf_via_nic_ep_close(struct via_ep *ep)
-{
-    if (ep->user)
-        wf_cache_user_close(ep->user);
-}
-
-/* Find the bytes of [op] at addresses of the NIC. Returns OK | AGAIN | EUNREACH */
-static enum weft_status place(struct via_ep *ep, const struct wf_nic_op *op, struct wf_desc *desc,
-                              struct node_move_out *out)
-{
-    struct wf_staging *s = ep->ctx->nic->staging;
-    size_t len = WF_MIN(op->len, (size_t)WF_NODE_MOVE_MAX);
-    enum weft_status status = op->kind == WF_NIC_OP_GET
-                                  ? wf_staging_to(s, ep->user, desc, op->local, len, NULL)
-                                  : wf_staging_from(s, ep->user, desc, op->local, len, NULL);
-    if (status == WEFT_AGAIN)
-        return ep->descs ? status : WEFT_EUNREACH; /* other endpoints have all of them */
-    if (status != WEFT_OK)
-        return WEFT_EUNREACH;
-    out->len = (uint32_t)desc->len;
-    out->at.lkey = mr_use(desc->handle, desc->addr, &out->at.local);
-    return out->at.lkey ? WEFT_OK : WEFT_EUNREACH;
-}
-
-static enum weft_status move_begin(const struct wf_tpeer *tpeer, struct node_flow *flow,
-                                   const struct wf_nic_op *op, size_t *taken)
-{
-    struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
-    struct wf_staging *s = ep->ctx->nic->staging;
-    struct wf_desc *desc = wf_desc_take(s);
-    struct node_move_out out = {.kind = op->kind == WF_NIC_OP_GET ? WF_NODE_GET : WF_NODE_PUT,
-                                .at = {.remote = op->remote,
-                                       .rkey = op->keys[KEY_RKEY],
-                                       .incarnation = op->keys[KEY_INCARNATION]},
-                                .id = op->id,
-                                .user = desc,
-                                .peer = tpeer};
-    enum weft_status status;
-    if (!desc)
-        return ep->descs ? WEFT_AGAIN : WEFT_EUNREACH;
-    status = place(ep, op, desc, &out);
-    if (status == WEFT_OK)
-        status = wf_node_client_move(ep->client, flow, &out);
-    if (status != WEFT_OK) {
-        wf_desc_done(s, ep->user, desc, false);
-        return status;
-    }
-    ep->descs++;
-    *taken = out.len;
-    wf_via_count(ep, wf_staging_is_copied(desc) ? WF_STAT_NIC_COPIED : WF_STAT_NIC_DIRECT);
-    return WEFT_OK;
-}
-
-enum weft_status wf_via_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *op, size_t *taken)
-{
-    struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
-    enum weft_status status = WEFT_OK;
-    struct node_flow *flow;
-    if (wf_nic_op_is_atomic(op))
-        return WEFT_ENOSYS;
-    if (!ep->user || !op->keys[KEY_RKEY])
-        return WEFT_EUNREACH;
-    flow = wf_via_flow(tpeer, &status);
-    if (!flow)
-        return status;
-    status = wf_node_client_can_move(ep->client, flow);
-    return status == WEFT_OK ? move_begin(tpeer, flow, op, taken) : status;
-}
-
-void wf_via_moved(void *owner, struct node_flow *flow, const struct node_move_use *move,
-                  enum weft_status status)
-{
-    struct via_ep *ep = owner;
-    (void)flow;
-    wf_desc_done(ep->ctx->nic->staging, ep->user, move->user, status == WEFT_OK);
-    ep->descs--;
-    if (!ep->closing)
-        ep->base.events->nic_op_done(ep->base.owner, move->id, status, 0);
-}
-
-/* The bytes of a get that are staged are dropped when they come: the memory for them is not the
- * operation's any more. */
-void wf_via_move_stop(void *owner, const struct node_move_use *move)
-{
-    struct wf_desc *desc = move->user;
-    (void)owner;
-    desc->copy_out = false;
-    mr_stop(desc->handle);
-}
-
-/* Other handles of the endpoint have moves of the same flow. These go on, or are lost, if the NIC
- * uses the same registration for them. */
-void wf_via_nic_stop(struct wf_tpeer *tpeer)
-{
-    struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
-    for (unsigned i = 0; wf_node_has_moves(ep->client) && i < WF_NODE_MOVES; i++)
-        if (ep->client->moves[i].use && ep->client->moves[i].peer == tpeer)
-            wf_via_move_stop(ep, &ep->client->moves[i]);
-}
-
-/* A put by the service's NIC has no window. */
-bool wf_via_put_open(struct wf_tpeer *tpeer, struct wf_put_window *window, uint32_t most,
-                     size_t len)
-{
-    (void)tpeer;
-    (void)window;
-    (void)most;
-    (void)len;
-    return false;
 }

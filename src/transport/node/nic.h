@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory of this process that the NIC of the node's service accesses, and puts and gets by that
- * NIC. This process registers its memory itself, in the service's protection domain and in its own
- * window of addresses there (rdma/hca_share.h), without a message to the service.
+/* Memory of this process that the NIC of the node's service accesses (nic.c), and puts and gets by
+ * that NIC (via_moves.c). This process registers its memory itself, in the service's protection
+ * domain and in its own window of addresses there (rdma/hca_share.h), without a message to the
+ * service.
  *
  * A registration lasts no longer than its service. The fence drops all of them by their handles
  * before anything else is done about the service's death, since the queue pairs of a dead service
@@ -10,7 +11,8 @@
  * have names the service that has died.
  *
  * Any thread may call these functions, but wf_via_nic_op and wf_via_nic_stop, which only an
- * endpoint's owner calls. via_nic.lock is held while the kernel registers or drops memory. */
+ * endpoint's owner calls. via_nic.lock is held while the kernel registers or drops memory, but not
+ * in the pauses between two tries to drop what a driver refuses to drop. */
 #ifndef WF_TRANSPORT_NODE_NIC_H
 #define WF_TRANSPORT_NODE_NIC_H
 
@@ -62,6 +64,23 @@ void wf_via_nic_renew(struct via_nic *nic, struct wf_node_link *link);
 /* Open and close what an endpoint has. */
 void wf_via_nic_ep_open(struct via_ep *ep);
 void wf_via_nic_ep_close(struct via_ep *ep);
+
+/* ---- for via_moves.c ---- */
+
+/* Where a region's keys have its remote key, and the incarnation of the service. */
+#define VIA_KEY_RKEY 0
+#define VIA_KEY_INCARNATION (WF_KEY_NICS - 1)
+
+/* A registration, the handle in the descriptors of [staging]. */
+struct via_mr;
+struct wf_staging;
+struct wf_staging *wf_via_nic_staging(const struct via_nic *nic);
+/* Returns the local key and the address of [addr], which is in [mr]. Returns 0 if there is none. */
+uint32_t wf_via_mr_use(struct via_mr *mr, const void *addr, uint64_t *at);
+/* The NIC may access [mr] no more. It is registered again at its next use. */
+void wf_via_mr_stop(struct via_mr *mr);
+
+/* ---- for the transport ---- */
 
 /* Functions of the transport's table. */
 enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_memory *memory,

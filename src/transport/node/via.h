@@ -76,7 +76,7 @@ struct via_nic;
 
 struct via_ctx {
     struct wf_tctx base;
-    struct via_nic *nic; /* nic.h; constant once [attached] is set. NULL: nothing is registered */
+    struct via_nic *nic; /* nic.h; not to be read before [attached]. NULL: nothing is registered */
     struct wf_process_id self;
     unsigned number; /* of the context in its process: %n of WEFT_NODE_NAME */
     /* The key is set once. The thread that sets it attaches; endpoints are opened before that, and

@@ -2,13 +2,13 @@
 #include "transport/node/window.h"
 
 #include <string.h>
-
-#define PAGE UINT64_C(4096)
+#include <unistd.h>
 
 void wf_via_window_begin(struct via_window *w, uint32_t number)
 {
     memset(w, 0, sizeof *w);
     w->number = number;
+    w->page = (uint32_t)sysconf(_SC_PAGESIZE);
     for (int kind = 0; kind < VIA_KINDS; kind++)
         w->cursors[kind].chunk = WF_VIA_CHUNKS;
 }
@@ -30,7 +30,7 @@ static bool chunk_next(struct via_window *w, enum via_kind kind)
 
 uint64_t wf_via_window_take(struct via_window *w, enum via_kind kind, uint64_t addr, uint64_t len)
 {
-    uint64_t unit = len < WF_VIA_LEAF ? PAGE : WF_VIA_LEAF, in = addr % unit, from, size;
+    uint64_t unit = len < WF_VIA_LEAF ? w->page : WF_VIA_LEAF, in = addr % unit, from, size;
     if (len > WF_VIA_CHUNK - WF_VIA_LEAF)
         return 0;
     size = wf_align_up(in + len, unit);

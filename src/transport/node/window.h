@@ -18,6 +18,7 @@ enum via_kind { VIA_CACHED, VIA_REGION, VIA_KINDS };
 
 struct via_window {
     uint32_t number; /* wf_node_window */
+    uint32_t page;   /* the kernel's: a driver maps its pages, of 4 to 64 KiB */
     struct {
         uint32_t chunk; /* WF_VIA_CHUNKS: none */
         uint64_t next;  /* in it */

@@ -62,17 +62,33 @@ static unsigned drop_if_within(struct wf_hca_registrar *r, uint32_t handle, uint
 /* The most handles that one list of the kernel can have: its length in bytes has 16 bits. */
 #define LIST_ROOM (UINT16_MAX / sizeof(uint32_t))
 
-unsigned wf_hca_drop_within(struct wf_hca_registrar *r, uint64_t at, uint64_t len, uint32_t end)
+/* Looks at the handles that the kernel lists. Returns false if these may not be all. */
+static bool listed_drop(struct wf_hca_registrar *r, uint64_t at, uint64_t len, unsigned *dropped)
 {
     uint32_t *handles = malloc(LIST_ROOM * sizeof *handles);
     int n = handles ? r->ops->list(r, handles, LIST_ROOM) : -1;
-    unsigned dropped = 0;
-    if (n >= 0 && n < (int)LIST_ROOM)
-        for (int i = 0; i < n; i++)
-            dropped += drop_if_within(r, handles[i], at, len);
-    else
-        for (uint32_t handle = 0; handle < end; handle++)
-            dropped += drop_if_within(r, handle, at, len);
+    bool all = n >= 0 && n < (int)LIST_ROOM;
+    for (int i = 0; all && i < n; i++)
+        *dropped += drop_if_within(r, handles[i], at, len);
     free(handles);
+    return all;
+}
+
+bool wf_hca_drop_some(struct wf_hca_registrar *r, uint64_t at, uint64_t len, uint32_t *from,
+                      uint32_t end, unsigned *dropped)
+{
+    if (!*from && listed_drop(r, at, len, dropped))
+        return true;
+    for (uint32_t i = 0; i < WF_HCA_LOOKS && *from < end; i++)
+        *dropped += drop_if_within(r, (*from)++, at, len);
+    return *from >= end;
+}
+
+unsigned wf_hca_drop_within(struct wf_hca_registrar *r, uint64_t at, uint64_t len, uint32_t end)
+{
+    uint32_t from = 0;
+    unsigned dropped = 0;
+    while (!wf_hca_drop_some(r, at, len, &from, end, &dropped))
+        continue;
     return dropped;
 }

@@ -115,11 +115,16 @@ extern const struct wf_hca_share_ops wf_hca_share_uverbs; /* hca_uverbs.c */
 enum weft_status wf_hca_adopt(const struct wf_hca_share *share, int fd,
                               struct wf_hca_registrar **out);
 
-/* Drops all registrations that lie within [at, at + len), the addresses of a process that has
- * ended. The registrations that the process which opened the NIC made by mr_open are looked at,
- * too, so their addresses lie outside. Looks at the handles that list returns. If these are not
- * all, looks at the handles below [end]. Returns how many it dropped. A registration that the
- * kernel does not end is logged, and not counted. */
+/* Drops registrations that lie within [at, at + len), the addresses of a process that has ended.
+ * The registrations that the process which opened the NIC made by mr_open are looked at, too, so
+ * their addresses lie outside. Looks at the handles that list returns. If these are not all, looks
+ * at WF_HCA_LOOKS handles from *from on, which is 0 at first, below [end], and counts *from up.
+ * Adds how many it dropped to *dropped. A registration that the kernel does not end is logged, and
+ * not counted. Returns true when it has looked at all. */
+bool wf_hca_drop_some(struct wf_hca_registrar *r, uint64_t at, uint64_t len, uint32_t *from,
+                      uint32_t end, unsigned *dropped);
+#define WF_HCA_LOOKS 16384u
+/* Drops all of them. Returns how many it dropped. */
 unsigned wf_hca_drop_within(struct wf_hca_registrar *r, uint64_t at, uint64_t len, uint32_t end);
 
 /* ---- for implementations ---- */

@@ -372,12 +372,20 @@ static int uverbs_list(struct wf_hca_registrar *r, uint32_t *handles, unsigned r
     return request_send(r->fd, &q) ? -1 : (int)WF_MIN(n, room);
 }
 
+/* The kernel returns EINVAL for a handle of another object, and passes on what the driver refuses
+ * with: rdma_rxe's EINVAL, if a memory window is bound to the registration. After a refusal the
+ * registration still has its handle. */
 static enum weft_status uverbs_drop(struct wf_hca_registrar *r, uint32_t handle)
 {
+    struct wf_hca_registration found;
     union request q;
+    int err;
     request_begin(&q, r->share.driver, UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY);
     in_handle(&q, UVERBS_ATTR_DESTROY_MR_HANDLE, handle);
-    return handle_status(request_send(r->fd, &q));
+    err = request_send(r->fd, &q);
+    if ((err == EINVAL || err == ENOENT) && uverbs_find(r, handle, &found) == WEFT_OK)
+        return WEFT_ESYSTEM;
+    return handle_status(err);
 }
 
 const struct wf_hca_share_ops wf_hca_share_uverbs = {

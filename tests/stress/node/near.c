@@ -198,8 +198,8 @@ unsigned near_clients(const uint8_t key[WF_NODE_KEY])
     unsigned clients = 0;
     CHECK(!wf_node_packet_send(sock, &p, NULL, 0));
     CHECK(near_receive(sock, &p) == WF_NODE_ROW && p.u.row.index == WF_NODE_NO_INDEX);
-    while (near_receive(sock, &p) == WF_NODE_ROW)
-        clients++;
+    while (near_receive(sock, &p) == WF_NODE_ROW || p.type == WF_NODE_RESOURCE)
+        clients += p.type == WF_NODE_ROW;
     CHECK(p.type == WF_NODE_BYE);
     close(sock);
     return clients;

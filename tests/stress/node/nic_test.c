@@ -9,7 +9,10 @@
  * Each case's comment names what makes it fail. */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +26,7 @@
 #include "near.h"
 #include "transport/rdma/hca_share.h"
 
-enum { PUTS = 64, LONG = 4 << 20, MOST = 64 };
+enum { PUTS = 512, LONG = 4 << 20, MOST = 64 };
 
 /* A secret of this length is the key itself. */
 static const uint8_t key[WF_NODE_KEY] = "nic_test", other_key[WF_NODE_KEY] = "nic_test 2";
@@ -35,12 +38,14 @@ enum weft_status __real_wf_hca_adopt(const struct wf_hca_share *share, int fd,
 enum weft_status __wrap_wf_hca_adopt(const struct wf_hca_share *share, int fd,
                                      struct wf_hca_registrar **out);
 
-static unsigned refusals; /* to come, of drops */
+static _Atomic unsigned refusals; /* to come, of drops */
+static unsigned drops;            /* in this process */
 static const struct wf_hca_share_ops *driver;
 static struct wf_hca_share_ops refuser;
 
 static enum weft_status drop(struct wf_hca_registrar *r, uint32_t handle)
 {
+    drops++;
     if (!refusals)
         return driver->drop(r, handle);
     refusals--;
@@ -120,7 +125,8 @@ static void poll_both(struct member m[2])
 /* ---- puts and gets ---- */
 
 /* What goes by messages does not arrive: only the NIC ends operations here. So the first ones,
- * which have no queue pair yet, do not end. Returns true once one has ended. */
+ * which have no queue pair yet, and those in the pauses after them, do not end. Returns true once
+ * one has ended. */
 static bool first_put(struct member m[2], struct weft_remote *r)
 {
     static struct weft_op ops[PUTS];
@@ -168,6 +174,36 @@ static void shared(struct member m[2], const unsigned char *addr, size_t len)
     CHECK_STATUS(ops[0].status, WEFT_ECANCELED);
     op_await(m, &ops[1]);
     CHECK(memchr(bytes[0], 0, sizeof bytes[0]) == NULL && bytes[1][0] != 0xaa);
+}
+
+/* A handle is closed while the end of its put, which the service has written, was not reported: no
+ * memory is dropped, by which the NIC may be at work on other puts. */
+static void done_before(struct member m[2], const unsigned char *addr, size_t len)
+{
+    static uint8_t byte[8];
+    unsigned char raw[WEFT_KEY_MAX];
+    size_t raw_len;
+    unsigned before;
+    key_read(m[1].mr, raw, &raw_len, &m[1].key);
+    for (int i = 0; i < MOST; i++) { /* the event may be another one */
+        uint64_t until = wf_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+        struct weft_op op = {0};
+        struct weft_peer *peer;
+        struct weft_remote *r;
+        CHECK_STATUS(weft_peer_open(m[0].ep, addr, len, &peer), WEFT_OK);
+        CHECK_STATUS(weft_remote_open(peer, raw, raw_len, &r), WEFT_OK);
+        CHECK_STATUS(weft_put(r, 8, byte, sizeof byte, &op), WEFT_PENDING);
+        while (weft_ep_arm(m[0].ep) == WEFT_OK)
+            CHECK(weft_ep_poll(m[1].ep) >= 0 && wf_now_ns() < until);
+        before = drops;
+        CHECK_STATUS(weft_remote_close(r), WEFT_OK);
+        (void)weft_peer_close(peer);
+        CHECK_STATUS(op.status, WEFT_ECANCELED);
+        if (drops == before)
+            return;
+        poll_both(m);
+    }
+    CHECK(!"no end was written");
 }
 
 /* A service called [name], which lives as long as this process. */
@@ -245,12 +281,13 @@ static void mover_main(int sock, void *arg)
     before = counts_of(&m[0]);
     CHECK(after.copied == before.copied && before.direct - after.direct == 2);
     shared(m, addr, len);
+    done_before(m, addr, len);
     _exit(0);
 }
 
 /* Fails when: the service's descriptor, domain or window does not come; memory is not registered
  * there; a put or get of it does not go by the service's NIC, and end; or ends without its bytes
- * when another handle of the peer is closed. */
+ * when another handle of the peer is closed; or memory of one that has ended is dropped. */
 static void moves(void)
 {
     struct proc p;
@@ -564,8 +601,34 @@ static void breaks(void)
 
 /* ---- registrations ---- */
 
+/* Registers a region once the driver has refused a drop, and then lets the drop pass. */
+static void *register_meanwhile(void *arg)
+{
+    struct member *m = arg;
+    uint64_t until = wf_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    while (refusals == UINT32_MAX) {
+        CHECK(wf_now_ns() < until);
+        (void)sched_yield();
+    }
+    CHECK_STATUS(weft_mem_alloc(m->ctx, LONG, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, &m->mr),
+                 WEFT_OK);
+    refusals = 0;
+    return NULL;
+}
+
+/* The driver refuses to drop the region, until another thread has registered one in its place. */
+static void region_exchange(struct member *m)
+{
+    struct weft_mr *old = m->mr;
+    pthread_t thread;
+    refusals = UINT32_MAX;
+    CHECK(!pthread_create(&thread, NULL, register_meanwhile, m));
+    CHECK_STATUS(weft_mr_close(old), WEFT_OK);
+    CHECK(!pthread_join(thread, NULL));
+}
+
 /* Commands: k report the region's key; c close the region, which the driver refuses to drop at
- * first; q end. */
+ * first, and open another one; q end. */
 static void client_main(int sock, void *arg)
 {
     struct member m;
@@ -586,14 +649,11 @@ static void client_main(int sock, void *arg)
             proc_say(sock, &m.key, sizeof m.key);
         }
         if (word == 'c') {
-            refusals = 3;
-            CHECK_STATUS(weft_mr_close(m.mr), WEFT_OK);
-            m.mr = NULL;
+            region_exchange(&m);
             proc_say(sock, "c", 1);
         }
     }
-    if (m.mr)
-        CHECK_STATUS(weft_mr_close(m.mr), WEFT_OK);
+    CHECK_STATUS(weft_mr_close(m.mr), WEFT_OK);
     CHECK_STATUS(weft_ep_close(m.ep), WEFT_OK);
     CHECK_STATUS(weft_ctx_close(m.ctx), WEFT_OK);
 }
@@ -694,69 +754,136 @@ static void left(void)
     near_end(other_key);
 }
 
+/* A client whose service is killed and has a successor. The test sees the registrations of both. */
+struct succession {
+    struct wf_key of, later; /* the client's, with the service and with its successor */
+    struct wf_node_link link, next;
+    struct wf_hca_registrar *r, *now;
+    struct proc p;
+};
+
+/* The driver refuses the client's first [refused] drops. */
+static void succession_begin(struct succession *s, unsigned refused)
+{
+    near_begin();
+    s->r = watch(&s->link, NULL);
+    refusals = refused;
+    s->p = client_start(&s->of);
+    refusals = 0;
+    CHECK(registered(s->r, s->of.nic_at) == 2);
+}
+
+static void succession_next(struct succession *s, bool dropped)
+{
+    s->now = watch_next(&s->next, &s->link);
+    if (dropped)
+        await_none(s->r, s->of.nic_at);
+    do /* the client may know of no service yet, and registers nothing */
+        s->later = client_key(&s->p);
+    while (!s->later.nic_key[0]);
+}
+
+static void succession_end(struct succession *s, bool dropped)
+{
+    proc_say(s->p.sock, "q", 1);
+    proc_join(&s->p);
+    CHECK(!dropped || !registered(s->now, s->later.nic_at));
+    s->r->ops->close(s->r);
+    s->now->ops->close(s->now);
+    wf_node_detach(&s->next);
+    near_end(other_key);
+}
+
 /* Fails when: a client keeps what it had registered with a service that has died, or the command
  * descriptor; it does not register with the successor; or a key does not name its service. */
 static void fence(void)
 {
-    struct wf_key of, later;
-    struct wf_node_link link, next;
-    struct wf_hca_registrar *r, *now;
-    struct proc p;
-    near_begin();
-    r = watch(&link, NULL);
-    p = client_start(&of);
-    CHECK(registered(r, of.nic_at) == 2);
-    now = watch_next(&next, &link);
-    await_none(r, of.nic_at);
-    do /* the client may know of no service yet, and registers nothing */
-        later = client_key(&p);
-    while (!later.nic_key[0]);
-    CHECK(registered(now, later.nic_at) >= 1 && !registered(r, of.nic_at));
-    CHECK(later.nic_key[WF_KEY_NICS - 1] != of.nic_key[WF_KEY_NICS - 1]);
-    proc_say(p.sock, "q", 1);
-    proc_join(&p);
-    CHECK(!registered(now, later.nic_at));
-    r->ops->close(r);
-    now->ops->close(now);
-    wf_node_detach(&next);
-    near_end(other_key);
+    struct succession s;
+    succession_begin(&s, 0);
+    succession_next(&s, true);
+    CHECK(registered(s.now, s.later.nic_at) >= 1 && !registered(s.r, s.of.nic_at));
+    CHECK(s.later.nic_key[WF_KEY_NICS - 1] != s.of.nic_key[WF_KEY_NICS - 1]);
+    succession_end(&s, true);
 }
 
 /* Fails when: a client does not try again to drop what the driver refuses to drop; or waits for
- * that without end. */
+ * that without end, or while its other threads cannot register. */
 static void refused(void)
 {
     for (int always = 0; always < 2; always++) {
-        struct wf_key of, later;
-        struct wf_node_link link, next;
-        struct wf_hca_registrar *r, *now;
-        struct proc p;
-        near_begin();
-        r = watch(&link, NULL);
-        refusals = always ? UINT32_MAX : 3;
-        p = client_start(&of);
-        refusals = 0;
-        now = watch_next(&next, &link);
-        if (!always)
-            await_none(r, of.nic_at);
-        do
-            later = client_key(&p);
-        while (!later.nic_key[0]);
-        CHECK(registered(r, of.nic_at) == (always ? 2 : 0));
+        struct succession s;
+        succession_begin(&s, always ? UINT32_MAX : 3);
+        succession_next(&s, !always);
+        CHECK(registered(s.r, s.of.nic_at) == (always ? 2 : 0));
         if (!always) {
-            unsigned before = registered(now, later.nic_at);
+            unsigned before = registered(s.now, s.later.nic_at);
             char word;
-            proc_say(p.sock, "c", 1);
-            CHECK(proc_hear(p.sock, &word, 1) == 1);
-            CHECK(registered(now, later.nic_at) == before - 1);
+            proc_say(s.p.sock, "c", 1);
+            CHECK(proc_hear(s.p.sock, &word, 1) == 1);
+            CHECK(registered(s.now, s.later.nic_at) == before);
         }
-        proc_say(p.sock, "q", 1);
-        proc_join(&p);
-        r->ops->close(r);
-        now->ops->close(now);
-        wf_node_detach(&next);
-        near_end(other_key);
+        succession_end(&s, !always);
     }
+}
+
+/* ---- a key that comes late ---- */
+
+struct opener {
+    struct weft_ctx *ctx;
+    _Atomic unsigned opened, stop;
+};
+
+static void *open_regions(void *arg)
+{
+    struct opener *o = arg;
+    while (!o->stop) {
+        struct weft_mr *mr;
+        CHECK_STATUS(weft_mem_alloc(o->ctx, SLOT, WEFT_REMOTE_WRITE, &mr), WEFT_OK);
+        CHECK(weft_pinnable(o->ctx, 0, NULL));
+        CHECK_STATUS(weft_mr_close(mr), WEFT_OK);
+        o->opened++;
+    }
+    return NULL;
+}
+
+static void opener_main(int sock, void *arg)
+{
+    struct weft_ctx_params params = WEFT_CTX_PARAMS_INIT;
+    struct opener o = {0};
+    unsigned char bytes[WEFT_KEY_MAX];
+    struct wf_node_link link;
+    struct wf_key of;
+    struct weft_mr *mr;
+    pthread_t thread;
+    size_t len;
+    (void)sock;
+    (void)arg;
+    near_attach(other_key, &link);
+    params.flags = WEFT_CTX_NETWORK;
+    CHECK_STATUS(weft_ctx_open(&params, &o.ctx), WEFT_OK);
+    CHECK(!pthread_create(&thread, NULL, open_regions, &o));
+    while (!o.opened)
+        (void)sched_yield();
+    CHECK_STATUS(weft_ctx_set_key(o.ctx, other_key, WF_NODE_KEY), WEFT_OK);
+    o.stop = 1;
+    CHECK(!pthread_join(thread, NULL));
+    CHECK_STATUS(weft_mem_alloc(o.ctx, SLOT, WEFT_REMOTE_WRITE, &mr), WEFT_OK);
+    key_read(mr, bytes, &len, &of);
+    CHECK(of.nic_key[0]);
+    CHECK_STATUS(weft_mr_close(mr), WEFT_OK);
+    CHECK_STATUS(weft_ctx_close(o.ctx), WEFT_OK);
+    wf_node_detach(&link);
+}
+
+/* Fails when: a region that is opened after the key was set is not registered; or, with the thread
+ * sanitizer, another thread that opens regions meanwhile reads what is being set. */
+static void late_key(void)
+{
+    struct proc p;
+    near_begin();
+    p = proc_start(opener_main, NULL);
+    proc_join(&p);
+    near_end(other_key);
 }
 
 /* ---- fork ---- */
@@ -776,32 +903,55 @@ static unsigned descriptors_of_nics(void)
     return n;
 }
 
-/* A child that is forked while its parent attaches, in builds with hooks. */
+/* A child that is forked while its parent attaches, in builds with hooks: by another thread when
+ * the command descriptor has come, and then by the thread that attaches. */
 static bool forked;
+static pthread_t forker;
+static int forks_pipe[2];
+
+static void fork_once(void)
+{
+    int status;
+    pid_t pid = fork();
+    if (!pid)
+        _exit((int)descriptors_of_nics());
+    CHECK(pid > 0 && write(forks_pipe[1], "f", 1) == 1);
+    CHECK(waitpid(pid, &status, 0) == pid && !status);
+}
+
+static void *fork_beside(void *arg)
+{
+    (void)arg;
+    fork_once();
+    return NULL;
+}
 
 static int fork_at(const char *label)
 {
-    int status;
-    pid_t pid;
-    if (forked || strcmp(label, "node.welcome"))
-        return 0;
-    forked = true;
-    pid = fork();
-    if (!pid)
-        _exit((int)descriptors_of_nics());
-    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && !status);
+    enum { WAIT_MS = 100 }; /* the fork waits for the thread that attaches, but cannot show it */
+    struct pollfd p = {.fd = forks_pipe[0], .events = POLLIN};
+    if (!strcmp(label, "node.received") && !forker && descriptors_of_nics() == 2) {
+        CHECK(!pthread_create(&forker, NULL, fork_beside, NULL));
+        (void)poll(&p, 1, WAIT_MS);
+    }
+    if (!forked && !strcmp(label, "node.welcome")) {
+        forked = true;
+        CHECK(!pthread_join(forker, NULL));
+        fork_once();
+    }
     return 0;
 }
 
 static void fork_while_attaching(struct member *m)
 {
 #ifdef WF_HOOKS
+    CHECK(!pipe2(forks_pipe, O_CLOEXEC));
     weft_test_hook = fork_at;
 #endif
     member_open(m, other_key);
 #ifdef WF_HOOKS
     weft_test_hook = NULL;
-    CHECK(forked);
+    CHECK(forked && !close(forks_pipe[0]) && !close(forks_pipe[1]));
 #else
     (void)fork_at;
 #endif
@@ -848,8 +998,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*fn)(void);
-    } cases[] = {
-        {"moves", moves}, {"left", left}, {"fence", fence}, {"refused", refused}, {"forks", forks}};
+    } cases[] = {{"moves", moves},     {"left", left},   {"fence", fence},
+                 {"refused", refused}, {"forks", forks}, {"key", late_key}};
     int failed = 0;
     CHECK(argc >= 2);
     near_program = argv[1];
