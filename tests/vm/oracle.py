@@ -33,8 +33,8 @@ line. TAG is unique to the run of the scenario. The end of standard input ends t
     mmap buf= len= [prot= at_address_of=]    munmap, dontneed, mprotect buf= at= len=
     mremap buf= to=    fill buf= at= len= byte=    look buf= at= len=    ok bytes=
 
-A member answers "none" to a call that its interface does not have, and "unbuilt" to one that it is
-to have later: the scenario is not run then. Handles, keys and addresses may have any values: the
+A member answers "none" to a call that its interface does not have. The scenario is not run if one
+answers "unbuilt" (its interface is to have the call later) or "cannot" (the machine lacks something). Handles, keys and addresses may have any values: the
 comparison gives them the names that the record has. Events of one ring are compared in order;
 those of different rings have no order.
 
@@ -67,6 +67,7 @@ DEFAULTS = {"dev": "own", "mode": "kernel", "port": 1, "connections": 4, "index_
             "ring": 64, "depth": 64, "reconnect_s": 30, "heartbeat_ms": 1000, "cache_mb": 0,
             "address": 0}
 NO_PEER = {"remote": 0, "rkey": 0}
+NO_HANDLE = 0x7fffffffffff0000
 
 
 class NotRun(Exception):
@@ -172,13 +173,17 @@ def of_line(line, answer, here):
 
 
 class Rule:
-    """A line of the file of differences: SCENARIO KIND FIELD RECORDED HERE | REASON"""
+    """A line of the file of differences: SCENARIO KIND FIELD RECORDED HERE | REASON. HERE may also be
+    +N or -N: the number of the record, and N more or less."""
 
     def __init__(self, text, number):
         columns, _, self.reason = text.partition("|")
         try:
             self.scenario, self.kind, self.field, *values = columns.split()
-            self.recorded, self.here = (None if v == "*" else (json.loads(v),) for v in values)
+            recorded, here = values
+            self.more = int(here) if here[0] in "+-" else None
+            self.recorded = None if recorded == "*" else (json.loads(recorded),)
+            self.here = None if here == "*" or self.more else (json.loads(here),)
         except ValueError as error:
             raise SystemExit(f"differs:{number}: {error}: {text.strip()}") from error
         if not self.reason.strip():
@@ -189,6 +194,8 @@ class Rule:
         """[where] is (scenario, number of the line, kind)."""
         scenario, number, kind = where
         name, _, line = self.scenario.partition(":")
+        if self.more and (not isinstance(here, int) or here != recorded + self.more):
+            return False
         return (fnmatch.fnmatchcase(scenario, name) and line in ("", str(number)) and
                 fnmatch.fnmatchcase(kind, self.kind) and fnmatch.fnmatchcase(field, self.field) and
                 self.recorded in (None, (recorded,)) and self.here in (None, (here,)))
@@ -209,6 +216,8 @@ class Side:
     def __init__(self, name, member):
         self.name, self.node, self.member = name, name[0], member
         self.params, self.values = dict(DEFAULTS), {}
+        self.has_child = False
+        self.base = 0      # index of the first process of its job on its node
         self.regions = {}  # name of a region: its raw values
         self.conns = {}    # name of a connection: its raw handle
         self.queue = []    # events that were fetched, and that no line of the record took yet
@@ -224,6 +233,7 @@ class Scenario:
         self.name = f"{self.header['group']}/{self.header['scenario']}"
         self.start, self.world = start, world
         self.sides, self.users, self.shared = {}, {}, {}
+        self.bases = {}    # of jobs: Side.base
         self.nseries = self.number = 0
         self.killed_at = {}
         self.found = []    # (line's number, kind, field, recorded, here)
@@ -238,9 +248,14 @@ class Scenario:
         request = words(call, values)
         if name.startswith("child of "):
             request = "child " + request
+            if not self.side(name).has_child and call != "fork":
+                self.side(name).has_child = True
+                self.ask(name.removeprefix("child of "), "fork")
         status, answer = parsed(self.side(name).member.ask(request))
         if status == "unbuilt":
             raise NotRun(f"the member does not have '{call}' yet")
+        if status == "cannot":
+            raise NotRun(f"'{call}' cannot be done on this machine")
         return status, answer
 
     def until(self, done, seconds=None):
@@ -283,7 +298,24 @@ class Scenario:
         out = {key: value for key, value in values.items() if key != "contact"}
         if out.get("index") == "none":
             out["index"] = None
+        elif "index" in out:
+            out["index"] = self.relative(side, out["index"])
         return {"ret": status, "out": out}
+
+    def relative(self, side, index):
+        """Which index is the first does not matter: in the record it is 0."""
+        length = int(side.params["key_len"])
+        key = str(side.params["key"] or side.params["job"])[:length]
+        job = (side.node, self.users.get(side.name), key, length, side.params["address"])
+        side.base = self.bases.setdefault(job, index)
+        return (index - side.base) % (1 << side.params["index_bits"])
+
+    @staticmethod
+    def shifted(imm, side, by):
+        """The immediate, with another index of the receiving process."""
+        bits = side.params["index_bits"]
+        index = (imm >> (32 - bits)) + by
+        return (index % (1 << bits)) << (32 - bits) | imm & ((1 << (32 - bits)) - 1)
 
     def call_query(self, line, _number):
         status, out = self.ask(line["p"], line["call"], **line.get("in", {}))
@@ -314,7 +346,7 @@ class Scenario:
             same = [n for n, region in side.regions.items() if region["handle"] == got["handle"]]
             name = same[-1] if same else f"unknown {got['handle']}"
         else:
-            name = wanted if wanted and wanted not in side.regions else f"m{len(side.regions) + 1}"
+            name = wanted if wanted not in (None, *side.regions) else f"more{len(side.regions)}"
             side.regions[name] = {**got, "io": got["io"] - page, "addr": got["addr"] - page}
         entry = side.regions.get(name, got)
         keys = (got["lkey"], got["rkey"]) == (entry["lkey"], entry["rkey"])
@@ -325,7 +357,7 @@ class Scenario:
     def call_dereg(self, line, _number):
         values = dict(line["in"])
         region = self.side(line["p"]).regions.get(values.pop("mr"))
-        handle = region["handle"] if region else 1
+        handle = region["handle"] if region else NO_HANDLE
         return {"ret": self.ask(line["p"], "dereg", handle=handle, **values)[0]}
 
     def call_evict(self, line, _number):
@@ -339,7 +371,7 @@ class Scenario:
         return {"ret": status, "out": out} if status == "ok" else {"ret": status}
 
     def conn_of(self, line):
-        return self.side(line["p"]).conns.get(line["in"]["conn"], 1)
+        return self.side(line["p"]).conns.get(line["in"]["conn"], NO_HANDLE)
 
     def shared_name(self, node, handle, wanted=None):
         """Members of a node have the same connection if they have the same handle."""
@@ -387,7 +419,7 @@ class Scenario:
     def post(self, name, write):
         """[write]: conn, region, at, len, to, remote, rkey, imm, wr. Returns status and values."""
         side = self.side(name)
-        status, out = self.ask(name, "post", handle=side.conns.get(write["conn"], 1),
+        status, out = self.ask(name, "post", handle=side.conns.get(write["conn"], NO_HANDLE),
                                **{k: v for k, v in write.items() if k not in ("conn", "to")})
         if status == "ok":
             side.posted.append((write["to"], write["imm"], write["wr"]))
@@ -399,12 +431,13 @@ class Scenario:
 
     def call_post(self, line, _number):
         values = line["in"]
-        region = self.side(line["p"]).regions.get(values["mr"], {"handle": 1, "addr": 0})
+        region = self.side(line["p"]).regions.get(values["mr"], {"handle": NO_HANDLE, "addr": 0})
         write = {"conn": values["conn"], "to": values["to"], "len": values["len"],
                  "addr": region["addr"] + values["at"],
-                 "mr": 1 if values.get("mr_handle") == "wrong" else region["handle"],
+                 "mr": NO_HANDLE if values.get("mr_handle") == "wrong" else region["handle"],
                  "mr_len": values.get("mr_len", 0),
-                 "imm": int(values["imm"], 16), "wr": int(values["wr"][1:]),
+                 "imm": self.shifted(int(values["imm"], 16), self.sides[values["to"]],
+                                     self.sides[values["to"]].base), "wr": int(values["wr"][1:]),
                  **self.target(values["to"], values["to_mr"], values["to_at"])}
         if "key" in values:
             write["rkey"] = 0 if values["key"] == "0" else 0x7fffff00
@@ -468,8 +501,9 @@ class Scenario:
                 break
 
     def event_line(self, side, event):
-        number = {"imm": f"0x{event['number']:08x}"} if event["kind"] == "recv" else \
-            {"wr": f"w{event['number']}"}
+        number = {"wr": f"w{event['number']}"}
+        if event["kind"] == "recv":
+            number = {"imm": f"0x{self.shifted(event['number'], side, -side.base):08x}"}
         return {"event": event["kind"], "status": event["status"], **number, "len": event["len"],
                 "shared": self.shared_name(side.node, event["conn"])}
 
@@ -536,6 +570,8 @@ class Scenario:
         elif kind == "munmap" and line["buf"] == "ring":
             self.ask(name, "unmap_ring")
         else:
+            if kind == "fork":
+                self.sides[name].has_child = True
             values = {k: v for k, v in line.items() if k not in ("env", "p", "ret")}
             status, _ = self.ask(name, kind, **values)
             if status != "ok" and "ret" not in line:
@@ -552,7 +588,7 @@ class Scenario:
         name, side = line["p"], self.side(line["p"])
         wanted = line["for"] if "for" in line else line["seen"][0]["for"]
         what, _, amount = wanted.partition("=")
-        handle = side.conns.get("c", 1)
+        handle = side.conns.get("c", NO_HANDLE)
         if what == "events":
             got = self.fetch(name, int(amount), WAIT_S)
             if "seen" in line:  # one more may come
@@ -584,7 +620,7 @@ class Scenario:
         values, name = {"of": line["stats"]}, line["p"]
         if line["stats"] == "connection":
             conn = line["of"]["conn"]
-            values["handle"] = 0 if conn == "all" else self.side(name).conns.get(conn, 1)
+            values["handle"] = 0 if conn == "all" else self.side(name).conns.get(conn, NO_HANDLE)
             values["sub"] = 255 if line["of"].get("sub", "all") == "all" else line["of"]["sub"]
         status, out = self.ask(name, "stats", **values)
         if status != "ok":

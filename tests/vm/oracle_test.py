@@ -284,19 +284,25 @@ def test_result():
 
 def test_missing_event():
     truth = record("write/ring_full_and_drained")
-    i = place(truth, event="recv", imm="0x00000001")
-    assert found(run(truth, truth[:i] + truth[i + 1:])), "the record lacks an event"
+    i = place(truth, event="recv", imm="0x00000002")  # the last one of a wait
     less = truth[:i] + truth[i + 1:]
-    rows = found(run(less, truth))
-    assert any(kind == "env.wait" for _, kind, _ in rows), rows  # the member lacks one
-    assert any(kind == "event.recv" for _, kind, _ in rows), rows
+    more = [row[1:] for row in found(run(truth, less))]
+    assert more == [("event.recv", "event")], more  # one too many, seen at the next call
+    rows = found(run(less, truth))  # one too few
+    assert (i - 3, "env.wait", "for") in rows and (i, "event.recv", "event") in rows, rows
+    # The same behind the last call of the record.
+    i = place(truth, event="sent")
+    more = [row[1:] for row in found(run(truth[:i + 1], truth[:i]))]
+    assert more == [("event.sent", "event")], more
 
 
 def test_order():
     truth = record("write/ring_full_and_drained")
     i = place(truth, event="recv", imm="0x00000000")
     doctored = truth[:i] + [truth[i + 1], truth[i]] + truth[i + 2:]
-    assert found(run(truth, doctored)) == [(i, "event.recv", "imm"), (i + 1, "event.recv", "imm")]
+    wrong = [(i, "event.recv", "imm"), (i + 1, "event.recv", "imm")]
+    assert found(run(truth, doctored)) == wrong
+    assert found(run(doctored, truth)) == wrong
     # Events of two rings have no order.
     truth = record("write/one_each_way")
     i = place(truth, event="recv")
@@ -343,6 +349,18 @@ def test_names():
     assert (i, "create", "out.shared") in found(run(member, truth))
 
 
+def test_indexes():
+    """The first index of a job on a node does not matter; the order does."""
+    truth = record("attach/index_round_robin")
+    member = copy.deepcopy(truth)
+    for line in member:
+        if line.get("call") == "attach":
+            line["out"]["index"] = (line["out"]["index"] + 3) % 4
+    assert not found(run(member, truth))
+    member[-1]["out"]["index"] = 1
+    assert found(run(member, truth)) == [(len(truth) - 1, "attach", "out.index")]
+
+
 def test_rules():
     scenario = run(record("attach/limits"))
     scenario.found = [(1, "attach", "ret", "EBUSY", "ok"), (2, "attach", "ret", "EBUSY", "EINVAL")]
@@ -352,6 +370,9 @@ def test_rules():
     for wrong in (text.replace(":1", ":2"), text.replace("EBUSY", "EIO"),
                   text.replace("attach/", "cache/"), text.replace("att*", "reg")):
         assert oracle.verdict(scenario, [oracle.Rule(wrong, 1)]) == (2, 0), wrong
+    scenario.found = [(7, "stats.cache", "v.hit", 3, 5), (8, "stats.cache", "v.hit", 3, 4)]
+    rule = oracle.Rule('attach/limits stats.cache v.hit * +2 | two more', 1)
+    assert oracle.verdict(scenario, [rule]) == (1, 1)
     for wrong in (text.replace("a reason", ""), text.replace('"ok"', "ok")):
         try:
             oracle.Rule(wrong, 1)
