@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory registered with the NIC of the node's service, for runtimes with a protocol of their own:
+ * the part of the kernel module rv that registers and caches memory. The service is a process that
+ * opens the NIC once for all processes of a job on a node. A process of the job registers its own
+ * memory in the service's protection domain, without a message to the service, and gives the keys
+ * to its peers. The calls by which peers write to it by these keys are not there yet.
+ *
+ *   weft_node      any thread. Calls wait for each other while one of them registers
+ *   registration   a range of whole pages. It may contain and overlap others. It serves all ranges
+ *                  within it that ask for equal access, and is kept when its last use ends
+ *
+ * A call never returns a registration of pages that are not mapped at its addresses any more: as
+ * for weft/cache.h, which describes what the program promises, and which changes of memory are
+ * seen. Where these cannot be seen, or are reported by the program (WEFT_MR_CACHE_MONITOR=import or
+ * none), no registration is kept after its last use. Memory that was unmapped stays pinned until
+ * its use ends and the next call is made.
+ *
+ * A weft_node has 16 TiB of addresses for registrations, and none comes again: a peer may have the
+ * key of one that has gone. After that weft_node_mr_open returns ELIMIT. The next weft_node_open
+ * has 16 TiB of its own.
+ *
+ * The end of the service, for which a program may look by weft_node_query, ends all registrations:
+ * no NIC accesses their memory any more, soon after it. The program closes the weft_node, and opens
+ * another one, which starts or finds another service.
+ *
+ * A forked child owns nothing of its parent's: calls return WEFT_EFORKED. */
+#ifndef WEFT_NODE_H
+#define WEFT_NODE_H
+
+#include <weft/weft.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct weft_node;
+
+/* Reserved space must be zero. */
+struct weft_node_params {
+    uint32_t version;
+    uint32_t connections; /* to each other node, 1 to 16; 0: WEFT_NODE_CONNECTIONS */
+    /* There are at most 2^index_bits processes of the job on a node, 1 to 12; 0:
+     * WEFT_NODE_INDEX_BITS. */
+    uint32_t index_bits;
+    uint32_t zero;
+    /* A secret that the processes of the job share, and no others: they have one service on a node.
+     * As for weft_ctx_set_key, [key_len] is WEFT_SECRET_MIN or more. */
+    const void *key;
+    size_t key_len;
+    const char *name;     /* of the node; NULL: WEFT_NODE_NAME */
+    uint64_t cache_bytes; /* the most bytes that are registered at a time; 0: 256 MiB */
+    uint64_t reserved[8];
+};
+#define WEFT_NODE_PARAMS_INIT                                                                      \
+    {                                                                                              \
+        (WEFT_VERSION_MAJOR << 16) | WEFT_VERSION_MINOR, 0, 0, 0, 0, 0, 0, 0,                      \
+        {                                                                                          \
+            0                                                                                      \
+        }                                                                                          \
+    }
+
+struct weft_node_info {
+    /* OK, or why the service serves this process no more: EPEER (it has died), ECLOSED (it was
+     * stopped), EPROTO (logged) */
+    int32_t status;
+    uint32_t index; /* of this process among those of the job on the node */
+    uint32_t index_bits, connections;
+    int32_t service; /* its process */
+    uint32_t zero;
+    uint64_t cache_bytes;
+    char device[64]; /* the NIC's name */
+    uint64_t reserved[8];
+};
+
+/* Attach to the node's service of the job, and start it if there is none. Indexes are given in
+ * turn, so that the index of a process that has ended comes again as late as possible.
+ *   params  read during the call
+ * Blocks   at most WEFT_CONNECT_TIMEOUT
+ * Returns  OK | EINVAL (params or a variable) | EVERSION | ENOMEM | ESYSTEM
+ *          | EUNREACH (the service has no NIC that other processes can register with)
+ *          | EBUSY (the service of the job on this node has other parameters)
+ *          | ELIMIT (all indexes are taken) | EACCESS (another user has the service's name)
+ *          | ETIMEDOUT (no service answers) | EPROTO | ENOSYS (Weft was built without libibverbs or
+ *          libsodium). All but EINVAL, ENOMEM and ENOSYS are logged, with what to change */
+WEFT_API WEFT_MUST_USE enum weft_status weft_node_open(const struct weft_node_params *params,
+                                                       struct weft_node **out);
+
+/* Deregister all memory, also what is used, and leave the service. No NIC accesses the memory any
+ * more when the call returns. Returns  OK | EINVAL | EFORKED */
+WEFT_API enum weft_status weft_node_close(struct weft_node *node);
+
+/* Returns  OK | EINVAL | EFORKED */
+WEFT_API enum weft_status weft_node_query(struct weft_node *node, struct weft_node_info *out);
+
+/* Access to a registration. The NIC always reads it for this process. */
+enum weft_node_access {
+    WEFT_NODE_LOCAL_WRITE = 1,  /* what this process asks for is written to it */
+    WEFT_NODE_REMOTE_WRITE = 2, /* peers write by its remote key */
+    WEFT_NODE_REMOTE_READ = 4,  /* peers read by it */
+};
+
+/* A use of a registration. The fields are constant. */
+struct weft_node_mr {
+    uint64_t handle; /* of the registration; never that of another one */
+    void *addr;
+    size_t len;
+    uint64_t at; /* the NIC's address of [addr]; never its virtual address, and never used again */
+    uint32_t lkey, rkey;
+    uint32_t access; /* enum weft_node_access */
+    uint32_t is_hit; /* 1: the registration was there */
+    uint64_t reserved[2];
+};
+
+/* Register [addr, addr + len), or use a registration that contains it and has the same access. It
+ * stays registered until weft_node_mr_close, and the memory stays mapped until then.
+ * Blocks   as long as the kernel registers, and the calls of other threads
+ * Returns  OK | EINVAL (len is 0, the range wraps, unknown access) | EFAULT (some of it is not
+ *          mapped, or may not be written) | ELIMIT (cache_bytes, WEFT_PINNED or ulimit -l, even if
+ *          all that is not used were given up) | ENOMEM | ESYSTEM | EFORKED
+ *          | EPEER, ECLOSED, EPROTO (as weft_node_info.status) */
+WEFT_API WEFT_MUST_USE enum weft_status weft_node_mr_open(struct weft_node *node, void *addr,
+                                                          size_t len, unsigned access,
+                                                          struct weft_node_mr *out);
+
+/* End a use. The registration is kept, if its memory has not changed. [mr] is what
+ * weft_node_mr_open returned; addr and len may also be those of another range within the
+ * registration. Returns  OK | EINVAL (the registration is not used, or does not contain the range)
+ * | EFORKED */
+WEFT_API enum weft_status weft_node_mr_close(struct weft_node *node, const struct weft_node_mr *mr);
+
+struct weft_node_evicted {
+    uint64_t bytes, count; /* of registrations that have gone */
+};
+
+/* Deregister the registration of exactly the pages of [addr, addr + len), and of this access. When
+ * these calls return, the NIC refuses its keys.
+ * Returns  OK | EKEY (there is none, or it is used) | EINVAL | EFORKED */
+WEFT_API enum weft_status weft_node_evict(struct weft_node *node, const void *addr, size_t len,
+                                          unsigned access, struct weft_node_evicted *out);
+/* Deregister those that overlap [addr, addr + len) and are not used. Returns  OK | EINVAL | EFORKED
+ */
+WEFT_API enum weft_status weft_node_evict_range(struct weft_node *node, const void *addr,
+                                                size_t len, struct weft_node_evicted *out);
+/* Deregister those that are not used, the least recently used first, until [bytes] and [count] have
+ * gone; one, if both are 0. Returns  OK | EKEY (nothing went) | EINVAL | EFORKED */
+WEFT_API enum weft_status weft_node_evict_amount(struct weft_node *node, uint64_t bytes,
+                                                 uint64_t count, struct weft_node_evicted *out);
+
+struct weft_node_cache_counts {
+    uint64_t bytes, most_bytes, max_bytes; /* registered now, the most ever, cache_bytes */
+    uint64_t count, most_count;            /* registrations */
+    uint64_t used, most_used;              /* those that are used */
+    uint64_t used_bytes, most_used_bytes;
+    uint64_t most_uses; /* of one registration at a time */
+    uint64_t hits, misses;
+    uint64_t full;    /* calls that returned ELIMIT */
+    uint64_t failed;  /* calls that the kernel refused for another reason */
+    uint64_t removed; /* registrations that went because their memory changed, when not used */
+    uint64_t evicted; /* for another reason, or because it had changed while they were used */
+    uint64_t reserved[8];
+};
+/* Returns  OK | EINVAL | EFORKED */
+WEFT_API enum weft_status weft_node_cache_count(struct weft_node *node,
+                                                struct weft_node_cache_counts *out);
+
+WEFT_LAYOUT_(sizeof(struct weft_node_params) == 112);
+WEFT_LAYOUT_(sizeof(struct weft_node_info) == 160);
+WEFT_LAYOUT_(sizeof(struct weft_node_mr) == 64);
+WEFT_LAYOUT_(sizeof(struct weft_node_cache_counts) == 192);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* weft/node.h with services that are processes, on null NICs: what happens when a service ends, and
+ * what two processes or a forked child may do. The library starts the service that is beside it. */
+#define _GNU_SOURCE
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <weft/node.h>
+
+#include "contract/support.h"
+#include "stress/kill/proc.h"
+
+#define LEN ((size_t)65536)
+#define RW (WEFT_NODE_LOCAL_WRITE | WEFT_NODE_REMOTE_WRITE)
+
+static const char key[] = "the key of the rv test";
+static char *memory;
+
+static struct weft_node_params params_of(void)
+{
+    struct weft_node_params p = WEFT_NODE_PARAMS_INIT;
+    p.key = key;
+    p.key_len = sizeof key;
+    return p;
+}
+
+static struct weft_node *node_open(void)
+{
+    const struct weft_node_params p = params_of();
+    struct weft_node *node;
+    CHECK_STATUS(weft_node_open(&p, &node), WEFT_OK);
+    return node;
+}
+
+static struct weft_node_info info_of(struct weft_node *node)
+{
+    struct weft_node_info info;
+    CHECK_STATUS(weft_node_query(node, &info), WEFT_OK);
+    return info;
+}
+
+static struct weft_node_mr mr_open(struct weft_node *node, size_t at, size_t len)
+{
+    struct weft_node_mr mr;
+    CHECK_STATUS(weft_node_mr_open(node, memory + at, len, RW, &mr), WEFT_OK);
+    CHECK(mr.lkey && mr.rkey && mr.at && mr.at != (uintptr_t)mr.addr);
+    return mr;
+}
+
+/* The status of a service that has ended comes from another thread. */
+static enum weft_status await_status(struct weft_node *node)
+{
+    uint64_t until = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    enum weft_status status;
+    while ((status = (enum weft_status)info_of(node).status) == WEFT_OK) {
+        CHECK(proc_now_ns() < until);
+        (void)poll(NULL, 0, 1);
+    }
+    return status;
+}
+
+/* The service dies: registrations end, and another weft_node has another service. */
+static void case_killed(void)
+{
+    struct weft_node *node = node_open(), *next;
+    struct weft_node_mr mr = mr_open(node, 0, LEN), other;
+    struct weft_node_cache_counts n;
+    pid_t service = info_of(node).service;
+    CHECK(!kill(service, SIGKILL));
+    CHECK_STATUS(await_status(node), WEFT_EPEER);
+    CHECK_STATUS(weft_node_mr_open(node, memory, LEN, RW, &other), WEFT_EPEER);
+    next = node_open();
+    CHECK(info_of(next).service != service);
+    other = mr_open(next, 0, LEN);
+    CHECK(other.at != mr.at || other.rkey != mr.rkey);
+    CHECK_STATUS(weft_node_mr_close(node, &mr), WEFT_OK);
+    CHECK_STATUS(weft_node_cache_count(node, &n), WEFT_OK);
+    CHECK(n.used == 0 && n.count == 1);
+    CHECK_STATUS(weft_node_close(node), WEFT_OK);
+    CHECK_STATUS(weft_node_mr_close(next, &other), WEFT_OK);
+    CHECK_STATUS(weft_node_close(next), WEFT_OK);
+}
+
+/* Two of one process: equal parameters, or EBUSY. */
+static void case_parameters(void)
+{
+    struct weft_node *one = node_open(), *two = node_open(), *none = NULL;
+    struct weft_node_params p = params_of();
+    CHECK(info_of(one).service == info_of(two).service);
+    CHECK(info_of(one).index != info_of(two).index);
+    CHECK(!strncmp(info_of(one).device, "null0", 5));
+    for (unsigned i = 0; i < 6; i++) {
+        p = params_of();
+        p.connections = (uint32_t[]){2, 17}[i % 2] * (i < 2);
+        p.index_bits = (uint32_t[]){3, 13}[i % 2] * (i == 2 || i == 3);
+        p.key_len -= i == 4 ? sizeof key - WEFT_SECRET_MIN + 1 : 0;
+        p.reserved[7] = i == 5;
+        CHECK_STATUS(weft_node_open(&p, &none), i == 0 || i == 2 ? WEFT_EBUSY : WEFT_EINVAL);
+    }
+    CHECK(!none);
+    /* Another job, with parameters of its own, which its service gets. */
+    p = params_of();
+    p.key = "another key of the rv test";
+    p.connections = 2;
+    p.index_bits = 1;
+    CHECK_STATUS(weft_node_open(&p, &none), WEFT_OK);
+    CHECK(info_of(none).connections == 2 && info_of(none).index_bits == 1);
+    CHECK(info_of(none).service != info_of(one).service);
+    CHECK_STATUS(weft_node_close(none), WEFT_OK);
+    CHECK_STATUS(weft_node_close(two), WEFT_OK);
+    CHECK_STATUS(weft_node_close(one), WEFT_OK);
+}
+
+static void child(struct weft_node *node, const struct weft_node_mr *mr)
+{
+    struct weft_node_evicted gone;
+    struct weft_node_info info;
+    struct weft_node_mr other;
+    CHECK_STATUS(weft_node_mr_open(node, memory, LEN, RW, &other), WEFT_EFORKED);
+    CHECK_STATUS(weft_node_mr_close(node, mr), WEFT_EFORKED);
+    CHECK_STATUS(weft_node_evict_amount(node, 1, 1, &gone), WEFT_EFORKED);
+    CHECK_STATUS(weft_node_query(node, &info), WEFT_EFORKED);
+    CHECK_STATUS(weft_node_close(node), WEFT_EFORKED);
+    if (!TEST_FORKS_ARE_BARE)
+        CHECK_STATUS(weft_node_close(node_open()), WEFT_OK);
+    _exit(0);
+}
+
+static void case_forked(void)
+{
+    struct weft_node *node = node_open();
+    struct weft_node_mr mr = mr_open(node, 0, LEN), again;
+    int status;
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (!pid)
+        child(node, &mr);
+    CHECK(waitpid(pid, &status, 0) == pid && !status);
+    again = mr_open(node, 0, LEN);
+    CHECK(again.is_hit && again.handle == mr.handle && again.at == mr.at);
+    CHECK_STATUS(weft_node_mr_close(node, &mr), WEFT_OK);
+    CHECK_STATUS(weft_node_mr_close(node, &again), WEFT_OK);
+    CHECK_STATUS(weft_node_mr_close(node, &again), WEFT_EINVAL);
+    CHECK_STATUS(weft_node_close(node), WEFT_OK);
+}
+
+/* The NIC's address of a byte is that of the registration, plus its offset there; no address of one
+ * that has gone comes again. */
+static void case_addresses(void)
+{
+    struct weft_node *node = node_open();
+    struct weft_node_mr all = mr_open(node, 0, LEN), part = mr_open(node, 100, 1);
+    struct weft_node_evicted gone;
+    CHECK(part.is_hit && part.at == all.at + 100 && part.rkey == all.rkey);
+    CHECK_STATUS(weft_node_mr_close(node, &part), WEFT_OK);
+    for (unsigned i = 0; i < 100; i++) {
+        uint64_t before = all.at;
+        CHECK_STATUS(weft_node_mr_close(node, &all), WEFT_OK);
+        CHECK_STATUS(weft_node_evict(node, memory, LEN, RW, &gone), WEFT_OK);
+        all = mr_open(node, 0, LEN);
+        CHECK(!all.is_hit && all.at > before);
+    }
+    CHECK_STATUS(weft_node_mr_open(node, memory, LEN, 8, &part), WEFT_EINVAL);
+    CHECK_STATUS(weft_node_close(node), WEFT_OK); /* what is used goes, too */
+}
+
+int main(void)
+{
+    CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1));
+    CHECK(!setenv("WEFT_NODE_NAME", "rv", 1) && !setenv("WEFT_DEBUG", "nullnic", 1) &&
+          !setenv("WEFT_RDMA_DEVICE", "null0", 1));
+    memory = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    return proc_case("parameters", case_parameters) | proc_case("killed", case_killed) |
+           proc_case("forked", case_forked) | proc_case("addresses", case_addresses);
+}
