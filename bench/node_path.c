@@ -15,7 +15,7 @@
 #include "node/mover.h"
 #include "transport/node/engine.h"
 
-enum { BATCH = 32, LANE = 64, WORD = 0, SIZE = 256 << 10, AM_MAX = 8192 };
+enum { BATCH = 32, LANE = 64, WORD = 1, SIZE = 256 << 10, AM_MAX = 8192 };
 
 struct frame {
     uint32_t kind, nargs, len;
@@ -162,13 +162,15 @@ static void side_open(struct side *s, uint64_t tag)
                                                       on_resolve, wake,     on_moved, on_stop};
     struct node_mover_params mover = {.lanes = 4, .index_bits = 9, .rows = 65536, .waiters = 4096};
     struct node_client_params client = {.size = SIZE, .am_max = AM_MAX, .ops = &client_ops};
-    struct node_port_params port = {.size = SIZE,
-                                    .am_max = AM_MAX,
-                                    .index = 3,
-                                    .window = wf_node_window(3, 1),
-                                    .address = {.version = WF_ADDRESS_VERSION,
-                                                .size = sizeof(struct wf_address),
-                                                .process = {.pid = 1, .token = {tag}}}};
+    struct node_port_params port = {
+        .size = SIZE,
+        .am_max = AM_MAX,
+        .index = 3,
+        .window = wf_node_window(3, 1),
+        .contact = {.node = WF_NODE_TCP, .index = 3, .rdma = 1}, /* where HEED goes */
+        .address = {.version = WF_ADDRESS_VERSION,
+                    .size = sizeof(struct wf_address),
+                    .process = {.pid = 1, .token = {tag}}}};
     s->ops =
         (struct node_mover_ops){lane_send, has_room, tag_of, no_wake, no_wake, NULL, s, nic_take};
     mover.ops = &s->ops;

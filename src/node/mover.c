@@ -44,6 +44,7 @@ void wf_node_mover_close(struct node_mover *m)
     free(m->waiters);
     free(m->waiter_hash);
     free(m->parts);
+    free(m->blames);
     free(m->ports);
     free(m);
 }

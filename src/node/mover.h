@@ -19,7 +19,6 @@
 #define WF_NODE_ACK_AFTER 32 /* messages */
 #define WF_NODE_ANSWERS 5    /* in a frame */
 #define WF_NODE_PORTS 32768  /* endpoints of a service: ids are 16 bits */
-#define WF_NODE_OWN 0        /* the page word of the service itself, once its owner has set it up */
 /* Ends of endpoints that a session may be behind. All endpoints of a service may end at once: a
  * session that took the ends before them must not be lost by that. */
 #define WF_NODE_ENDS (2 * WF_NODE_PORTS)
@@ -193,6 +192,13 @@ struct node_end {
     uint32_t left;            /* sessions that are still to send it */
 };
 
+/* A client whose moves break queue pairs, which all clients use. */
+struct node_blame {
+    uint64_t until_ns; /* its moves are not posted until then: they are LOST */
+    uint32_t window;   /* the client's: the index may have another one now */
+    uint8_t times;     /* the last pauses; each was twice as long as the one before */
+};
+
 struct node_mover {
     const struct node_mover_ops *ops;
     struct wf_node_page *page;
@@ -228,8 +234,9 @@ struct node_mover {
     /* parts.c */
     struct node_part *parts; /* NULL: there is no NIC */
     uint32_t nparts, next_part;
-    uint32_t nqueued;   /* moves with bytes to be posted */
-    uint32_t next_port; /* where a turn of them begins */
+    uint32_t nqueued;          /* moves with bytes to be posted */
+    uint32_t next_port;        /* where a turn of them begins */
+    struct node_blame *blames; /* by index */
     uint64_t dropped; /* frames for endpoints that do not exist, and replies that no slot expects */
     uint8_t scratch[WF_NODE_SENDER + 32768 + 64];
 };
@@ -314,7 +321,8 @@ bool wf_node_move_take(struct node_port *port, const struct wf_node_entry *e, ui
                        uint32_t reply_max);
 /* Post parts: of each endpoint at most 256 KiB. Returns how many, and how many moves have ended. */
 int wf_node_moves_turn(struct node_mover *m);
-/* The NIC has ended the part that it was given as [id]. */
+/* The NIC has ended the part that it was given as [id], with a status of nic_op_done. EKEY and
+ * EINVAL are the doing of the part's client. */
 void wf_node_part_done(struct node_mover *m, uint32_t id, enum weft_status status);
 /* The NIC is no more at work for sessions of [word] other than number [session] (0: for none), and
  * reports none of their parts. */

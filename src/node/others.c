@@ -138,6 +138,7 @@ static enum weft_status other_adopt(struct node_work *work, struct node_other *o
         return status;
     other->stale = other->peer;
     other->stale_address = other->address;
+    other->stale_moves = work->ops.move && (!other->guessed || other->hints);
     work->any_change = true;
     other->peer = peer;
     other->address = *address;
@@ -177,19 +178,20 @@ static void stale_drop(struct node_work *work, struct node_other *other)
         return;
     peer_close(work, &other->stale);
     work->tep->transport->give_up(work->tep, &other->stale_address);
+    other->stale_moves = false;
     wf_node_parts_cut(work->mover, other->word, work->mover->sessions[other->word]->number);
 }
 
-/* Its clients lose the other service, and its word becomes free. */
+/* Its clients lose the other service, and its word becomes free. Its queue pairs are closed before
+ * clients can know. */
 static void other_drop(struct node_work *work, struct node_other *other)
 {
+    other->down = true;
     stale_drop(work, other);
-    (void)wf_node_session_set(work->mover, other->word, WF_NODE_LOST); /* no new session */
     peer_close(work, &other->peer);
-    if (!other->replaced) { /* else that instance has another word, and ends the parts */
-        work->tep->transport->give_up(work->tep, &other->address);
-        wf_node_parts_cut(work->mover, other->word, 0);
-    }
+    work->tep->transport->give_up(work->tep, &other->address);
+    (void)wf_node_session_set(work->mover, other->word, WF_NODE_LOST); /* no new session */
+    wf_node_parts_cut(work->mover, other->word, 0);
     work->others[other->word] = NULL;
     work->warned_full = false;
     free(other);
@@ -325,7 +327,8 @@ static bool is_later(uint32_t gen, uint32_t than)
 /* A service that calls first is known from then on. A later instance has the port of the one that
  * is known, so that one has ended. If it is of the same [line], it has that one's clients; 0: the
  * line is not known.
- * Returns OK | ENOMEM | ELIMIT (no word is free) | EPEER (it has ended itself, or is this one) */
+ * Returns OK | ENOMEM | ELIMIT (no word is free) | EPEER (it has ended itself, it is this one, or
+ * an instance names two lines) */
 static enum weft_status source_find(struct node_work *work, const struct wf_address *from,
                                     const struct wf_contact *contact, uint32_t line,
                                     struct node_other **out)
@@ -346,11 +349,11 @@ static enum weft_status source_find(struct node_work *work, const struct wf_addr
         return WEFT_EPEER;
     if (fits)
         return other_adopt(work, other, from, contact);
+    if (same)
+        return WEFT_EPEER;
     status = other_new(work, from, contact, out);
-    if (status == WEFT_OK && other) {
-        other->replaced = same;
+    if (status == WEFT_OK && other)
         other_lose(work, other);
-    }
     return status;
 }
 
@@ -368,8 +371,25 @@ enum weft_status wf_node_other_move(void *owner, uint16_t word, const struct wf_
     return work->tep->transport->nic_op(other->peer, op, taken);
 }
 
-/* Find the service that a message comes from, and attach it to the connection. Returns as
- * source_find. */
+/* Can an earlier instance of the service still write to memory here? Its queue pairs are closed
+ * when the turn is over. */
+static bool earlier_writes(const struct node_work *work, const struct node_other *other)
+{
+    if (other->stale && other->stale_moves)
+        return true;
+    for (uint32_t i = 0; work->ops.move && work->any_change && i < work->nothers; i++) {
+        const struct node_other *o = work->others[i];
+        if (o && o != other && o->down &&
+            !memcmp(&o->address.process, &other->address.process, sizeof o->address.process))
+            return true;
+    }
+    return false;
+}
+
+/* Find the service that a message comes from, and attach it to the connection. A message of an
+ * instance may repeat what the one before has written, or follow it: so none is taken before that
+ * one can write no more.
+ * Returns as source_find, or AGAIN: the message comes again. */
 static enum weft_status source_of(struct node_work *work, const struct wf_token *token,
                                   uint32_t line, struct node_other **out)
 {
@@ -383,6 +403,8 @@ static enum weft_status source_of(struct node_work *work, const struct wf_token 
     if (*out) /* if it comes from the instance before, it is too late */
         return memcmp(&(*out)->address, &from, sizeof from) ? WEFT_ECLOSED : WEFT_OK;
     status = source_find(work, &from, &contact, line, out);
+    if (status == WEFT_OK && earlier_writes(work, *out))
+        status = WEFT_AGAIN;
     if (status == WEFT_OK)
         *token->conn = *out;
     return status;
@@ -410,7 +432,7 @@ static void on_deliver(void *owner, struct weft_am *am)
     if (status == WEFT_ECLOSED)
         return;
     /* A refusal is final: its service loses this one, and its clients their peers here. */
-    token->later = status == WEFT_ENOMEM || status == WEFT_ELIMIT;
+    token->later = status == WEFT_ENOMEM || status == WEFT_ELIMIT || status == WEFT_AGAIN;
     token->refuse = status != WEFT_OK && !token->later;
     if (status == WEFT_ELIMIT)
         full_warn(work);

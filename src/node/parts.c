@@ -6,10 +6,17 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
+#include "base/log.h"
+
 #define PART (256u << 10)
 /* Bytes of a session under way, so that a short part waits for no more in the queue pair. */
 #define UNDER_WAY (1u << 20)
 #define SHORT 4096u /* a part that waits for none of them */
+/* The first pause of a client whose part broke a queue pair, and how often it doubles. After the
+ * longest one without another break, the first is the next again. */
+#define PAUSE_NS UINT64_C(1000000000)
+#define DOUBLINGS 6
 #define NONE UINT8_MAX
 _Static_assert(WF_NODE_MOVES < NONE, "an index, or none");
 
@@ -40,9 +47,10 @@ enum weft_status wf_node_parts_open(struct node_mover *m)
     if (!m->ops->move)
         return WEFT_OK;
     m->parts = calloc(WF_NODE_PARTS, sizeof *m->parts);
+    m->blames = calloc(m->nindexes, sizeof *m->blames);
     for (uint32_t i = 0; m->parts && i < WF_NODE_PARTS; i++)
         m->parts[i].id = i;
-    return m->parts ? WEFT_OK : WEFT_ENOMEM;
+    return m->parts && m->blames ? WEFT_OK : WEFT_ENOMEM;
 }
 
 bool wf_node_moves_open(struct node_port *port)
@@ -96,6 +104,33 @@ static uint8_t queue_pop(struct node_port *port)
     return move;
 }
 
+/* ---- clients that break queue pairs ---- */
+
+static void blame(const struct node_port *port, enum weft_status status)
+{
+    struct node_blame *b = &port->mover->blames[port->index];
+    uint64_t now = wf_now_ns();
+    if (now > b->until_ns + (PAUSE_NS << DOUBLINGS) || b->window != port->window)
+        b->times = 0;
+    b->window = port->window;
+    b->until_ns = now + (PAUSE_NS << b->times);
+    wf_info(
+        "client %u, endpoint %u: a put or get broke a connection that all clients use, since %s; "
+        "the client's next ones go by messages for %u s",
+        port->index, port->ep,
+        status == WEFT_EKEY ? "the peer's NIC refused its key"
+                            : "its own memory is not registered any more",
+        1u << b->times);
+    b->times += b->times < DOUBLINGS;
+}
+
+static bool is_blamed(const struct node_port *port)
+{
+    const struct node_blame *b = &port->mover->blames[port->index];
+    return __builtin_expect(b->until_ns != 0, 0) && b->window == port->window &&
+           wf_now_ns() < b->until_ns;
+}
+
 /* ---- ends ---- */
 
 static void end_if_over(struct node_port *port, uint8_t move)
@@ -135,6 +170,8 @@ static void part_end(struct node_mover *m, struct node_part *part, enum weft_sta
     if (!port)
         return;
     port->moves[part->move].under_way--;
+    if (status == WEFT_EKEY || status == WEFT_EINVAL)
+        blame(port, status);
     if (status != WEFT_OK)
         move_fail(&port->moves[part->move], end_of(status));
     end_if_over(port, part->move);
@@ -233,7 +270,8 @@ static enum weft_status part_post(struct node_port *port, uint8_t move, uint32_t
     struct node_part *part;
     enum weft_status status;
     size_t taken = 0;
-    if (s->state != WF_NODE_UP || s->number != v->session || wf_node_word_of(m, word) != v->word)
+    if (s->state != WF_NODE_UP || s->number != v->session || wf_node_word_of(m, word) != v->word ||
+        is_blamed(port))
         return WEFT_EUNREACH;
     if (!has_room(m, s, (uint32_t)op.len))
         return WEFT_AGAIN;
@@ -259,10 +297,12 @@ static enum weft_status part_post(struct node_port *port, uint8_t move, uint32_t
     return WEFT_OK;
 }
 
-/* Post parts of the endpoint's moves, one of each in turn, of PART bytes together. */
+/* Post parts of the endpoint's moves, one of each in turn, of PART bytes together. Short ones for
+ * which there is no room stay before the others. */
 static int port_turn(struct node_port *port)
 {
-    uint32_t bytes = 0, waits = 0;
+    uint8_t first[WF_NODE_MOVES];
+    uint32_t bytes = 0, waits = 0, nfirst = 0;
     int n = 0;
     while (bytes < PART && waits < port->nqueued) {
         uint8_t move = queue_pop(port);
@@ -270,16 +310,20 @@ static int port_turn(struct node_port *port)
         uint32_t posted = 0;
         enum weft_status status = v->left ? part_post(port, move, &posted) : WEFT_OK;
         bytes += posted;
-        if (status == WEFT_AGAIN)
-            waits++;
-        else if (status != WEFT_OK)
+        if (status != WEFT_OK && status != WEFT_AGAIN)
             move_fail(v, end_of(status));
         n += status != WEFT_AGAIN;
-        if (v->left)
+        if (status == WEFT_AGAIN && v->left <= SHORT) {
+            first[nfirst++] = move;
+        } else if (v->left) {
+            waits += status == WEFT_AGAIN;
             queue_push(port, move);
-        else
+        } else {
             end_if_over(port, move);
+        }
     }
+    while (nfirst)
+        queue_push_first(port, first[--nfirst]);
     return n;
 }
 

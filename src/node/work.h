@@ -80,6 +80,10 @@ struct desk_other {
  * | any     | a frame of a later one of another line  | LOST, another word for that one | -       |
  * | any     | its session ends, or it breaks a rule   | LOST, the word is free          | -       |
  *
+ * The sessions of earlier and lost instances are closed when the turn is over. If these may have
+ * queue pairs, by which they write to clients' memory, the first frame of the next instance is
+ * taken in a later turn.
+ *
  * A frame of an earlier instance is refused: the other service loses this one. A service for which
  * there is no word or no memory comes again, after pauses of at most 500 ms, until there is. When
  * it has waited for WEFT_PEER_TIMEOUT, it loses this one, too; but it may call anew. */
@@ -89,16 +93,16 @@ struct node_other {
     uint16_t word;
     bool down; /* to be lost when the turn is over */
     bool guessed;
-    bool replaced;    /* [down]: its instance has another word */
     uint32_t line;    /* of it (packet.h); 0: not known */
     uint32_t now_gen; /* the instance that a refusal named: to be called when the turn is over */
     unsigned hints;   /* how many were followed */
     struct wf_address stale_address; /* of [stale] */
-    struct wf_tpeer *stale;          /* a guess that was wrong: to be closed; or NULL */
-    uint32_t full;                   /* lanes that had no room, as bits */
-    uint32_t greeted;                /* lanes by which this service has sent HELLO */
-    uint32_t greetings;              /* and by which it has received one */
-    struct wf_tpeer *peer;           /* NULL: this service itself */
+    struct wf_tpeer *stale; /* an earlier instance, or a wrong guess: to be closed; or NULL */
+    bool stale_moves;       /* it may have queue pairs */
+    uint32_t full;          /* lanes that had no room, as bits */
+    uint32_t greeted;       /* lanes by which this service has sent HELLO */
+    uint32_t greetings;     /* and by which it has received one */
+    struct wf_tpeer *peer;  /* NULL: this service itself */
 };
 
 struct node_work {

@@ -204,6 +204,7 @@ struct wf_tep_events {
      *   EKEY      The peer's NIC refused the key or the range. Nothing was moved or changed.
      *   EUNREACH  The connection is lost. Some bytes may have been moved, but an atomic was not
      *             done.
+     *   EINVAL    The same, because the key or the range of lent memory ([is_lent]) is wrong.
      *   ELOST     The connection is lost. The atomic was done once or not at all.
      * An atomic is never done in part. If peer_down reports the loss of the peer, nic_op_done is
      * not called for the operations to the peer. */

@@ -3,6 +3,7 @@
  * node_bed.h. The NICs are the test's: they end an operation when the test chooses. */
 #include "unit/unit.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "unit/node_bed.h"
 
@@ -149,6 +150,13 @@ static void turn(void)
         (void)wf_node_client_poll(client(i)->c, bed->now, 100);
 }
 
+/* Clients whose moves broke a queue pair may move again. */
+static void forgive(void)
+{
+    struct node_mover *m = bed->services[0].mover;
+    memset(m->blames, 0, m->nindexes * sizeof *m->blames);
+}
+
 static void exchange(int rounds)
 {
     while (rounds--) {
@@ -286,6 +294,7 @@ static void test_failures(void **state)
     assert_int_equal(moved, 1);
     assert_int_equal(last_status, WEFT_EKEY);
     assert_int_equal(posted, 4);
+    forgive();
     OK(move_at(client(0), WF_NODE_PUT, window_of(client(0)), 8, 2, INCARNATION - 1));
     turn();
     assert_int_equal(moved, 2);
@@ -343,6 +352,86 @@ static void test_share(void **state)
     assert_int_equal(bed->services[0].mover->nparts, 0);
     assert_int_equal(bed->services[0].mover->sessions[BED_WORD]->nparts, 0);
     clients = 2;
+}
+
+/* Short moves that found no room go before long ones, also in the next turn, and in their order. */
+static void test_short_first(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++)
+        OK(move(client(0), 2 * PART, i));
+    OK(move(client(0), 8, 8));
+    OK(move(client(0), 9, 9));
+    refusals = 2;
+    turn();
+    assert_int_equal(nops, 1);
+    assert_int_equal(ops[0].op.len, PART);
+    turn();
+    assert_int_equal(nops, 4);
+    assert_int_equal(ops[1].op.len, 9);
+    assert_int_equal(ops[2].op.len, 8);
+    assert_int_equal(ops[3].op.len, PART);
+}
+
+/* A client whose part broke a queue pair: its moves are not posted for a while, which doubles each
+ * time, and those of others are. */
+static void test_blame(void **state)
+{
+    struct node_mover *m = bed->services[0].mover;
+    struct node_blame *b = &m->blames[client(0)->index];
+    (void)state;
+    for (unsigned i = 0; i < 10; i++) {
+        uint64_t begin = wf_now_ns(), pause = UINT64_C(1000000000) << (i < 6 ? i : 6);
+        enum weft_status why = i % 2 ? WEFT_EINVAL : WEFT_EKEY;
+        OK(move(client(0), 8, i));
+        turn();
+        assert_int_equal(nops, 1);
+        end_one(why);
+        turn();
+        assert_int_equal(last_status, why == WEFT_EKEY ? WEFT_EKEY : WEFT_EUNREACH);
+        assert_in_range(b->until_ns, begin + pause, wf_now_ns() + pause);
+        OK(move(client(0), 8 * PART, 100));
+        turn();
+        assert_int_equal(nops, 0);
+        assert_int_equal(last_id, 100);
+        assert_int_equal(last_status, WEFT_EUNREACH);
+        OK(move(client(1), 8, 101));
+        turn();
+        end_one(WEFT_OK);
+        turn();
+        assert_int_equal(last_status, WEFT_OK);
+        b->until_ns = begin - 1;
+    }
+    OK(move(client(0), 8, 1));
+    turn();
+    end_one(WEFT_EUNREACH); /* another client's doing */
+    turn();
+    assert_true(b->until_ns < wf_now_ns());
+    b->until_ns = UINT64_MAX; /* of the client that had the index before */
+    b->window++;
+    OK(move(client(0), 8, 1));
+    turn();
+    end_one(WEFT_OK);
+    b->until_ns = 1; /* long ago: the first pause again */
+    b->window--;
+    OK(move(client(0), 8, 2));
+    turn();
+    end_one(WEFT_EKEY);
+    assert_true(b->until_ns <= wf_now_ns() + 1000000000);
+}
+
+/* There is no queue pair between clients of one service. */
+static void test_own(void **state)
+{
+    struct node_mover *m = bed->services[0].mover;
+    struct node_flow *flow = client(0)->to[0];
+    (void)state;
+    OK(wf_node_session_set(m, WF_NODE_OWN, WF_NODE_UP));
+    turn();
+    flow->to.word = wf_node_word_of(m, WF_NODE_OWN);
+    assert_int_equal(move(client(0), 8, 1), WEFT_EUNREACH);
+    flow->to.word = BED_WORD;
+    OK(move(client(0), 8, 1));
 }
 
 static void test_sessions(void **state)
@@ -595,6 +684,8 @@ static void step(unsigned what)
         (void)wf_node_mover_turn(s->mover);
     else if (what < 80 && nops)
         end_one(ends[bed_draw(bed, what % 8 ? 3 : 5)]);
+    else if (what < 82 && s->mover)
+        forgive();
     else if (what < 97)
         (void)wf_node_client_poll(b->c, bed->now, 100);
     else if (what < 98)
@@ -655,7 +746,8 @@ int main(void)
         CASE(test_one),      CASE(test_parts),   CASE(test_turns),    CASE(test_equal),
         CASE(test_failures), CASE(test_room),    CASE(test_sessions), CASE(test_share),
         CASE(test_detach),   CASE(test_death),   CASE(test_end),      CASE(test_lies),
-        CASE(test_entries),  CASE(test_without), CASE(test_random),
+        CASE(test_entries),  CASE(test_without), CASE(test_random),   CASE(test_short_first),
+        CASE(test_blame),    CASE(test_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,11 +28,10 @@ struct node_attempt {
     char name[WF_NODE_SOCKET_ROOM];
     uint32_t held, last, line;
     unsigned starts, pause_ms;
-    uint64_t limit_ns;          /* when the service first had no descriptor or memory; 0: never */
-    uint64_t anew_ns;           /* from when on no clients of an earlier service are waited for */
-    int fds[WF_NODE_FDS], nfds; /* that came with WELCOME */
-    enum weft_status status;    /* FAILED: the result */
-    char why[512];              /* and why there is no service, and what to change */
+    uint64_t limit_ns;       /* when the service first had no descriptor or memory; 0: never */
+    uint64_t anew_ns;        /* from when on no clients of an earlier service are waited for */
+    enum weft_status status; /* FAILED: the result */
+    char why[512];           /* and why there is no service, and what to change */
 };
 
 /* What became of one connection. */
@@ -88,7 +87,9 @@ static void pause_for_service(struct node_attempt *a)
     a->pause_ms = WF_MIN(2 * a->pause_ms, PAUSE_MAX_MS);
 }
 
-/* Receive the next packet. Returns as wf_node_packet_recv, but AGAIN if the time is over. */
+/* Receive the next packet. Returns as wf_node_packet_recv, but AGAIN if the time is over. The
+ * descriptors of WELCOME are the link's at once: another thread may fork, and the child closes
+ * them. */
 static enum weft_status receive(struct node_attempt *a, int sock, struct wf_node_packet *p)
 {
     int fds[WF_NODE_FDS], nfds = 0;
@@ -96,10 +97,10 @@ static enum weft_status receive(struct node_attempt *a, int sock, struct wf_node
     bool lost;
     while (status == WEFT_AGAIN && sock_wait(a, sock))
         status = wf_node_packet_recv(sock, p, fds, &nfds);
-    lost = nfds == WF_SEQPACKET_LOST || a->nfds;
+    lost = nfds == WF_SEQPACKET_LOST || a->link->nestate;
     if (status == WEFT_OK && p->type == WF_NODE_WELCOME && !lost) {
-        memcpy(a->fds, fds, (size_t)nfds * sizeof *fds);
-        a->nfds = nfds;
+        memcpy(a->link->estate, fds, (size_t)nfds * sizeof *fds);
+        a->link->nestate = nfds;
     } else if (status == WEFT_OK)
         wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
     return status;
@@ -190,6 +191,34 @@ static enum outcome answered(struct node_attempt *a, int sock, unsigned want,
     return ATTACHED;
 }
 
+/* With a window, the last descriptor is the command descriptor. */
+static enum outcome welcome_take(struct node_attempt *a, const struct wf_node_packet *p)
+{
+    const struct wf_node_welcome *w = &p->u.welcome;
+    struct wf_node_link *link = a->link;
+    if (!link->nestate)
+        return fail(a, WEFT_ELIMIT, "this process has no descriptor left (ulimit -n)");
+    link->window = w->window;
+    if (link->window && link->nestate <= WF_NODE_ESTATE_SOCKETS + 1)
+        return fail(a, WEFT_EPROTO, "process %d, the service, sent too few descriptors",
+                    (int)link->pid);
+    if (!link->window && link->nestate > WF_NODE_ESTATE)
+        return fail(a, WEFT_EPROTO, "process %d, the service, sent too many descriptors",
+                    (int)link->pid);
+    link->share = w->share;
+    if (link->window) {
+        link->command_fd = link->estate[link->nestate - 1];
+        link->nestate--; /* afterwards: a child forked meanwhile closes the descriptor, or twice */
+    }
+    link->index = w->index;
+    link->incarnation = w->incarnation;
+    link->contact = w->contact;
+    link->membarrier = a->params->membarrier && p->flags & WF_NODE_MEMBARRIER;
+    link->line = w->line;
+    link->page_fd = link->estate[0];
+    return ATTACHED;
+}
+
 static enum outcome greet(struct node_attempt *a, int sock)
 {
     struct wf_node_packet hello, challenge, proof, welcome;
@@ -222,23 +251,7 @@ static enum outcome greet(struct node_attempt *a, int sock)
     if (o != ATTACHED)
         return o;
     WF_HOOK("node.welcome");
-    if (!a->nfds)
-        return fail(a, WEFT_ELIMIT, "this process has no descriptor left (ulimit -n)");
-    a->link->window = welcome.u.welcome.window;
-    if (a->link->window && a->nfds <= WF_NODE_ESTATE_SOCKETS + 1)
-        return fail(a, WEFT_EPROTO, "process %d, the service, sent too few descriptors",
-                    (int)a->link->pid);
-    a->link->share = welcome.u.welcome.share;
-    a->link->command_fd = a->link->window ? a->fds[--a->nfds] : -1;
-    a->link->index = welcome.u.welcome.index;
-    a->link->incarnation = welcome.u.welcome.incarnation;
-    a->link->contact = welcome.u.welcome.contact;
-    a->link->membarrier = a->params->membarrier && welcome.flags & WF_NODE_MEMBARRIER;
-    a->link->line = welcome.u.welcome.line;
-    a->link->page_fd = a->fds[0];
-    a->link->nestate = a->nfds;
-    memcpy(a->link->estate, a->fds, (size_t)a->nfds * sizeof *a->fds);
-    return ATTACHED;
+    return welcome_take(a, &welcome);
 }
 
 /* Look at the process that listens before anything is sent. Its pidfd is opened before HELLO goes
@@ -263,15 +276,49 @@ static enum outcome listener_check(struct node_attempt *a, int sock)
     return ATTACHED;
 }
 
+/* ---- the link ---- */
+
+void wf_node_estate_close(struct wf_node_link *link)
+{
+    int n = link->nestate;
+    link->nestate = 0; /* first: a child forked meanwhile must close nothing else */
+    for (int i = 0; i < n; i++)
+        close(link->estate[i]);
+}
+
+static void fd_close(int *at)
+{
+    int fd = *at;
+    *at = -1; /* first, as above */
+    if (fd >= 0)
+        close(fd);
+}
+
+void wf_node_command_close(struct wf_node_link *link)
+{
+    fd_close(&link->command_fd);
+}
+
+static void link_close(struct wf_node_link *link)
+{
+    wf_node_estate_close(link);
+    wf_node_command_close(link);
+    fd_close(&link->sock);
+    fd_close(&link->pidfd);
+    link->page_fd = -1;
+}
+
+/* ---- attaching ---- */
+
 static enum outcome connect_once(struct node_attempt *a)
 {
     struct sockaddr_un sa;
     socklen_t len = wf_node_sockaddr(a->name, &sa);
     int sock = wf_fd_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     enum outcome o = NOBODY;
-    a->link->pidfd = -1;
     if (sock < 0)
         return fail(a, WEFT_ESYSTEM, "no socket: %s (ulimit -n)", strerror(errno));
+    a->link->sock = sock;
     if (!connect(sock, (struct sockaddr *)&sa, len)) {
         o = listener_check(a, sock);
         if (o == ATTACHED)
@@ -282,15 +329,8 @@ static enum outcome connect_once(struct node_attempt *a)
     } else if (errno != ECONNREFUSED) {
         o = fail(a, WEFT_ESYSTEM, "cannot connect to the service: %s", strerror(errno));
     }
-    if (o == ATTACHED) {
-        a->link->sock = sock;
-        return o;
-    }
-    close(sock);
-    if (a->link->pidfd >= 0)
-        close(a->link->pidfd);
-    wf_seqpacket_drop(a->fds, WF_NODE_FDS, a->nfds);
-    a->nfds = 0;
+    if (o != ATTACHED)
+        link_close(a->link);
     return o;
 }
 
@@ -318,25 +358,7 @@ static enum outcome start(struct node_attempt *a)
     return a->status == WEFT_OK ? AGAIN : FAILED;
 }
 
-/* ---- the link ---- */
-
-void wf_node_estate_close(struct wf_node_link *link)
-{
-    int n = link->nestate;
-    link->nestate = 0; /* first: a child forked meanwhile must close nothing else */
-    for (int i = 0; i < n; i++)
-        close(link->estate[i]);
-}
-
-static void link_close(struct wf_node_link *link)
-{
-    wf_node_estate_close(link);
-    close(link->sock);
-    close(link->pidfd);
-    if (link->command_fd >= 0)
-        close(link->command_fd);
-    link->sock = link->pidfd = link->page_fd = link->command_fd = -1;
-}
+/* ---- the link's life ---- */
 
 static void link_in_child(struct wf_fork_item *item)
 {
@@ -361,6 +383,7 @@ enum weft_status wf_node_attach(const struct wf_node_attach_params *params,
     if (a.status != WEFT_OK)
         return a.status;
     *link = (struct wf_node_link){.sock = -1, .pidfd = -1, .page_fd = -1, .command_fd = -1};
+    wf_fork_join(&link->fork, &fork_ops);
     wf_node_scope_here(&place);
     wf_node_socket_name(params->key, &place, params->name, a.name);
     a.anew_ns = now + (params->until_ns > now ? (params->until_ns - now) / 2 : 0);
@@ -372,10 +395,9 @@ enum weft_status wf_node_attach(const struct wf_node_attach_params *params,
             o = fail(&a, WEFT_ETIMEDOUT, "none could be reached in time (WEFT_CONNECT_TIMEOUT)");
         }
     }
-    if (o == ATTACHED) {
-        wf_fork_join(&link->fork, &fork_ops);
+    if (o == ATTACHED)
         return WEFT_OK;
-    }
+    wf_fork_leave(&link->fork);
     if (params->why)
         snprintf(params->why, sizeof a.why, "%s", a.why);
     else

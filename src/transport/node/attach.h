@@ -37,7 +37,7 @@ struct wf_node_link {
     pid_t pid;
     uint32_t index;
     uint32_t incarnation, line;
-    int estate[WF_NODE_ESTATE]; /* of the service, kept for its successor */
+    int estate[WF_NODE_FDS]; /* of the service, kept for its successor */
     int nestate;
     uint32_t window; /* where memory can be registered with the service's NIC; 0: nowhere */
     struct wf_hca_share share;
@@ -76,6 +76,10 @@ void wf_node_detach(struct wf_node_link *link);
 /* The service has ended, and is to have no successor: close its estate. Calls of other
  * nodes' services are refused then. */
 void wf_node_estate_close(struct wf_node_link *link);
+
+/* This process registers nothing with the service's NIC: close the command descriptor, so that the
+ * NIC's context ends with the service. */
+void wf_node_command_close(struct wf_node_link *link);
 
 /* Read what the service has sent since, and log its lines. Never blocks. To be called when
  * link->sock or link->pidfd is readable.

@@ -55,7 +55,7 @@ struct node_flow {
     bool live, begins, refused, asked; /* asked: [resolve] was called and has not been answered */
     bool heeds;                        /* HEED is to be sent, if nothing else is */
     bool released;                     /* it has ended, and its owner has forgotten it */
-    bool unacked; /* it has ended before all its messages, but for HEED, were acknowledged */
+    bool unacked;  /* it has ended before all its messages, but for HEED, were acknowledged */
     uint8_t moves; /* to its destination that are not complete */
     uint16_t attempt;
     int16_t slot; /* -1: none */
@@ -109,6 +109,7 @@ struct node_move_out {
     struct wf_node_move at;
     uint32_t id;
     void *user;
+    const void *peer; /* the owner's handle that begins it: several may share a flow */
 };
 
 /* A move that is not complete, or, if [use] is 0, none. */
@@ -116,6 +117,7 @@ struct node_move_use {
     struct node_flow *flow;
     uint32_t use, id;
     void *user;
+    const void *peer;
 };
 
 /* What the engine calls, inside wf_node_client_poll unless said otherwise. */

@@ -46,6 +46,7 @@
 #define WF_NODE_MOVE_MAX (1u << 30) /* bytes */
 #define WF_NODE_WORDS 4096          /* of the page: one for each other service */
 #define WF_NODE_NO_WORD UINT32_MAX
+#define WF_NODE_OWN 0 /* the word of the service itself, once its owner has set it up */
 #define WF_NODE_INDEXES 4096
 #define WF_NODE_BLOCK 64
 #define WF_NODE_ARGS 16

@@ -6,13 +6,15 @@
 #include "transport/node/engine.h"
 #include "transport/ring/sleep.h"
 
-/* Returns the session of the flow's destination, or 0 if there is none now. */
+/* Returns the session of the flow's destination, or 0 if there is none now. There is no queue pair
+ * between clients of one service. */
 static uint32_t session_of(const struct node_client *c, const struct node_flow *flow)
 {
+    uint32_t index = wf_node_word_index(flow->to.word);
     uint64_t word;
-    if (flow->to.word == WF_NODE_NO_WORD)
+    if (flow->to.word == WF_NODE_NO_WORD || index == WF_NODE_OWN)
         return 0;
-    word = wf_load_acquire(&c->page->words[wf_node_word_index(flow->to.word)]); /* "page" */
+    word = wf_load_acquire(&c->page->words[index]); /* "page" */
     return wf_node_session_state(word, flow->to.word) == WF_NODE_UP ? (uint32_t)word : 0;
 }
 
@@ -42,7 +44,7 @@ enum weft_status wf_node_client_move(struct node_client *c, struct node_flow *fl
         return status;
     c->moves_free &= c->moves_free - 1;
     c->move_uses += 1 + (c->move_uses == UINT32_MAX); /* never 0 */
-    c->moves[move] = (struct node_move_use){flow, c->move_uses, out->id, out->user};
+    c->moves[move] = (struct node_move_use){flow, c->move_uses, out->id, out->user, out->peer};
     flow->moves++;
     e->handler = (uint8_t)out->kind;
     e->nargs = 0;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "transport/node/nic.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include <weft/node.h>
 
+#include "base/clock.h"
 #include "base/hook.h"
 #include "base/log.h"
 #include "config/config.h"
@@ -17,6 +19,10 @@
 
 #define REMOTE (WF_HCA_REMOTE_WRITE | WF_HCA_REMOTE_READ | WF_HCA_REMOTE_ATOMIC)
 #define TRIES 5 /* to register a region, for which the cache gives up more each time */
+/* A driver may refuse to drop memory at which its NIC is at work. A drop is tried for that long,
+ * with these pauses, and all drops of the fence together. */
+#define REFUSED_MS 1000u
+#define REFUSED_PAUSE_MS 10
 
 /* Where the incarnation is in the keys of a region. */
 #define KEY_RKEY 0
@@ -92,18 +98,48 @@ static WF_REQUIRES(via_nic_lock_class) enum weft_status
     return WEFT_OK;
 }
 
-static WF_REQUIRES(via_nic_lock_class) void mr_drop(struct via_nic *nic, struct via_mr *mr)
+/* A service that took this process for ended may have dropped what it had registered, and handles
+ * are given again: so a registration is looked up, by its address, before its handle is dropped.
+ * Returns EKEY if it is gone. */
+static WF_REQUIRES(via_nic_lock_class) enum weft_status
+    mr_try_drop(struct via_nic *nic, const struct via_mr *mr)
+{
+    struct wf_hca_registrar *r = nic->registrar;
+    struct wf_hca_registration found;
+    enum weft_status status = r->ops->find(r, mr->handle, &found);
+    if (status == WEFT_OK && found.at != atomic_load_explicit(&mr->at, memory_order_relaxed))
+        status = WEFT_EKEY;
+    return status == WEFT_OK ? r->ops->drop(r, mr->handle) : status;
+}
+
+static uint64_t refused_until(void)
+{
+    return wf_now_ns() + REFUSED_MS * UINT64_C(1000000);
+}
+
+/* The addresses of memory that stays registered are not used again. */
+static WF_REQUIRES(via_nic_lock_class) void mr_drop_until(struct via_nic *nic, struct via_mr *mr,
+                                                          uint64_t until_ns)
 {
     enum weft_status status;
     if (!atomic_load_explicit(&mr->lkey, memory_order_relaxed))
         return;
-    status = nic->registrar->ops->drop(nic->registrar, mr->handle);
-    if (status != WEFT_OK)
+    while ((status = mr_try_drop(nic, mr)) != WEFT_OK && status != WEFT_EKEY &&
+           wf_now_ns() < until_ns)
+        (void)poll(NULL, 0, REFUSED_PAUSE_MS);
+    atomic_store_explicit(&mr->lkey, 0, memory_order_relaxed);
+    if (status == WEFT_OK || status == WEFT_EKEY)
+        wf_via_window_give(&nic->window, mr->kind,
+                           atomic_load_explicit(&mr->at, memory_order_relaxed));
+    else
         wf_warn("%zu KiB stay registered with %s (%s), until all processes that use the node's "
                 "service have left it",
                 mr->len / 1024, nic->registrar->share.name, weft_status_text(status));
-    atomic_store_explicit(&mr->lkey, 0, memory_order_relaxed);
-    wf_via_window_give(&nic->window, mr->kind, atomic_load_explicit(&mr->at, memory_order_relaxed));
+}
+
+static WF_REQUIRES(via_nic_lock_class) void mr_drop(struct via_nic *nic, struct via_mr *mr)
+{
+    mr_drop_until(nic, mr, refused_until());
 }
 
 static WF_UNCHECKED enum weft_status mr_open(struct via_nic *nic, enum via_kind kind, void *addr,
@@ -220,17 +256,21 @@ WF_UNCHECKED void wf_via_nic_renew(struct via_nic *nic, struct wf_node_link *lin
         nic->registrar = r;
         nic->incarnation = link->incarnation & WF_NODE_GEN_MASK;
         wf_via_window_begin(&nic->window, link->window);
-    } /* else it is logged, and messages go on */
+    } else { /* it is logged, and messages go on */
+        wf_node_command_close(link);
+    }
     nic_unlock(nic);
 }
 
 WF_UNCHECKED void wf_via_nic_fence(struct via_nic *nic)
 {
+    const uint64_t until_ns = refused_until();
     struct wf_hca_registrar *r;
     nic_lock(nic);
     r = nic->registrar;
     if (r)
-        wf_list_each(it, &nic->mrs) mr_drop(nic, wf_container_of(it, struct via_mr, item));
+        wf_list_each(it, &nic->mrs)
+            mr_drop_until(nic, wf_container_of(it, struct via_mr, item), until_ns);
     WF_HOOK("node.fenced");
     if (r)
         r->ops->close(r);
@@ -417,9 +457,10 @@ static enum weft_status place(struct via_ep *ep, const struct wf_nic_op *op, str
     return out->at.lkey ? WEFT_OK : WEFT_EUNREACH;
 }
 
-static enum weft_status move_begin(struct via_ep *ep, struct node_flow *flow,
+static enum weft_status move_begin(const struct wf_tpeer *tpeer, struct node_flow *flow,
                                    const struct wf_nic_op *op, size_t *taken)
 {
+    struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
     struct wf_staging *s = ep->ctx->nic->staging;
     struct wf_desc *desc = wf_desc_take(s);
     struct node_move_out out = {.kind = op->kind == WF_NIC_OP_GET ? WF_NODE_GET : WF_NODE_PUT,
@@ -427,7 +468,8 @@ static enum weft_status move_begin(struct via_ep *ep, struct node_flow *flow,
                                        .rkey = op->keys[KEY_RKEY],
                                        .incarnation = op->keys[KEY_INCARNATION]},
                                 .id = op->id,
-                                .user = desc};
+                                .user = desc,
+                                .peer = tpeer};
     enum weft_status status;
     if (!desc)
         return ep->descs ? WEFT_AGAIN : WEFT_EUNREACH;
@@ -457,7 +499,7 @@ enum weft_status wf_via_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *o
     if (!flow)
         return status;
     status = wf_node_client_can_move(ep->client, flow);
-    return status == WEFT_OK ? move_begin(ep, flow, op, taken) : status;
+    return status == WEFT_OK ? move_begin(tpeer, flow, op, taken) : status;
 }
 
 void wf_via_moved(void *owner, struct node_flow *flow, const struct node_move_use *move,
@@ -481,12 +523,13 @@ void wf_via_move_stop(void *owner, const struct node_move_use *move)
     mr_stop(desc->handle);
 }
 
+/* Other handles of the endpoint have moves of the same flow. These go on, or are lost, if the NIC
+ * uses the same registration for them. */
 void wf_via_nic_stop(struct wf_tpeer *tpeer)
 {
     struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
-    const struct node_flow *flow = VIA_OF(tpeer, via_peer)->flow;
-    for (unsigned i = 0; flow && flow->moves && i < WF_NODE_MOVES; i++)
-        if (ep->client->moves[i].flow == flow)
+    for (unsigned i = 0; wf_node_has_moves(ep->client) && i < WF_NODE_MOVES; i++)
+        if (ep->client->moves[i].use && ep->client->moves[i].peer == tpeer)
             wf_via_move_stop(ep, &ep->client->moves[i]);
 }
 

@@ -72,6 +72,7 @@ static WF_UNCHECKED void attach(struct via_ctx *ctx)
     contact_set(ctx, ctx->link);
     if (ctx->link->window)
         ctx->nic = wf_via_nic_open(ctx->link, true);
+    wf_node_command_close(ctx->link); /* unless the NIC's registrar has it */
     ctx->base.pins = ctx->nic != NULL;
     if (wf_via_reader_start(ctx) != WEFT_OK) {
         nic_close(ctx);

@@ -121,6 +121,8 @@ static WF_UNCHECKED bool adopt(struct via_ctx *ctx, struct wf_node_link *link)
     link->owner = ctx;
     if (ctx->nic)
         wf_via_nic_renew(ctx->nic, link);
+    else
+        wf_node_command_close(link);
     WF_HOOK("node.successor");
     via_lock(ctx);
     ctx->link = link;

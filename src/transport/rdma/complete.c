@@ -206,6 +206,10 @@ static void request_failed(struct qp_link *l, uint32_t number, enum wf_hca_statu
         l->is_refused = true;
         l->refused = number;
     }
+    if (why == WF_HCA_LOCAL_FAULT && wf_qp_request_at(l, number)->is_lent) {
+        l->is_faulty = true;
+        l->refused = number;
+    }
     wf_qp_fail(l, why);
 }
 

@@ -143,6 +143,7 @@ enum weft_status wf_qp_nic_op(struct qp_link *l, const struct wf_nic_op *m, size
     struct qp_request q = {.piece = NO_PIECE,
                            .op = m->id,
                            .is_nic_op = true,
+                           .is_lent = m->is_lent,
                            .is_read = m->kind == WF_NIC_OP_GET,
                            .follow = is_followed(l, m) ? FOLLOW_NEXT : FOLLOW_NONE,
                            .result = NO_RESULT};

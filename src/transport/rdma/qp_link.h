@@ -281,7 +281,8 @@ struct qp_request {
     struct wf_desc *desc; /* local memory of a NIC operation; NULL if the bytes are inline */
     /* The peer of a run of short puts, if the request is the head of the run, else NULL */
     struct wf_tpeer *put;
-    bool is_nic_op, is_atomic;
+    bool is_nic_op;
+    bool is_atomic : 1, is_lent : 1;
     uint8_t follow; /* enum qp_follow */
     bool is_read;   /* true for a NIC operation whose response carries data */
     /* Index of the slot for an atomic's old value, or for the bytes of a READ that follows a WRITE.
@@ -319,6 +320,7 @@ struct qp_link {
     bool has_written;
     bool is_reading;        /* a READ that proves WRITEs visible is under way */
     bool is_refused;        /* the peer's NIC refused the request numbered [refused] */
+    bool is_faulty;         /* the lent memory of the request numbered [refused] is none */
     bool closing;           /* the link closes: each request asks for a completion */
     enum wf_hca_status why; /* in state QP_FAILED: the reason */
     uint32_t credit, gen;
@@ -360,7 +362,7 @@ struct qp_link {
      * the window has room. Undefined if [window] is NULL. */
     uint32_t run, run_end;
     struct wf_put_window *window; /* by which the core begins puts of the open run, or NULL */
-    uint32_t refused;             /* number of the NIC operation that was refused, if is_refused */
+    uint32_t refused;             /* number of the NIC operation, if is_refused or is_faulty */
     uint32_t depth, mask;         /* entries of [requests], a power of two; [depth] - 1 */
     /* limit for the link's unfinished requests; only grants of credit may exceed the limit */
     uint32_t most;

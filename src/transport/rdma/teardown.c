@@ -161,6 +161,8 @@ static enum weft_status broken_status(const struct qp_link *l, uint32_t number, 
     const struct qp_request *q = wf_qp_request_at(l, number);
     if (is_refused(l, number))
         return WEFT_EKEY;
+    if (l->is_faulty && l->refused == number)
+        return WEFT_EINVAL;
     if (q->is_atomic)
         return is_behind_refused(l, number) ? WEFT_EUNREACH : WEFT_ELOST;
     return done && !q->is_read ? WEFT_OK : WEFT_EUNREACH;

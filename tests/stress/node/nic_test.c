@@ -4,6 +4,7 @@
  *
  *   nic_test WEFT_NODE [CASE]
  *   nic_test WEFT_NODE bytes DEVICE    on a device that moves bytes, also while services die
+ *   nic_test WEFT_NODE breaks DEVICE   the same, while a client breaks the connection of all
  *
  * Each case's comment names what makes it fail. */
 #define _GNU_SOURCE
@@ -18,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hook.h"
 #include "near.h"
 #include "transport/rdma/hca_share.h"
 
@@ -25,6 +27,38 @@ enum { PUTS = 64, LONG = 4 << 20, MOST = 64 };
 
 /* A secret of this length is the key itself. */
 static const uint8_t key[WF_NODE_KEY] = "nic_test", other_key[WF_NODE_KEY] = "nic_test 2";
+
+/* ---- a driver that refuses ---- */
+
+enum weft_status __real_wf_hca_adopt(const struct wf_hca_share *share, int fd,
+                                     struct wf_hca_registrar **out);
+enum weft_status __wrap_wf_hca_adopt(const struct wf_hca_share *share, int fd,
+                                     struct wf_hca_registrar **out);
+
+static unsigned refusals; /* to come, of drops */
+static const struct wf_hca_share_ops *driver;
+static struct wf_hca_share_ops refuser;
+
+static enum weft_status drop(struct wf_hca_registrar *r, uint32_t handle)
+{
+    if (!refusals)
+        return driver->drop(r, handle);
+    refusals--;
+    return WEFT_ESYSTEM;
+}
+
+enum weft_status __wrap_wf_hca_adopt(const struct wf_hca_share *share, int fd,
+                                     struct wf_hca_registrar **out)
+{
+    enum weft_status status = __real_wf_hca_adopt(share, fd, out);
+    if (status != WEFT_OK)
+        return status;
+    driver = (*out)->ops;
+    refuser = *driver;
+    refuser.drop = drop;
+    (*out)->ops = &refuser;
+    return WEFT_OK;
+}
 
 /* ---- contexts ---- */
 
@@ -111,6 +145,31 @@ static void op_await(struct member m[2], const struct weft_op *op)
     CHECK_STATUS(op->status, WEFT_OK);
 }
 
+/* Two handles of one endpoint. The get of the one goes on when the other is closed: its bytes come
+ * (they are those of the memory for copies, since the NIC moves none). */
+static void shared(struct member m[2], const unsigned char *addr, size_t len)
+{
+    static uint8_t bytes[2][64];
+    struct weft_peer *peers[2];
+    struct weft_remote *r[2];
+    struct weft_op ops[2] = {0};
+    unsigned char raw[WEFT_KEY_MAX];
+    size_t raw_len;
+    key_read(m[1].mr, raw, &raw_len, &m[1].key);
+    memset(bytes, 0xaa, sizeof bytes);
+    for (int i = 0; i < 2; i++) {
+        CHECK_STATUS(weft_peer_open(m[0].ep, addr, len, &peers[i]), WEFT_OK);
+        CHECK_STATUS(weft_remote_open(peers[i], raw, raw_len, &r[i]), WEFT_OK);
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_STATUS(weft_get(r[i], 8, bytes[i], sizeof bytes[i], &ops[i]), WEFT_PENDING);
+    CHECK_STATUS(weft_remote_close(r[0]), WEFT_OK);
+    (void)weft_peer_close(peers[0]);
+    CHECK_STATUS(ops[0].status, WEFT_ECANCELED);
+    op_await(m, &ops[1]);
+    CHECK(memchr(bytes[0], 0, sizeof bytes[0]) == NULL && bytes[1][0] != 0xaa);
+}
+
 /* A service called [name], which lives as long as this process. */
 static void service_start(const char *name, struct wf_node_link *link)
 {
@@ -129,18 +188,21 @@ static void inherit(struct wf_node_attach_params *p, const struct wf_node_link *
     p->nestate = dead->nestate;
 }
 
-/* Kill the service of [link], and start its successor, to which [link] then leads. */
-static void succeed(struct wf_node_link *link, const char *name)
+/* Kill the service of *link, and start its successor, to which *link then leads. The client of the
+ * dead service keeps what it has, with the command descriptor: so the dead one's queue pairs live
+ * on. */
+static void succeed(struct wf_node_link **link, struct wf_node_link *next, const char *name)
 {
     struct wf_node_attach_params p = near_client(key);
-    struct wf_node_link next;
+    struct wf_node_link heir;
+    const struct wf_node_link *dead = *link;
     p.name = name;
-    inherit(&p, link);
-    CHECK(!kill(link->pid, SIGKILL) && WIFSIGNALED(near_reap(link->pid)));
-    CHECK_STATUS(wf_node_attach(&p, &next), WEFT_OK);
-    wf_node_detach(link);
-    wf_node_detach(&next);
-    service_start(name, link);
+    inherit(&p, dead);
+    CHECK(!kill(dead->pid, SIGKILL) && WIFSIGNALED(near_reap(dead->pid)));
+    CHECK_STATUS(wf_node_attach(&p, &heir), WEFT_OK);
+    service_start(name, next);
+    wf_node_detach(&heir);
+    *link = next;
 }
 
 /* Two contexts, each with a service of its own. They are not closed: messages under way do not
@@ -182,11 +244,13 @@ static void mover_main(int sock, void *arg)
     op_await(m, &op);
     before = counts_of(&m[0]);
     CHECK(after.copied == before.copied && before.direct - after.direct == 2);
+    shared(m, addr, len);
     _exit(0);
 }
 
 /* Fails when: the service's descriptor, domain or window does not come; memory is not registered
- * there; or a put or get of it does not go by the service's NIC, and end. */
+ * there; a put or get of it does not go by the service's NIC, and end; or ends without its bytes
+ * when another handle of the peer is closed. */
 static void moves(void)
 {
     struct proc p;
@@ -199,10 +263,14 @@ static void moves(void)
 
 /* ---- bytes ---- */
 
-enum { MIDDLE = 1 << 20, ROUNDS = 4, BURST = 8, PIECE = MIDDLE / BURST };
+enum { MIDDLE = 1 << 20, ROUNDS = 4, BURST = 8, QUIET = 4 };
+
+enum { LINKS = 2 + 4 * ROUNDS };
 
 struct scene {
-    struct wf_node_link links[2]; /* of clients by hand, so that successors can be started */
+    struct wf_node_link all[LINKS]; /* of clients by hand, so that successors can be started */
+    struct wf_node_link *links[2];  /* those of the services that live */
+    unsigned nlinks;
     struct member m[2];
     struct weft_peer *peer;
     struct weft_remote *r;
@@ -220,8 +288,10 @@ static void scene_open(struct scene *s)
 {
     unsigned char addr[WEFT_ADDR_MAX], raw[WEFT_KEY_MAX];
     size_t len = sizeof addr;
-    service_start("0", &s->links[0]);
-    service_start("1", &s->links[1]);
+    for (int i = 0; i < 2; i++) {
+        s->links[i] = &s->all[s->nlinks++];
+        service_start(i ? "1" : "0", s->links[i]);
+    }
     for (int i = 0; i < 2; i++)
         member_open(&s->m[i], key);
     CHECK(s->m[1].key.nic_key[0]);
@@ -252,14 +322,47 @@ static void scene_close(struct scene *s)
         CHECK_STATUS(weft_mr_close(s->m[i].mr), WEFT_OK);
         CHECK_STATUS(weft_ep_close(s->m[i].ep), WEFT_OK);
         CHECK_STATUS(weft_ctx_close(s->m[i].ctx), WEFT_OK);
-        wf_node_detach(&s->links[i]);
     }
+    while (s->nlinks)
+        wf_node_detach(&s->all[--s->nlinks]);
+}
+
+static void dies_now(struct scene *s, int side)
+{
+    if (side >= 0)
+        succeed(&s->links[side], &s->all[s->nlinks++], side ? "1" : "0");
 }
 
 static void ops_await(struct scene *s, const struct weft_op *ops, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
         op_await(s->m, &ops[i]);
+}
+
+/* All puts have ended, some of them by messages. A dead service, whose queue pairs live, writes
+ * nothing more: what the owner of the region writes stays there while gets go to and fro. */
+static void quiet_check(struct scene *s)
+{
+    struct weft_op op = {0};
+    memset(s->region, 0x5a, MIDDLE);
+    for (int i = 0; i < QUIET; i++) {
+        CHECK_STATUS(weft_get(s->r, 0, s->to, MIDDLE, &op), WEFT_PENDING);
+        op_await(s->m, &op);
+        for (size_t k = 0; k < MIDDLE; k++)
+            CHECK(s->to[k] == 0x5a && s->region[k] == 0x5a);
+    }
+    memcpy(s->region, s->from, MIDDLE);
+}
+
+static void on_device(void (*scenes)(int, void *))
+{
+    struct proc p;
+    alarm(10 * PROC_ALARM_S);
+    CHECK(!setenv("WEFT_NODE_NAME", "%n", 1) && !unsetenv("WEFT_DEBUG"));
+    near_begin();
+    p = proc_start(scenes, NULL);
+    proc_join(&p);
+    near_end(key);
 }
 
 /* Put and get all of [from]; if a service is to die, in pieces, and while they are under way. */
@@ -270,16 +373,16 @@ static void round_trip(struct scene *s, unsigned seed, int dies)
     fill(s->from, MIDDLE, seed);
     for (unsigned i = 0; i < n; i++)
         CHECK_STATUS(weft_put(s->r, i * len, s->from + i * len, len, &ops[i]), WEFT_PENDING);
-    if (dies >= 0)
-        succeed(&s->links[dies], dies ? "1" : "0");
+    dies_now(s, dies);
     ops_await(s, ops, n);
     CHECK(!memcmp(s->region, s->from, MIDDLE));
+    if (dies >= 0)
+        quiet_check(s);
     memset(s->to, 0, MIDDLE);
     memset(ops, 0, sizeof ops);
     for (unsigned i = 0; i < n; i++)
         CHECK_STATUS(weft_get(s->r, i * len, s->to + i * len, len, &ops[i]), WEFT_PENDING);
-    if (dies >= 0)
-        succeed(&s->links[dies], dies ? "1" : "0");
+    dies_now(s, dies);
     ops_await(s, ops, n);
     CHECK(!memcmp(s->to, s->from, MIDDLE) && !memcmp(s->region, s->from, MIDDLE));
 }
@@ -329,18 +432,140 @@ static void bytes_main(int sock, void *arg)
  * reported early, when a service dies. */
 static void bytes(void)
 {
-    struct proc p;
+    on_device(bytes_main);
+}
+
+/* ---- connections that break ---- */
+
+enum { WRONGS = 4, OTHERS = 64, SLOT = 16384 };
+
+/* A client of service 0 whose key is wrong. Its puts end with an error or, after the service has
+ * had enough of them, by messages. Commands: p put once; q end. */
+struct offender {
+    unsigned char addr[WEFT_ADDR_MAX], raw[WEFT_KEY_MAX];
+    size_t len, raw_len;
+};
+
+static void offender_main(int sock, void *arg)
+{
+    static uint8_t bytes[64];
+    struct offender o;
+    struct pollfd p = {.fd = sock, .events = POLLIN};
+    struct member m;
+    struct weft_peer *peer;
+    char word = 0;
+    (void)arg;
+    alarm(10 * PROC_ALARM_S); /* processors may be emulated */
+    CHECK(!setenv("WEFT_NODE_NAME", "0", 1));
+    CHECK(proc_hear(sock, &o, sizeof o) == sizeof o);
+    member_open(&m, key);
+    CHECK_STATUS(weft_peer_open(m.ep, o.addr, o.len, &peer), WEFT_OK);
+    proc_say(sock, "r", 1);
+    while (word != 'q') {
+        struct weft_remote *r;
+        struct weft_op op = {0};
+        CHECK(weft_ep_poll(m.ep) >= 0);
+        if (poll(&p, 1, 0) != 1)
+            continue;
+        CHECK(proc_hear(sock, &word, 1) == 1);
+        if (word != 'p')
+            continue;
+        CHECK_STATUS(weft_remote_open(peer, o.raw, o.raw_len, &r), WEFT_OK);
+        CHECK_STATUS(weft_put(r, LONG - sizeof bytes, bytes, sizeof bytes, &op), WEFT_PENDING);
+        while (op.status == WEFT_PENDING)
+            CHECK(weft_ep_poll(m.ep) >= 0);
+        proc_say(sock, &op.status, sizeof op.status);
+        CHECK_STATUS(weft_remote_close(r), WEFT_OK);
+    }
+    _exit(0);
+}
+
+/* Puts and gets of one member, each of a slot of its own, while another client's put of a wrong key
+ * is under way, and member 0 closes a handle amid puts. Every one ends once, and has moved its
+ * bytes. */
+static void others_go_on(struct scene *s, struct proc *offender, unsigned seed)
+{
+    static struct weft_op ops[OTHERS];
+    enum weft_status wrong;
+    struct weft_peer *peer;
+    struct weft_remote *r;
+    struct weft_op cut = {0};
+    unsigned char addr[WEFT_ADDR_MAX], raw[WEFT_KEY_MAX];
+    size_t len = sizeof addr, raw_len;
+    struct pollfd p = {.fd = offender->sock, .events = POLLIN};
+    fill(s->from, MIDDLE, seed);
+    memset(s->region, 0, MIDDLE);
+    memset(ops, 0, sizeof ops);
+    CHECK_STATUS(weft_ep_address(s->m[1].ep, addr, &len), WEFT_OK);
+    key_read(s->m[1].mr, raw, &raw_len, &s->m[1].key);
+    CHECK_STATUS(weft_peer_open(s->m[0].ep, addr, len, &peer), WEFT_OK);
+    CHECK_STATUS(weft_remote_open(peer, raw, raw_len, &r), WEFT_OK);
+    proc_say(offender->sock, "p", 1);
+    for (unsigned i = 0; i < OTHERS; i++) {
+        CHECK_STATUS(weft_put(s->r, i * SLOT, s->from + i * SLOT, SLOT, &ops[i]), WEFT_PENDING);
+        if (i == OTHERS / 2 && seed % 2) { /* to memory behind the slots */
+            CHECK_STATUS(weft_put(r, MIDDLE, s->to, MIDDLE, &cut), WEFT_PENDING);
+            CHECK_STATUS(weft_remote_close(r), WEFT_OK);
+            (void)weft_peer_close(peer);
+            CHECK_STATUS(cut.status, WEFT_ECANCELED);
+        }
+        poll_both(s->m);
+    }
+    ops_await(s, ops, OTHERS);
+    CHECK(!memcmp(s->region, s->from, MIDDLE));
+    while (poll(&p, 1, 0) != 1)
+        poll_both(s->m);
+    CHECK(proc_hear(offender->sock, &wrong, sizeof wrong) == sizeof wrong);
+    CHECK(wrong == WEFT_EKEY || wrong == WEFT_OK); /* the owner's answer decides */
+    if (!(seed % 2)) {
+        CHECK_STATUS(weft_remote_close(r), WEFT_OK);
+        (void)weft_peer_close(peer);
+    }
+}
+
+static void breaks_main(int sock, void *arg)
+{
+    static struct scene s;
+    struct offender o = {.len = sizeof o.addr};
+    struct proc offender = proc_start(offender_main, NULL); /* before its name is read here */
+    struct wf_key *wrong = &s.m[1].key;
+    unsigned seed = 0;
+    (void)sock;
+    (void)arg;
+    CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0));
     alarm(10 * PROC_ALARM_S);
-    CHECK(!setenv("WEFT_NODE_NAME", "%n", 1) && !unsetenv("WEFT_DEBUG"));
-    near_begin();
-    p = proc_start(bytes_main, NULL);
-    proc_join(&p);
-    near_end(key);
+    scene_open(&s);
+    by_nic(&s, &seed);
+    CHECK_STATUS(weft_ep_address(s.m[1].ep, o.addr, &o.len), WEFT_OK);
+    key_read(s.m[1].mr, o.raw, &o.raw_len, wrong);
+    wrong->nic_key[0] ^= 0x5500;
+    wrong->check = wf_key_check(wrong);
+    memcpy(o.raw, wrong, WF_MIN(o.raw_len, sizeof *wrong));
+    proc_say(offender.sock, &o, sizeof o);
+    while (poll(&(struct pollfd){.fd = offender.sock, .events = POLLIN}, 1, 0) != 1)
+        poll_both(s.m);
+    (void)proc_hear(offender.sock, &(char){0}, 1);
+    for (int i = 0; i < WRONGS; i++) {
+        others_go_on(&s, &offender, ++seed);
+        by_nic(&s, &seed);
+    }
+    proc_say(offender.sock, "q", 1);
+    proc_join(&offender);
+    scene_close(&s);
+}
+
+/* Fails when: operations of other clients are lost, or reported without their bytes, because a
+ * client has a wrong key, or drops memory that the NIC reads; or the NIC does not go on after that.
+ */
+static void breaks(void)
+{
+    on_device(breaks_main);
 }
 
 /* ---- registrations ---- */
 
-/* Commands: k report the region's key; q end. */
+/* Commands: k report the region's key; c close the region, which the driver refuses to drop at
+ * first; q end. */
 static void client_main(int sock, void *arg)
 {
     struct member m;
@@ -360,8 +585,15 @@ static void client_main(int sock, void *arg)
             key_read(m.mr, bytes, &len, &m.key);
             proc_say(sock, &m.key, sizeof m.key);
         }
+        if (word == 'c') {
+            refusals = 3;
+            CHECK_STATUS(weft_mr_close(m.mr), WEFT_OK);
+            m.mr = NULL;
+            proc_say(sock, "c", 1);
+        }
     }
-    CHECK_STATUS(weft_mr_close(m.mr), WEFT_OK);
+    if (m.mr)
+        CHECK_STATUS(weft_mr_close(m.mr), WEFT_OK);
     CHECK_STATUS(weft_ep_close(m.ep), WEFT_OK);
     CHECK_STATUS(weft_ctx_close(m.ctx), WEFT_OK);
 }
@@ -394,6 +626,16 @@ static struct wf_hca_registrar *watch(struct wf_node_link *link, const struct wf
     CHECK(link->window && link->command_fd >= 0);
     CHECK_STATUS(wf_hca_adopt(&link->share, link->command_fd, &r), WEFT_OK);
     link->command_fd = -1;
+    return r;
+}
+
+/* Kill the service of [link], and watch its successor. */
+static struct wf_hca_registrar *watch_next(struct wf_node_link *next, struct wf_node_link *link)
+{
+    struct wf_hca_registrar *r;
+    CHECK(!kill(link->pid, SIGKILL) && WIFSIGNALED(near_reap(link->pid)));
+    r = watch(next, link);
+    wf_node_detach(link);
     return r;
 }
 
@@ -464,10 +706,7 @@ static void fence(void)
     r = watch(&link, NULL);
     p = client_start(&of);
     CHECK(registered(r, of.nic_at) == 2);
-    CHECK(!kill(link.pid, SIGKILL));
-    CHECK(WIFSIGNALED(near_reap(link.pid)));
-    now = watch(&next, &link);
-    wf_node_detach(&link);
+    now = watch_next(&next, &link);
     await_none(r, of.nic_at);
     do /* the client may know of no service yet, and registers nothing */
         later = client_key(&p);
@@ -481,6 +720,43 @@ static void fence(void)
     now->ops->close(now);
     wf_node_detach(&next);
     near_end(other_key);
+}
+
+/* Fails when: a client does not try again to drop what the driver refuses to drop; or waits for
+ * that without end. */
+static void refused(void)
+{
+    for (int always = 0; always < 2; always++) {
+        struct wf_key of, later;
+        struct wf_node_link link, next;
+        struct wf_hca_registrar *r, *now;
+        struct proc p;
+        near_begin();
+        r = watch(&link, NULL);
+        refusals = always ? UINT32_MAX : 3;
+        p = client_start(&of);
+        refusals = 0;
+        now = watch_next(&next, &link);
+        if (!always)
+            await_none(r, of.nic_at);
+        do
+            later = client_key(&p);
+        while (!later.nic_key[0]);
+        CHECK(registered(r, of.nic_at) == (always ? 2 : 0));
+        if (!always) {
+            unsigned before = registered(now, later.nic_at);
+            char word;
+            proc_say(p.sock, "c", 1);
+            CHECK(proc_hear(p.sock, &word, 1) == 1);
+            CHECK(registered(now, later.nic_at) == before - 1);
+        }
+        proc_say(p.sock, "q", 1);
+        proc_join(&p);
+        r->ops->close(r);
+        now->ops->close(now);
+        wf_node_detach(&next);
+        near_end(other_key);
+    }
 }
 
 /* ---- fork ---- */
@@ -500,6 +776,37 @@ static unsigned descriptors_of_nics(void)
     return n;
 }
 
+/* A child that is forked while its parent attaches, in builds with hooks. */
+static bool forked;
+
+static int fork_at(const char *label)
+{
+    int status;
+    pid_t pid;
+    if (forked || strcmp(label, "node.welcome"))
+        return 0;
+    forked = true;
+    pid = fork();
+    if (!pid)
+        _exit((int)descriptors_of_nics());
+    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && !status);
+    return 0;
+}
+
+static void fork_while_attaching(struct member *m)
+{
+#ifdef WF_HOOKS
+    weft_test_hook = fork_at;
+#endif
+    member_open(m, other_key);
+#ifdef WF_HOOKS
+    weft_test_hook = NULL;
+    CHECK(forked);
+#else
+    (void)fork_at;
+#endif
+}
+
 static void forker_main(int sock, void *arg)
 {
     struct wf_node_link link;
@@ -510,7 +817,7 @@ static void forker_main(int sock, void *arg)
     (void)arg;
     near_attach(other_key, &link);
     CHECK(descriptors_of_nics() == 1);
-    member_open(&m, other_key);
+    fork_while_attaching(&m);
     CHECK(descriptors_of_nics() == 2);
     pid = fork();
     if (!pid)
@@ -541,7 +848,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*fn)(void);
-    } cases[] = {{"moves", moves}, {"left", left}, {"fence", fence}, {"forks", forks}};
+    } cases[] = {
+        {"moves", moves}, {"left", left}, {"fence", fence}, {"refused", refused}, {"forks", forks}};
     int failed = 0;
     CHECK(argc >= 2);
     near_program = argv[1];
@@ -549,8 +857,9 @@ int main(int argc, char **argv)
           !setenv("WEFT_NODE_NAME", "near", 1) && !setenv("WEFT_DEBUG", "nullnic", 1) &&
           !setenv("WEFT_RDMA_DEVICE", "null0", 1));
     if (argc == 4) {
-        CHECK(!strcmp(argv[2], "bytes") && !setenv("WEFT_RDMA_DEVICE", argv[3], 1));
-        return proc_case("bytes", bytes);
+        bool is_bytes = !strcmp(argv[2], "bytes");
+        CHECK((is_bytes || !strcmp(argv[2], "breaks")) && !setenv("WEFT_RDMA_DEVICE", argv[3], 1));
+        return proc_case(argv[2], is_bytes ? bytes : breaks);
     }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (argc == 2 || !strcmp(argv[2], cases[i].name))
