@@ -77,6 +77,7 @@ const struct wf_tep_events wf_ep_events = {.deliver = wf_am_deliver,
                                            .is_unfinished = is_unfinished,
                                            .mapped = wf_remote_answered,
                                            .tagged = wf_msg_on_tagged,
+                                           .tagged_more = wf_msg_on_tagged_more,
                                            .bulk_gone = wf_bulk_gone,
                                            .peer_next = wf_peer_next};
 
@@ -453,7 +454,8 @@ __attribute__((noinline)) static void polled_add(struct weft_ep *ep)
  * endpoint before the poll. */
 __attribute__((noinline)) static int poll_rest(struct weft_ep *ep, uint32_t flags, int events)
 {
-    events += wf_flows_progress(ep);
+    bool forked = !wf_fork_gen_is(ep->fork_gen); /* by a handler: this is the child */
+    events += forked ? 0 : wf_flows_progress(ep);
     wf_ep_set_flags(ep, flags);
     if (!wf_ep_is_locked(ep) && wf_deferred_is_due(ep))
         events += wf_deferred_run(ep);

@@ -349,6 +349,8 @@ static int progress(struct weft_ep *ep, bool polls)
     {
         events++;
         (void)wf_msg_progress(wf_container_of(at, struct wf_req, queued));
+        if (!wf_fork_gen_is(ep->fork_gen)) /* a function of the program has forked */
+            return events;
     }
     if (polls && wf_load_relaxed(&ep->due) & WF_EP_DUE_NAMES)
         events += wf_resolve_progress(ep);
@@ -362,6 +364,8 @@ static int progress(struct weft_ep *ep, bool polls)
         if (polls)
             events += refusal_ended(flow);
         events += flow_push(flow);
+        if (!wf_fork_gen_is(ep->fork_gen))
+            return events;
     }
     if (wf_load_relaxed(&ep->due) & WF_EP_DUE_SWEEP)
         wf_senders_sweep(ep);

@@ -150,22 +150,39 @@ enum weft_status weft_msg_send(struct weft_peer *peer, uint64_t tag, const void 
     return send_short(peer, tag, buf, len, op);
 }
 
+/* Send a message with a space or data by a transport that has no short way for it. */
+__attribute__((noinline)) static enum weft_status more_request(struct weft_peer *peer, uint64_t tag,
+                                                               uint64_t data, uint32_t what,
+                                                               const void *buf, size_t len)
+{
+    const struct wf_msg_head head = {tag, data, what, 0};
+    uint32_t args[WF_TAGGED_MORE_ARGS];
+    return wf_ctl_request(peer, WF_CTL_MSG, args, wf_msg_head_args(args, &head, false), buf, len,
+                          0);
+}
+
 /* The short way of weft_msg_post_send: a message in one buffer, without a request, for which
  * send_is_short is true, at an endpoint without a lock. Returns AGAIN if it could not be sent, for
- * whatever reason: the long way finds it again. The arguments are those of wf_msg_head_args,
- * without a struct wf_msg_head: few stores, because their number limits how many lines of a ring
- * can be on their way to this core (bench/results/store-buffer.md). */
+ * whatever reason: the long way finds it again. */
 static inline enum weft_status
 post_send_short(struct weft_peer *peer, const struct weft_msg_head *head, const struct iovec *iov)
 {
+    const struct wf_transport *t = peer->transport;
     const bool has_data = head->flags & WEFT_MSG_DATA;
     const uint64_t data = has_data ? head->data : 0;
-    const uint32_t args[] = {WF_LO(head->tag), WF_HI(head->tag), WF_LO(data), WF_HI(data),
-                             head->space | (has_data ? WF_WHAT_DATA : 0)};
-    if (wf_ctl_request(peer, WF_CTL_MSG, args, args[4] ? WF_MSG_MORE_ARGS : 2, iov->iov_base,
-                       iov->iov_len, 0) != WEFT_OK)
+    const uint32_t what = head->space | (has_data ? WF_WHAT_DATA : 0);
+    const void *buf = iov->iov_base;
+    const size_t len = iov->iov_len;
+    enum weft_status status;
+    if (!what)
+        status = t->tagged(wf_peer_tpeer(peer), head->tag, buf, len);
+    else if (t->tagged_more)
+        status = t->tagged_more(wf_peer_tpeer(peer), head->tag, data, what, buf, len);
+    else
+        status = more_request(peer, head->tag, data, what, buf, len);
+    if (status != WEFT_OK)
         return WEFT_AGAIN;
-    wf_msg_eager_sent(peer, iov->iov_len, false, WF_STAT_MSG_EAGER);
+    wf_msg_eager_sent(peer, len, false, WF_STAT_MSG_EAGER);
     return WEFT_OK;
 }
 

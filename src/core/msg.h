@@ -104,6 +104,9 @@ void wf_msg_copy_fail(struct wf_req *copy, enum weft_status why);
 /* Receive a message that arrived in one line (struct wf_tep_events, tagged): the short way of
  * wf_msg_on_msg. */
 bool wf_msg_on_tagged(void *owner, void *conn, uint64_t tag, const void *data, uint32_t len);
+/* The same of a message with a space or data, which may be any bits (tagged_more). */
+bool wf_msg_on_tagged_more(void *conn, uint64_t tag, uint64_t word, uint32_t what, const void *data,
+                           uint32_t len);
 
 /* End all posted receives whose source is [sender], with the status [why]. */
 void wf_msg_sender_down(struct wf_sender *sender, enum weft_status why);

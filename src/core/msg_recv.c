@@ -361,44 +361,15 @@ static inline bool tagged_end(struct weft_ep *ep, struct wf_sender *sender, stru
     return short_end(ep, ep->match, sender, r, &head, len);
 }
 
-/* As whole, with the head in registers. */
-__attribute__((noinline)) static void whole_of(const struct weft_am *am, struct wf_sender *sender,
-                                               uint64_t tag, uint64_t data, uint32_t what)
-{
-    const struct wf_msg_head head = {tag, data, what, 0};
-    whole(am, &head, sender);
-}
-
-/* Handle a MSG of WF_MSG_MORE_ARGS arguments that asks for no reply. The short way is that of
- * wf_msg_on_tagged, for the oldest receive; there the head stays in registers, since its address is
- * not given away. */
+/* Receive or keep a message with a space or data that has no short way. */
 __attribute__((noinline)) static void on_more(const struct weft_am *am, struct wf_sender *sender)
 {
-    struct weft_ep *ep = am->ep;
-    struct wf_match_recv *first;
-    struct wf_match *match;
-    struct wf_msg_head head;
-    struct wf_recv *r;
-    if (__builtin_expect(!wf_msg_more_parse(am->args, &head), 0)) {
+    const uint32_t *a = am->args;
+    const struct wf_msg_head head = {wf_word64(a), wf_word64(a + 2), a[4], 0};
+    if (wf_msg_head_is_ok(&head))
+        whole(am, &head, sender);
+    else
         on_odd(am, sender);
-        return;
-    }
-    match = *wf_msg_match_at(ep, wf_msg_space(&head));
-    first = match ? wf_match_recv_first(match, sender, head.tag) : NULL;
-    if (__builtin_expect(!first, 0)) {
-        whole_of(am, sender, head.tag, head.data, head.what);
-        return;
-    }
-    r = wf_container_of(first, struct wf_recv, match);
-    if (wf_recv_is_many(r)) {
-        const struct wf_msg_head copy = head;
-        wf_msg_many_whole(r, sender, &copy, am->data, am->len);
-    } else if (r->mem.n == 1 && am->len <= WF_MSG_SMALL && am->len <= r->room) {
-        wf_copy_small(r->mem.one.iov_base, am->data, am->len);
-        (void)short_end(ep, match, sender, r, &head, am->len);
-    } else {
-        whole_of(am, sender, head.tag, head.data, head.what);
-    }
 }
 
 void wf_msg_on_msg(const struct weft_am *am)
@@ -409,8 +380,10 @@ void wf_msg_on_msg(const struct weft_am *am)
     } else if (am->nargs == 2) {
         const struct wf_msg_head head = wf_msg_head_of_tag(wf_word64(am->args));
         whole(am, &head, sender);
-    } else if (am->nargs == WF_MSG_MORE_ARGS && !am->reply_max) {
-        on_more(am, sender);
+    } else if (am->nargs == WF_TAGGED_MORE_ARGS && !am->reply_max) {
+        const uint32_t *a = am->args;
+        if (!wf_msg_on_tagged_more(sender, wf_word64(a), wf_word64(a + 2), a[4], am->data, am->len))
+            on_more(am, sender);
     } else {
         on_odd(am, sender);
     }
@@ -443,6 +416,38 @@ bool wf_msg_on_tagged(void *owner, void *conn, uint64_t tag, const void *data, u
         return tagged_long(ep, sender, r, tag, data, len);
     wf_copy_small(r->mem.one.iov_base, data, len);
     return tagged_end(ep, sender, r, tag, len);
+}
+
+__attribute__((noinline)) static bool more_many(struct wf_recv *r, struct wf_sender *sender,
+                                                uint64_t tag, uint64_t word, uint32_t what,
+                                                const void *data, uint32_t len)
+{
+    const struct wf_msg_head head = {tag, word, what, 0};
+    wf_msg_many_whole(r, sender, &head, data, len);
+    return true;
+}
+
+bool wf_msg_on_tagged_more(void *conn, uint64_t tag, uint64_t word, uint32_t what, const void *data,
+                           uint32_t len)
+{
+    const struct wf_msg_head head = {tag, word, what, 0};
+    struct wf_sender *sender = conn;
+    struct wf_match_recv *first;
+    struct wf_match *match;
+    struct wf_recv *r;
+    if (__builtin_expect(!sender || sender->down || !wf_msg_head_is_ok(&head), 0))
+        return false;
+    match = *wf_msg_match_at(sender->ep, wf_msg_space(&head));
+    first = match ? wf_match_recv_first(match, sender, tag) : NULL;
+    if (__builtin_expect(!first, 0))
+        return false;
+    r = wf_container_of(first, struct wf_recv, match);
+    if (wf_recv_is_many(r))
+        return more_many(r, sender, tag, word, what, data, len);
+    if (__builtin_expect(len > WF_MSG_SMALL || len > r->room || r->mem.n != 1, 0))
+        return false;
+    wf_copy_small(r->mem.one.iov_base, data, len);
+    return short_end(sender->ep, match, sender, r, &head, len);
 }
 
 void wf_msg_answer(const struct weft_am *am, uint64_t id, const struct wf_sender *sender,

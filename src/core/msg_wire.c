@@ -9,10 +9,10 @@
  * without space and data, the same with them, another part, and a question alone. The numbers of
  * the first four differ, so they tell what a MSG is. */
 enum {
-    WHOLE_ARGS = 2,                     /* tag */
-    FIRST_ARGS = 4,                     /* tag, length of the message, id */
-    WHOLE_MORE_ARGS = WF_MSG_MORE_ARGS, /* tag, data, what */
-    FIRST_MORE_ARGS = 7,                /* tag, data, what, length of the message, id */
+    WHOLE_ARGS = 2,                        /* tag */
+    FIRST_ARGS = 4,                        /* tag, length of the message, id */
+    WHOLE_MORE_ARGS = WF_TAGGED_MORE_ARGS, /* tag, data, what */
+    FIRST_MORE_ARGS = 7,                   /* tag, data, what, length of the message, id */
     NEXT_ARGS = 3,     /* id, offset, 0, or 1 without bytes: the message was cancelled */
     QUESTION_ARGS = 1, /* 0; or 1, and the id instead of the question for credit */
 };
@@ -33,8 +33,8 @@ unsigned wf_msg_head_args(uint32_t args[5], const struct wf_msg_head *head, bool
  * space and data. */
 static bool head_parse(const uint32_t *args, uint32_t flags, struct wf_msg_head *head)
 {
-    const uint32_t plain[] = {args[0], args[1], args[2], args[3], args[4] & ~flags};
-    return (args[4] & flags) == flags && wf_msg_more_parse(plain, head);
+    *head = (struct wf_msg_head){wf_word64(args), wf_word64(args + 2), args[4] & ~flags, 0};
+    return (args[4] & flags) == flags && wf_msg_head_is_ok(head);
 }
 
 static enum wf_msg_kind first_parse(const struct weft_am *am, const uint32_t *args,

@@ -65,17 +65,11 @@ struct wf_msg_in {
     uint64_t whole_id;       /* ARRIVED: the id of the sender's request */
 };
 
-/* Arguments of a MSG that is a whole message with a space or data: tag, data, what. */
-enum { WF_MSG_MORE_ARGS = 5 };
-
-/* Parse these arguments. Returns false if they break the protocol. */
-static inline bool wf_msg_more_parse(const uint32_t *args, struct wf_msg_head *head)
+/* Returns false if [head] breaks the protocol. */
+static inline bool wf_msg_head_is_ok(const struct wf_msg_head *head)
 {
-    uint32_t what = args[4];
-    *head = (struct wf_msg_head){args[0] | (uint64_t)args[1] << 32,
-                                 args[2] | (uint64_t)args[3] << 32, what, 0};
-    return !(what & ~(uint32_t)(WF_WHAT_SPACE | WF_WHAT_DATA)) &&
-           (what & WF_WHAT_DATA || !head->data);
+    return !(head->what & ~(uint32_t)(WF_WHAT_SPACE | WF_WHAT_DATA)) &&
+           (head->what & WF_WHAT_DATA || !head->data);
 }
 
 /* Parse the arguments of a MSG. */

@@ -267,6 +267,8 @@ void wf_remote_answered(void *owner)
             req->remote = NULL;
         }
         wf_req_end(req, status);
+        if (!wf_fork_gen_is(ep->fork_gen)) /* its function has forked, and this is the child */
+            return;
     }
 }
 

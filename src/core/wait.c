@@ -273,6 +273,8 @@ static enum weft_status words_await(const struct words_wait *w, struct weft_peer
         events = weft_ep_poll(w->ep);
         if (words_hold(w))
             return WEFT_OK;
+        if (events == WEFT_EFORKED) /* a handler has forked, and this is the child */
+            return WEFT_EFORKED;
         if (events > 0 && !wf_backoff_again(&b))
             continue;
         if (peer && weft_peer_status(peer) != WEFT_OK)

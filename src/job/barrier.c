@@ -232,6 +232,8 @@ static enum weft_status meet_across(struct weft_job *job, uint64_t deadline_ns)
 
 enum weft_status wf_job_give_up(struct weft_job *job, enum weft_status why)
 {
+    if (why == WEFT_EFORKED) /* this is a child, and the rank lives on */
+        return why;
     if (!job->broken)
         job->broken = why;
     if (job->across)
@@ -338,8 +340,12 @@ enum weft_status weft_job_barrier(struct weft_job *job)
         s = WEFT_EINVAL;
     if (WEFT_UNLIKELY(s))
         return s;
-    if (job->barriers % BARRIERS_PER_POLL == 0)
+    if (job->barriers % BARRIERS_PER_POLL == 0) {
         (void)weft_ep_poll(job->ep);
+        s = wf_ep_check(job->ep); /* a handler may have forked, and the child is no rank */
+        if (WEFT_UNLIKELY(s))
+            return s;
+    }
     wf_job_hold(job);
     return wf_job_held(job, meet(job, WF_CALL_BARRIER, 0));
 }

@@ -187,7 +187,6 @@ static void stale_drop(struct node_work *work, struct node_other *other)
 static void other_drop(struct node_work *work, struct node_other *other)
 {
     other->down = true;
-    stale_drop(work, other);
     peer_close(work, &other->peer);
     work->tep->transport->give_up(work->tep, &other->address);
     (void)wf_node_session_set(work->mover, other->word, WF_NODE_LOST); /* no new session */
@@ -205,14 +204,13 @@ static void changes_do(struct node_work *work)
         enum weft_status status = WEFT_OK;
         if (!other)
             continue;
+        stale_drop(work, other); /* before its parts are cut */
         if (!other->down && other->now_gen)
             status = other_follow(work, other);
         if (status == WEFT_ENOMEM)
             work->any_change = work->is_short = true; /* tried again */
         if (other->down || (status != WEFT_OK && status != WEFT_ENOMEM))
             other_drop(work, other);
-        else
-            stale_drop(work, other);
     }
 }
 
@@ -528,8 +526,10 @@ int wf_node_others_poll(struct node_work *work)
     int n = work->tep->transport->poll(work->tep);
     if (n && work->any_full)
         wf_node_others_retry(work);
-    if (work->any_change)
+    if (work->any_change) {
         changes_do(work);
+        n += !work->any_change; /* the next turn ends moves whose parts were cut */
+    }
     return n;
 }
 

@@ -37,6 +37,8 @@ struct node_part {
     struct node_port *port; /* NULL: detached */
     uint32_t id;            /* index; the rest is counted up with each use */
     uint32_t bytes, session;
+    uint32_t window; /* of the client, which may have closed the endpoint */
+    uint16_t index;  /* the client's */
     uint16_t word;
     uint8_t move;
     bool busy;
@@ -106,29 +108,33 @@ static uint8_t queue_pop(struct node_port *port)
 
 /* ---- clients that break queue pairs ---- */
 
-static void blame(const struct node_port *port, enum weft_status status)
+static bool is_paused(const struct node_mover *m, uint16_t index, uint32_t window)
 {
-    struct node_blame *b = &port->mover->blames[port->index];
-    uint64_t now = wf_now_ns();
-    if (now > b->until_ns + (PAUSE_NS << DOUBLINGS) || b->window != port->window)
-        b->times = 0;
-    b->window = port->window;
-    b->until_ns = now + (PAUSE_NS << b->times);
-    wf_info(
-        "client %u, endpoint %u: a put or get broke a connection that all clients use, since %s; "
-        "the client's next ones go by messages for %u s",
-        port->index, port->ep,
-        status == WEFT_EKEY ? "the peer's NIC refused its key"
-                            : "its own memory is not registered any more",
-        1u << b->times);
-    b->times += b->times < DOUBLINGS;
+    const struct node_blame *b = &m->blames[index];
+    return __builtin_expect(b->until_ns != 0, 0) && b->window == window &&
+           wf_now_ns() < b->until_ns;
 }
 
-static bool is_blamed(const struct node_port *port)
+/* A part that ends in the pause was posted before it, and may have broken another queue pair: the
+ * pause stays as long as it is. The windows of an index grow: a part of one that had it before does
+ * not end the pause of the present client. */
+static void blame(struct node_mover *m, const struct node_part *part, enum weft_status status)
 {
-    const struct node_blame *b = &port->mover->blames[port->index];
-    return __builtin_expect(b->until_ns != 0, 0) && b->window == port->window &&
-           wf_now_ns() < b->until_ns;
+    struct node_blame *b = &m->blames[part->index];
+    uint64_t now = wf_now_ns();
+    if (part->window < b->window || is_paused(m, part->index, part->window))
+        return;
+    if (now > b->until_ns + (PAUSE_NS << DOUBLINGS) || b->window != part->window)
+        b->times = 0;
+    b->window = part->window;
+    b->until_ns = now + (PAUSE_NS << b->times);
+    wf_info("client %u: a put or get broke a connection that all clients use, since %s; the "
+            "client's next ones go by messages for %u s",
+            part->index,
+            status == WEFT_EKEY ? "the peer's NIC refused its key"
+                                : "its own memory is not registered any more",
+            1u << b->times);
+    b->times += b->times < DOUBLINGS;
 }
 
 /* ---- ends ---- */
@@ -145,7 +151,7 @@ static void end_if_over(struct node_port *port, uint8_t move)
     wf_node_port_wake(port);
 }
 
-/* What is not posted of the move will not be. */
+/* Post no more parts of the move. */
 static void move_fail(struct node_move *v, enum wf_node_move_end end)
 {
     v->end = (uint8_t)WF_MAX(v->end, (uint8_t)end);
@@ -167,11 +173,11 @@ static void part_end(struct node_mover *m, struct node_part *part, enum weft_sta
     m->nparts--;
     m->sessions[part->word]->moving -= part->bytes;
     m->sessions[part->word]->nparts--;
+    if (status == WEFT_EKEY || status == WEFT_EINVAL)
+        blame(m, part, status);
     if (!port)
         return;
     port->moves[part->move].under_way--;
-    if (status == WEFT_EKEY || status == WEFT_EINVAL)
-        blame(port, status);
     if (status != WEFT_OK)
         move_fail(&port->moves[part->move], end_of(status));
     end_if_over(port, part->move);
@@ -271,7 +277,7 @@ static enum weft_status part_post(struct node_port *port, uint8_t move, uint32_t
     enum weft_status status;
     size_t taken = 0;
     if (s->state != WF_NODE_UP || s->number != v->session || wf_node_word_of(m, word) != v->word ||
-        is_blamed(port))
+        is_paused(m, port->index, port->window))
         return WEFT_EUNREACH;
     if (!has_room(m, s, (uint32_t)op.len))
         return WEFT_AGAIN;
@@ -283,6 +289,8 @@ static enum weft_status part_post(struct node_port *port, uint8_t move, uint32_t
     part->port = port;
     part->bytes = (uint32_t)taken;
     part->session = s->number;
+    part->window = port->window;
+    part->index = port->index;
     part->word = word;
     part->move = move;
     part->busy = true;

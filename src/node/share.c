@@ -22,8 +22,8 @@ static uint64_t window_at(uint32_t window)
     return (uint64_t)window << WF_NODE_WINDOW_BITS;
 }
 
-/* A driver may require what is not known here: go the whole way once. Returns OK, or why clients
- * cannot register. */
+/* Register, find and drop one page, since a driver may have requirements of its own. Returns OK, or
+ * why clients cannot register. */
 static enum weft_status way_try(struct wf_hca_registrar *r)
 {
     static _Alignas(4096) uint8_t memory[4096];

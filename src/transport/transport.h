@@ -45,6 +45,7 @@
 #include "transport/address.h"
 #include "transport/lend.h"
 #include "transport/nic_op.h"
+#include "transport/tagged.h"
 
 struct wf_transport;
 struct wf_tctx;
@@ -151,10 +152,6 @@ struct wf_bulk {
     struct wf_token *token;
 };
 
-/* The control message of a tagged message that is sent whole. Its two arguments are the low and the
- * high half of the tag. */
-#define WF_AM_TAGGED WEFT_AM_USER_HANDLERS
-
 #define WF_BULK_MAX ((uint32_t)1 << 20)
 
 /* Names a message to a peer by its lane, which is one of the transport's connections to the peer,
@@ -173,16 +170,6 @@ struct wf_order {
 #define WF_LANE_LEAST (WF_LANE_ORDERED - 1)
 /* Names no message, but the lane [k] < WF_LANES_MAX, which delivers its messages in their order. */
 #define WF_LANE_FIXED(k) (WF_LANE_LEAST - WF_LANES_MAX + (k))
-
-/* The arguments of a message to WF_AM_TAGGED. */
-struct wf_tagged_args {
-    uint32_t v[2];
-};
-
-static inline struct wf_tagged_args wf_tagged_args(uint64_t tag)
-{
-    return (struct wf_tagged_args){{(uint32_t)tag, (uint32_t)(tag >> 32)}};
-}
 
 /* Functions that the core implements. The endpoint's owner runs them inside poll. */
 struct wf_tep_events {
@@ -224,6 +211,10 @@ struct wf_tep_events {
      * token. Returns false if the core has not taken the message: then the transport calls deliver.
      * A transport need not call this function. */
     bool (*tagged)(void *owner, void *conn, uint64_t tag, const void *data, uint32_t len);
+    /* As tagged, for a request with WF_TAGGED_MORE_ARGS arguments, which the core checks: [tag],
+     * [word] and [what]. */
+    bool (*tagged_more)(void *conn, uint64_t tag, uint64_t word, uint32_t what, const void *data,
+                        uint32_t len);
     void (*bulk_gone)(void *owner, const struct wf_bulk *bulk); /* bulk_hold was NULL: not sent */
     /* Before peer_down with EPEER: the process at the address of [tpeer] has an endpoint of that
      * number, whose generation is [ep_gen]. This is not authenticated; a connection to that
@@ -441,6 +432,10 @@ struct wf_transport {
                                         const void *data, size_t len, size_t reply_max);
     /* Send a message to WF_AM_TAGGED as request_ordered does, without a reply. */
     enum weft_status (*tagged)(struct wf_tpeer *tpeer, uint64_t tag, const void *data, size_t len);
+    /* The same with WF_TAGGED_MORE_ARGS arguments: the halves of [tag] and of [word], and [what].
+     * NULL if request_ordered is as short. */
+    enum weft_status (*tagged_more)(struct wf_tpeer *tpeer, uint64_t tag, uint64_t word,
+                                    uint32_t what, const void *data, size_t len);
     /* Send a reply (rule 2). Called only inside deliver, once per token. Returns OK, or a status
      * that says why the peer has failed. */
     enum weft_status (*reply)(struct wf_token *token, const struct wf_am_out *out);

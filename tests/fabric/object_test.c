@@ -413,6 +413,40 @@ static void bound_queue_test(void **state)
     side_close(&a);
 }
 
+/* Objects of another domain, and an event queue of another fabric, are refused, and not in use. */
+static void foreign_test(void **state)
+{
+    struct fi_av_attr vector = {.type = FI_AV_TABLE};
+    struct fi_cntr_attr cntr = {0};
+    struct fi_cq_attr cq = {0};
+    struct fid_cntr *counter;
+    struct fid_ep *sep;
+    struct fid_eq *eq;
+    (void)state;
+    domain_open(&a);
+    domain_open(&b);
+    assert_int_equal(fi_eq_open(b.fabric, NULL, &eq, NULL), 0);
+    assert_int_equal(fi_av_open(a.domain, &vector, &a.av, NULL), 0);
+    assert_int_equal(fi_av_open(b.domain, &vector, &b.av, NULL), 0);
+    assert_int_equal(fi_cq_open(b.domain, &cq, &b.cq, NULL), 0);
+    assert_int_equal(fi_cntr_open(b.domain, &cntr, &counter, NULL), 0);
+    assert_int_equal(fi_endpoint(a.domain, a.info, &a.ep, NULL), 0);
+    assert_int_equal(fi_scalable_ep(a.domain, a.info, &sep, NULL), 0);
+    assert_int_equal(fi_ep_bind(a.ep, &eq->fid, 0), -FI_EINVAL);
+    assert_int_equal(fi_scalable_ep_bind(sep, &eq->fid, 0), -FI_EINVAL);
+    assert_int_equal(fi_domain_bind(a.domain, &eq->fid, 0), -FI_EINVAL);
+    assert_int_equal(fi_av_bind(a.av, &eq->fid, 0), -FI_EINVAL);
+    assert_int_equal(fi_ep_bind(a.ep, &b.cq->fid, FI_TRANSMIT | FI_RECV), -FI_EINVAL);
+    assert_int_equal(fi_ep_bind(a.ep, &counter->fid, FI_SEND), -FI_EINVAL);
+    assert_int_equal(fi_ep_bind(a.ep, &b.av->fid, 0), -FI_EINVAL);
+    assert_int_equal(fi_scalable_ep_bind(sep, &b.av->fid, 0), -FI_EINVAL);
+    assert_int_equal(fi_close(&eq->fid), 0);
+    assert_int_equal(fi_close(&counter->fid), 0);
+    side_close(&b);
+    assert_int_equal(fi_close(&sep->fid), 0);
+    side_close(&a);
+}
+
 static void enable_test(void **state)
 {
     struct fi_av_attr av = {.type = FI_AV_TABLE};
@@ -729,7 +763,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(close_quiet_test),  cmocka_unit_test(counters_test),
         cmocka_unit_test(bound_region_test), cmocka_unit_test(stx_test),
         cmocka_unit_test(sizes_test),        cmocka_unit_test(absent_test),
-        cmocka_unit_test(bound_queue_test),
+        cmocka_unit_test(bound_queue_test),  cmocka_unit_test(foreign_test),
 #ifndef SANITIZED
         cmocka_unit_test(no_memory_test),    cmocka_unit_test(no_memory_region_test),
 #endif

@@ -236,6 +236,28 @@ static void late_queue(void)
     assert_int_equal(fi_close(&eq->fid), 0);
 }
 
+/* An event queue is in use as long as a context that it is bound to is open. [i] is a context whose
+ * transmit side has not been opened yet. */
+static void queue_of_contexts(struct fid_ep *of, int i)
+{
+    struct fid_ep *sends, *receives;
+    struct fid_eq *eq, *second;
+    assert_int_equal(fi_eq_open(b.fabric, NULL, &eq, NULL), 0);
+    assert_int_equal(fi_eq_open(b.fabric, NULL, &second, NULL), 0);
+    assert_int_equal(fi_tx_context(of, i, NULL, &sends, NULL), 0);
+    assert_int_equal(fi_rx_context(of, i, NULL, &receives, NULL), 0);
+    assert_int_equal(fi_ep_bind(sends, &eq->fid, 0), 0);
+    assert_int_equal(fi_ep_bind(sends, &second->fid, 0), -FI_EINVAL);
+    assert_int_equal(fi_close(&eq->fid), -FI_EBUSY);
+    assert_int_equal(fi_ep_bind(receives, &eq->fid, 0), 0);
+    assert_int_equal(fi_ep_bind(receives, &second->fid, 0), -FI_EINVAL);
+    assert_int_equal(fi_close(&sends->fid), 0);
+    assert_int_equal(fi_close(&eq->fid), -FI_EBUSY);
+    assert_int_equal(fi_close(&receives->fid), 0);
+    assert_int_equal(fi_close(&eq->fid), 0);
+    assert_int_equal(fi_close(&second->fid), 0);
+}
+
 static void misuse_test(void **state)
 {
     struct fi_tx_attr attr = {.op_flags = FI_DELIVERY_COMPLETE};
@@ -288,6 +310,7 @@ static void misuse_test(void **state)
     assert_int_equal(fi_enable(one), 0);
     assert_int_equal(fi_close(&one->fid), 0);
     assert_int_equal(fi_tx_context(ep, 1, NULL, &one, NULL), -FI_EBUSY); /* it opens once */
+    queue_of_contexts(ep, 0);
     assert_int_equal(fi_rx_context(ep, 2, NULL, &one, NULL), 0);
     assert_int_equal(fi_enable(one), -FI_ENOCQ);
     assert_int_equal(fi_ep_bind(one, &queue->fid, FI_TRANSMIT), -FI_EINVAL);

@@ -129,6 +129,26 @@ found node BUG=UNKNOWN_DROPS N1=0
 found node BUG=OLD_SESSION LATE=1 N1=0
 found node BUG=EVICT_UNACKED EVICT=1 SAME=1 DIES=0
 found node BUG=ROOM_EARLY LIVE=1 AFULL=1 SAME=1 DIES=0
+holds move CUTS=1
+holds move CUTS=1 GET=1
+holds move CANCEL=1
+holds move CANCEL=1 GET=1
+found move WITNESS=1 DIES=2
+found move BUG=NO_FENCE
+found move BUG=NO_FENCE GET=1
+found move BUG=NO_DROP
+found move BUG=NO_DROP GET=1
+found move BUG=NO_DROP_REGION
+found move BUG=OLD_OPEN
+found move BUG=REPORT_EARLY CUTS=1 DIES=0
+found move BUG=REPORT_ALL CUTS=1 DIES=0
+found move BUG=AT_POST DIES=0
+found move BUG=ENTRY_STAYS
+found move BUG=CUT_OPEN GET=1
+found move BUG=CLOSE_KEEPS DIES=0
+found move BUG=NO_STOP CANCEL=1 DIES=0
+found move BUG=NO_STOP CANCEL=1 GET=1 DIES=0
+found move BUG=NO_REPEAT
 ROWS
 }
 rows_full() {
@@ -177,6 +197,16 @@ found node BUG=PAST_ATTEMPT ENDS=1 N1=0
 found node BUG=BEHIND SAME=1
 found node BUG=NO_SESSION N1=0
 found node BUG=FORWARD_ALL LIVE=1 AFULL=1 SAME=1 DIES=0
+holds move CUTS=1 DIES=2
+holds move CUTS=1 GET=1 DIES=2
+holds move CANCEL=1 GET=1 DIES=2
+holds move PARTS=3
+holds move HOLD=0 DIES=2
+holds move BUG=NO_DROP HOLD=0
+holds move BUG=NO_DROP GET=1 HOLD=0
+holds move BUG=NO_DROP_REGION HOLD=0
+holds move BUG=KEY_UNCHECKED
+holds move BUG=WORD_UNREAD
 holds arm OTHER=WAKE_DRAIN_LATE NM1=0
 holds arm OTHER=WAKE_NO_DRAIN NM1=0
 holds arm OTHER=EVEN_LATE NM1=0

@@ -276,7 +276,7 @@ static void test_equal(void **state)
     assert_true(bytes[0] >= 100 * PART);
 }
 
-/* The worst end of the parts; what is not posted is not posted. */
+/* The worst end of the parts. No more of them are posted. */
 static void test_failures(void **state)
 {
     (void)state;
@@ -471,10 +471,12 @@ static void test_sessions(void **state)
     assert_int_equal(move(client(0), 8, 4), WEFT_EUNREACH);
 }
 
-/* The endpoint goes while parts are under way; the place of its port is taken by another one. */
+/* The endpoint goes while parts are under way; the place of its port is taken by another one. Its
+ * client is paused once for all parts that break queue pairs. */
 static void test_detach(void **state)
 {
     struct node_mover *m = bed->services[0].mover;
+    struct node_blame *b = &m->blames[client(0)->index];
     (void)state;
     OK(move(client(0), 8 * PART, 1));
     OK(move(client(0), 8 * PART, 2));
@@ -483,6 +485,10 @@ static void test_detach(void **state)
     wf_node_port_detach(client(0)->port);
     bed_attach(client(0));
     assert_int_equal(m->nqueued, 0);
+    end_one(WEFT_EKEY);
+    assert_true(b->until_ns > wf_now_ns());
+    end_one(WEFT_EINVAL);
+    assert_int_equal(b->times, 1);
     while (nops)
         end_one(WEFT_OK);
     turn();

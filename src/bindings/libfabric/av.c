@@ -464,8 +464,7 @@ static int av_close(struct fid *fid)
                  atomic_load(&av->users));
         return -FI_EBUSY;
     }
-    if (av->eq)
-        wfi_eq_unref(av->eq);
+    wfi_eq_release(&av->eq);
     atomic_fetch_sub(&av->domain->users, 1);
     wfi_lock_fini(&av->eps_lock);
     wfi_lock_fini(&av->lock);
@@ -481,11 +480,9 @@ static int av_bind(struct fid *fid, struct fid *bound, uint64_t flags)
     struct wfi_av *av = container_of(fid, struct wfi_av, fid.fid);
     if (flags)
         return -FI_EBADFLAGS;
-    if (bound->fclass != FI_CLASS_EQ || av->eq)
+    if (bound->fclass != FI_CLASS_EQ)
         return -FI_EINVAL;
-    av->eq = wfi_eq_of(bound);
-    wfi_eq_ref(av->eq);
-    return 0;
+    return wfi_eq_hold(&av->eq, bound, av->domain->fabric);
 }
 
 static struct fi_ops av_fid_ops = {

@@ -68,6 +68,7 @@
 #include <weft/msg.h>
 #include <weft/weft.h>
 
+#include "compat.h"
 #include "eps.h"
 #include "lock.h"
 
@@ -268,8 +269,6 @@ fi_addr_t wfi_av_of_sender(struct wfi_av *av, const struct weft_sender *sender);
 int wfi_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **out,
                 void *context);
 struct wfi_eq *wfi_eq_of(struct fid *fid);
-void wfi_eq_ref(struct wfi_eq *eq);
-void wfi_eq_unref(struct wfi_eq *eq);
 /* As wfi_cq_trywait. */
 int wfi_eq_trywait(struct wfi_eq *eq);
 

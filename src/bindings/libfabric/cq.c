@@ -273,13 +273,12 @@ ssize_t wfi_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *
     return read_from(cq, buf, count, source);
 }
 
-/* Returns how many bytes the entries of a program have that was written for [version] of the
- * interface: those of 1.5 have the size of the data besides, those of 1.20 a member after it. */
+/* Returns how many bytes of its entries a program gets that was written for [version] of the
+ * interface: since 1.5 they have the size of the data besides. Since 1.20 a member follows, which
+ * fi_cq_readerr sets before the call: it has a meaning only with keys of address vectors. */
 static size_t error_size(uint32_t version)
 {
     const size_t before_size = offsetof(struct fi_cq_err_entry, err_data_size);
-    if (FI_VERSION_GE(version, FI_VERSION(1, 20)))
-        return sizeof(struct fi_cq_err_entry);
     return FI_VERSION_GE(version, FI_VERSION(1, 5)) ? before_size + sizeof(size_t) : before_size;
 }
 

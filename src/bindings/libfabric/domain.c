@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ep.h"
+#include "eq.h"
 #include "mr.h"
 
 static int domain_close(struct fid *fid)
@@ -23,8 +24,7 @@ static int domain_close(struct fid *fid)
         WFI_WARN(DOMAIN, "fi_close: keys of the domain are mapped: call fi_mr_unmap_key first\n");
     if (s == WEFT_EBUSY)
         return -FI_EBUSY;
-    if (d->eq)
-        wfi_eq_unref(d->eq);
+    wfi_eq_release(&d->eq);
     atomic_fetch_sub(&d->fabric->users, 1);
     wfi_eps_fini(&d->counting);
     free(d);
@@ -34,16 +34,15 @@ static int domain_close(struct fid *fid)
 static int domain_bind(struct fid *fid, struct fid *bound, uint64_t flags)
 {
     struct wfi_domain *d = container_of(fid, struct wfi_domain, fid.fid);
+    int rc;
     if (bound->fclass != FI_CLASS_EQ)
         return -FI_EINVAL;
     if (flags & ~FI_REG_MR)
         return -FI_EBADFLAGS;
-    if (d->eq)
-        return -FI_EINVAL;
-    d->eq = wfi_eq_of(bound);
-    d->mr_flags = flags;
-    wfi_eq_ref(d->eq);
-    return 0;
+    rc = wfi_eq_hold(&d->eq, bound, d->fabric);
+    if (!rc)
+        d->mr_flags = flags;
+    return rc;
 }
 
 static int domain_control(struct fid *fid, int command, void *arg)

@@ -55,6 +55,7 @@ struct wfi_sep {
         struct wfi_ep *ep; /* NULL: it has closed */
         struct wfi_alias *rx;
         bool tx_open;
+        struct wfi_eq *tx_eq, *rx_eq; /* as wfi_ep.eq, of each context */
     } members[WFI_CONTEXTS];
     /* The calls of transmit contexts, and those of receive contexts. */
     struct fi_ops_msg tx_msg, rx_msg;
@@ -72,8 +73,6 @@ void wfi_ep_unlink(struct wfi_ep *ep);
 void wfi_ep_unbind(struct wfi_ep *ep);
 /* Is a counter bound to [ep]? */
 bool wfi_ep_counts(const struct wfi_ep *ep);
-/* Bind the event queue [fid], which is then in use. *bound: the one bound before, or NULL. */
-int wfi_eq_hold(struct wfi_eq **bound, struct fid *fid);
 int wfi_ep_enable(struct wfi_ep *ep);
 /* Enable the receive context of [ep], a member of a scalable endpoint. */
 int wfi_ep_enable_rx(struct wfi_ep *ep);

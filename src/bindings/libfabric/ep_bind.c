@@ -4,6 +4,7 @@
 
 #include "alias.h"
 #include "ep.h"
+#include "eq.h"
 #include "none.h"
 #include "op.h"
 
@@ -124,23 +125,13 @@ int wfi_ep_bind(struct fid *fid, struct fid *bound, uint64_t flags)
     return wfi_ep_bind_object(ep, bound, flags);
 }
 
-/* Endpoints of FI_EP_RDM have no events. The queue is in use all the same: fi_eq(3), "fi_close". */
-int wfi_eq_hold(struct wfi_eq **bound, struct fid *fid)
-{
-    if (*bound)
-        return -FI_EINVAL;
-    *bound = wfi_eq_of(fid);
-    wfi_eq_ref(*bound);
-    return 0;
-}
-
 int wfi_ep_bind_object(struct wfi_ep *ep, struct fid *bound, uint64_t flags)
 {
     switch (bound->fclass) {
     case FI_CLASS_AV: return bind_av(ep, bound, flags);
     case FI_CLASS_CQ: return bind_cq(ep, bound, flags);
     case FI_CLASS_CNTR: return bind_cntr(ep, bound, flags);
-    case FI_CLASS_EQ: return wfi_eq_hold(&ep->eq, bound);
+    case FI_CLASS_EQ: return wfi_eq_hold(&ep->eq, bound, ep->domain->fabric);
     case FI_CLASS_STX_CTX: return wfi_stx_use(ep, bound);
     default: return -FI_EINVAL;
     }
@@ -210,8 +201,7 @@ void wfi_ep_unbind(struct wfi_ep *ep)
     for (int i = 0; i < CNTRS; i++)
         if (cntrs[i])
             atomic_fetch_sub(&cntrs[i]->users, 1);
-    if (ep->eq)
-        wfi_eq_unref(ep->eq);
+    wfi_eq_release(&ep->eq);
     wfi_stx_unuse(ep);
 }
 

@@ -40,14 +40,25 @@ struct wfi_eq *wfi_eq_of(struct fid *fid)
     return container_of(fid, struct wfi_eq, fid.fid);
 }
 
-void wfi_eq_ref(struct wfi_eq *eq)
+int wfi_eq_hold(struct wfi_eq **bound, struct fid *fid, const struct wfi_fabric *fabric)
 {
+    struct wfi_eq *eq = wfi_eq_of(fid);
+    if (*bound)
+        return -FI_EINVAL;
+    if (eq->fabric != fabric) {
+        WFI_WARN(EQ, "binding an event queue of another fabric: open it by this one\n");
+        return -FI_EINVAL;
+    }
     atomic_fetch_add(&eq->users, 1);
+    *bound = eq;
+    return 0;
 }
 
-void wfi_eq_unref(struct wfi_eq *eq)
+void wfi_eq_release(struct wfi_eq **bound)
 {
-    atomic_fetch_sub(&eq->users, 1);
+    if (*bound)
+        atomic_fetch_sub(&(*bound)->users, 1);
+    *bound = NULL;
 }
 
 /* Make the descriptor readable, or not readable, as the lists are. Under the lock. */

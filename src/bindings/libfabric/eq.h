@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reports of calls that end in an event queue: errors, then one event. A call allocates its report
- * before it changes anything, so that what it did is reported, whatever memory is left. */
+/* Event queues of other objects: binding them, and reports of calls that end in them. */
 #ifndef WFI_EQ_H
 #define WFI_EQ_H
 
 #include "binding.h"
 
+/* Bind the event queue [fid], which must be of [fabric]. It is in use until wfi_eq_release, also by
+ * endpoints of FI_EP_RDM, which have no events: fi_eq(3), "fi_close".
+ *   bound  the queue bound before, or NULL
+ * Returns 0 | -FI_EINVAL */
+int wfi_eq_hold(struct wfi_eq **bound, struct fid *fid, const struct wfi_fabric *fabric);
+void wfi_eq_release(struct wfi_eq **bound);
+
+/* Errors, then one event. A call allocates its report before it changes anything, so that what it
+ * did is reported, whatever memory is left. */
 struct wfi_report {
     struct wfi_eq *eq;
     struct fid *fid;

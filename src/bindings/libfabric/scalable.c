@@ -5,6 +5,7 @@
 
 #include "alias.h"
 #include "ep.h"
+#include "eq.h"
 #include "none.h"
 
 static struct wfi_sep *sep_of(struct fid *fid)
@@ -39,6 +40,8 @@ static int tx_close(struct fid *fid)
     rc = member_end(sep, i);
     if (rc)
         sep->members[i].tx_open = true;
+    else
+        wfi_eq_release(&sep->members[i].tx_eq);
     wfi_unlock(&sep->lock);
     return rc;
 }
@@ -54,6 +57,8 @@ static int rx_close(struct fid *fid)
     rc = member_end(sep, i);
     if (rc)
         sep->members[i].rx = a;
+    else
+        wfi_eq_release(&sep->members[i].rx_eq);
     wfi_unlock(&sep->lock);
     if (!rc)
         free(a);
@@ -71,12 +76,13 @@ static bool fits(const struct fid *bound, uint64_t flags, bool receives)
     }
 }
 
-/* An event queue has nothing to report of a context: binding it changes nothing. */
 static int tx_bind(struct fid *fid, struct fid *bound, uint64_t flags)
 {
     struct wfi_ep *ep = container_of(fid, struct wfi_ep, fid.fid);
+    if (ep->enabled || wfi_domain_refuses(ep->domain))
+        return -FI_EOPBADSTATE;
     if (bound->fclass == FI_CLASS_EQ)
-        return ep->enabled || wfi_domain_refuses(ep->domain) ? -FI_EOPBADSTATE : 0;
+        return wfi_eq_hold(&ep->sep->members[ep->member].tx_eq, bound, ep->domain->fabric);
     return fits(bound, flags, false) ? wfi_ep_bind(fid, bound, flags) : -FI_EINVAL;
 }
 
@@ -86,7 +92,7 @@ static int rx_bind(struct fid *fid, struct fid *bound, uint64_t flags)
     if (a->ep->receiving)
         return -FI_EOPBADSTATE;
     if (bound->fclass == FI_CLASS_EQ)
-        return 0;
+        return wfi_eq_hold(&a->ep->sep->members[a->ep->member].rx_eq, bound, a->ep->domain->fabric);
     return fits(bound, flags, true) ? wfi_ep_bind_object(a->ep, bound, flags) : -FI_EINVAL;
 }
 
@@ -262,8 +268,7 @@ static int sep_close(struct fid *fid)
             return rc;
         sep->members[i].ep = NULL;
     }
-    if (sep->eq)
-        wfi_eq_unref(sep->eq);
+    wfi_eq_release(&sep->eq);
     atomic_fetch_sub(&sep->domain->users, 1);
     wfi_lock_fini(&sep->lock);
     free(sep);
@@ -275,7 +280,7 @@ static int sep_bind(struct fid *fid, struct fid *bound, uint64_t flags)
     struct wfi_sep *sep = sep_of(fid);
     int rc = 0;
     if (bound->fclass == FI_CLASS_EQ)
-        return wfi_eq_hold(&sep->eq, bound);
+        return wfi_eq_hold(&sep->eq, bound, sep->domain->fabric);
     if (bound->fclass != FI_CLASS_AV || sep->bound)
         return -FI_EINVAL;
     for (unsigned i = 0; i < sep->count && !rc; i++)

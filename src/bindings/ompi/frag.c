@@ -56,15 +56,24 @@ void wbtl_lists_fini(void)
     wbtl.lists_made = false;
 }
 
+/* The list whose buffers are the shortest that hold [size] bytes; NULL: there is none. Either limit
+ * may be the greater one. */
+static opal_free_list_t *list_for(size_t size)
+{
+    const size_t eager = eager_room(), most = wbtl.super.btl_max_send_size;
+    if (size <= WBTL_SMALL)
+        return &wbtl.small;
+    if (size <= eager && size <= most)
+        return eager < most ? &wbtl.eager : &wbtl.most;
+    return size <= eager ? &wbtl.eager : size <= most ? &wbtl.most : NULL;
+}
+
 /* Returns a descriptor with a buffer of [size] bytes, whose message follows [order]; NULL: there is
  * none, or none is so long. */
 static struct wbtl_frag *frag_take(const wbtl_peer *peer, uint8_t order, size_t size,
                                    uint32_t flags)
 {
-    opal_free_list_t *list = size <= WBTL_SMALL                     ? &wbtl.small
-                             : size <= eager_room()                 ? &wbtl.eager
-                             : size <= wbtl.super.btl_max_send_size ? &wbtl.most
-                                                                    : NULL;
+    opal_free_list_t *list = list_for(size);
     struct wbtl_frag *frag = list ? (struct wbtl_frag *)wbtl_list_get(list) : NULL;
     if (!frag)
         return NULL;
@@ -100,7 +109,8 @@ mca_btl_base_descriptor_t *wbtl_prepare_src(mca_btl_base_module_t *btl, wbtl_pee
                                             size_t reserve, size_t *size, uint32_t flags)
 {
     const bool in_place = !opal_convertor_need_buffers(convertor);
-    const size_t most = wbtl.super.btl_max_send_size;
+    const size_t eager = eager_room(), pieces = wbtl.super.btl_max_send_size;
+    const size_t most = eager < pieces ? pieces : eager;
     size_t len = *size, room;
     struct iovec iov = {NULL, 0};
     uint32_t count = 1;

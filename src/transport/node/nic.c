@@ -52,6 +52,8 @@ struct via_nic {
     uint32_t incarnation WF_UNDER(via_nic_lock_class);
     struct via_window window WF_UNDER(via_nic_lock_class);
     struct wf_list mrs WF_UNDER(via_nic_lock_class);
+    /* The last drop was refused for as long as it was tried. The next one is tried once. */
+    bool refuses WF_UNDER(via_nic_lock_class);
     struct wf_staging *staging;
     struct wf_fork_item fork;
 };
@@ -124,11 +126,12 @@ static WF_REQUIRES(via_nic_lock_class) void mr_drop_until(struct via_nic *nic, s
     enum weft_status status;
     if (!atomic_load_explicit(&mr->lkey, memory_order_relaxed))
         return;
-    while ((status = mr_try_drop(nic, mr)) != WEFT_OK && status != WEFT_EKEY &&
+    while ((status = mr_try_drop(nic, mr)) != WEFT_OK && status != WEFT_EKEY && !nic->refuses &&
            wf_now_ns() < until_ns)
         (void)poll(NULL, 0, REFUSED_PAUSE_MS);
     atomic_store_explicit(&mr->lkey, 0, memory_order_relaxed);
-    if (status == WEFT_OK || status == WEFT_EKEY)
+    nic->refuses = status != WEFT_OK && status != WEFT_EKEY;
+    if (!nic->refuses)
         wf_via_window_give(&nic->window, mr->kind,
                            atomic_load_explicit(&mr->at, memory_order_relaxed));
     else
@@ -254,6 +257,7 @@ WF_UNCHECKED void wf_via_nic_renew(struct via_nic *nic, struct wf_node_link *lin
     if (link->window && wf_hca_adopt(&link->share, link->command_fd, &r) == WEFT_OK) {
         link->command_fd = -1;
         nic->registrar = r;
+        nic->refuses = false;
         nic->incarnation = link->incarnation & WF_NODE_GEN_MASK;
         wf_via_window_begin(&nic->window, link->window);
     } else { /* it is logged, and messages go on */
@@ -300,8 +304,8 @@ WF_UNCHECKED struct via_nic *wf_via_nic_open(struct wf_node_link *link, bool mov
     wf_via_nic_renew(nic, link);
     if (has_registrar(nic) && (!moves || staging_open(nic) == WEFT_OK))
         return nic;
-    wf_fork_leave(&nic->fork);
     wf_via_nic_fence(nic);
+    wf_fork_leave(&nic->fork);
     nic_free(nic);
     return NULL;
 }

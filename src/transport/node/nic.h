@@ -55,7 +55,8 @@ static inline void wf_via_nic_ep_close(struct via_ep *ep)
 struct via_nic *wf_via_nic_open(struct wf_node_link *link, bool moves);
 /* All regions are closed, and all users of the cache. */
 void wf_via_nic_close(struct via_nic *nic);
-/* The service has ended: when the call returns, no NIC accesses what was registered. */
+/* The service has ended: when the call returns, no NIC accesses memory that was registered, except
+ * memory that the driver refused to drop (logged). */
 void wf_via_nic_fence(struct via_nic *nic);
 /* Register by the service's successor from now on. */
 void wf_via_nic_renew(struct via_nic *nic, struct wf_node_link *link);

@@ -74,6 +74,7 @@ static WF_UNCHECKED void attach(struct via_ctx *ctx)
         ctx->nic = wf_via_nic_open(ctx->link, true);
     wf_node_command_close(ctx->link); /* unless the NIC's registrar has it */
     ctx->base.pins = ctx->nic != NULL;
+    ctx->base.caps_off = ctx->nic ? 0 : WF_CAP_NIC;
     if (wf_via_reader_start(ctx) != WEFT_OK) {
         nic_close(ctx);
         wf_via_page_drop(ctx->page);

@@ -36,7 +36,7 @@ void wf_qp_fail(struct qp_link *l, enum wf_hca_status why)
              wf_hca_status_text(why));
     wf_qp_state_set(l, QP_FAILED);
     l->why = why;
-    counts = !l->is_refused && (!l->base.synced || !l->done);
+    counts = !l->is_refused && !l->is_faulty && (!l->base.synced || !l->done);
     l->path->failures += counts;
     /* If the rail is the cause, the next connection takes another rail. Other errors are caused by
      * one request. */

@@ -210,8 +210,9 @@ static void tx_swap(struct shm_tep *t, uint32_t i, uint32_t j)
 /* Add a new connection to those that are polled (hot). The caller has made room in t->tx. */
 void wf_shm_tx_add(struct shm_tep *t, struct shm_tx *tx)
 {
-    tx->index = t->ntx++;
+    tx->index = t->ntx;
     t->tx[tx->index] = tx;
+    __atomic_store_n(&t->ntx, t->ntx + 1, __ATOMIC_RELEASE); /* stored, then counted (forked.c) */
     tx_swap(t, tx->index, t->ntx_hot++);
 }
 

@@ -12,6 +12,13 @@
  * is not needed in every poll. */
 #define SWEEP_MASK 1023
 
+/* Has a handler forked, and is this the child? Then the rest of the poll is the parent's: the child
+ * has left the connections (forked.c), and shares the sockets. */
+static bool is_forked(const struct shm_tep *t)
+{
+    return !wf_fork_gen_is(t->ctx->fork_gen);
+}
+
 /* Close a receiving connection. The callers walk t->rx from its end, so the connection that moves
  * to the index of [rx] was already visited. */
 static void rx_drop(struct shm_tep *t, struct shm_rx *rx)
@@ -35,6 +42,8 @@ static int rxs_down(struct shm_tep *t)
             continue;
         if (down != WEFT_EPROTO)
             events += wf_shm_rx_drain(rx);
+        if (is_forked(t))
+            break;
         rx_drop(t, rx);
     }
     return events;
@@ -99,6 +108,8 @@ static int peer_drain(struct shm_tep *t, const struct shm_peer *peer, enum weft_
             continue;
         if (why != WEFT_EPROTO)
             events += wf_shm_rx_drain(rx);
+        if (is_forked(t))
+            break;
         wf_shm_rx_refuse(rx, WEFT_ECLOSED);
         rx_drop(t, rx);
     }
@@ -130,11 +141,12 @@ static int peer_report(struct shm_tep *t, struct shm_peer *peer, enum weft_statu
     events = 1 + peer_drain(t, peer, why);
     peer->reported = true;
     t->npeers_reported++;
-    if (peer->tx) {
-        if (why != WEFT_EPROTO) /* deliver the replies that the peer has published */
-            events += wf_shm_tx_poll(peer->tx, (int)peer->tx->mask + 1);
+    if (peer->tx && why != WEFT_EPROTO) /* deliver the replies that the peer has published */
+        events += wf_shm_tx_poll(peer->tx, (int)peer->tx->mask + 1);
+    if (is_forked(t))
+        return events;
+    if (peer->tx)
         wf_shm_tx_close(peer->tx);
-    }
     wf_shm_count(t, WF_STAT_PEERS_DOWN);
     t->base.events->peer_down(t->base.owner, SHM_OF(peer, wf_tpeer), why);
     return events;
@@ -163,6 +175,8 @@ static int peers_down(struct shm_tep *t)
     while ((peer = wf_shm_peer_next(t, peer))) {
         if (peer->reporting)
             events += peer_report(t, peer, (enum weft_status)peer->down);
+        if (is_forked(t))
+            break;
         peer->reporting = false;
     }
     return events;
@@ -191,9 +205,9 @@ static int inbox_handle(struct shm_tep *t)
         peers_sample(t);
     accepted_take(t);
     events = rxs_down(t);
-    if (t->map_pending)
+    if (t->map_pending && !is_forked(t))
         events += maps_recheck(t);
-    return lost ? events + peers_down(t) : events;
+    return lost && !is_forked(t) ? events + peers_down(t) : events;
 }
 
 /* Find connections that their senders closed while their processes live on. A sender closes a
@@ -322,6 +336,8 @@ static int poll_shuffled(struct shm_tep *t)
             (void)wf_shm_rx_deliver(it->rx, it->at);
         else if (it->tx && wf_load_relaxed(&it->tx->down) != WEFT_EPROTO)
             (void)wf_shm_tx_deliver(it->tx, it->at);
+        if (is_forked(t))
+            return events;
     }
     for (uint32_t i = 0; i < t->ntx_hot; i++)
         if (t->tx[i]->tail != t->tx[i]->tail_counted)

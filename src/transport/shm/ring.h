@@ -42,7 +42,11 @@
 #define WF_SHM_TAGGED_WHAT WF_AM_WHAT(WF_AM_TAGGED, 2)
 #define WF_SHM_TAGGED (WF_SHM_TAGGED_WHAT | (uint64_t)WF_SHM_NO_PLACE << 16)
 #define WF_SHM_TAGGED_MAX (WF_SHM_DATA - 8)
-/* The low half of that word if the message has a payload block. */
+/* The same with a space or data: its last 20 data bytes are the tag, the data, and what it has. */
+#define WF_SHM_TAGGED_MORE_WHAT WF_AM_WHAT(WF_AM_TAGGED, WF_TAGGED_MORE_ARGS)
+#define WF_SHM_TAGGED_MORE (WF_SHM_TAGGED_MORE_WHAT | (uint64_t)WF_SHM_NO_PLACE << 16)
+#define WF_SHM_TAGGED_MORE_MAX (WF_SHM_DATA - 4 * WF_TAGGED_MORE_ARGS)
+/* The low half of WF_SHM_TAGGED if the message has a payload block. */
 #define WF_SHM_TAGGED_BESIDE (uint32_t)(WF_SHM_TAGGED | WF_SHM_BESIDE << 24)
 
 struct wf_shm_fwd {

@@ -200,6 +200,20 @@ static inline bool tagged_deliver(const struct shm_rx *rx, const struct wf_shm_l
     return tep->events->tagged(tep->owner, rx->conn, tag, data, len);
 }
 
+/* The same, for a message of one line with a space or data. Not inlined: its loads would take
+ * registers from the messages without. */
+__attribute__((noinline)) static bool more_deliver(const struct shm_rx *rx,
+                                                   const struct wf_shm_line *line, uint32_t len)
+{
+    const uint8_t *args = line->data + WF_SHM_TAGGED_MORE_MAX;
+    uint64_t tag, word;
+    uint32_t what;
+    memcpy(&tag, args, sizeof tag);
+    memcpy(&word, args + 8, sizeof word);
+    memcpy(&what, args + 16, sizeof what);
+    return rx->tep->base.events->tagged_more(rx->conn, tag, word, what, line->data, len);
+}
+
 /* Copy [n] arguments, without stores that overlap. The handler reads several of them by one load.
  * The load would wait if it needed bytes of two stores that are still in the store buffer. */
 static inline void args_copy(uint32_t *to, const uint8_t *from, unsigned n)
@@ -267,6 +281,9 @@ static inline bool request_deliver(struct shm_rx *rx, struct shm_delivery *d, ui
     unsigned nargs = rest >> 8 & 0xff;
     if (rest == WF_SHM_TAGGED && len <= WF_SHM_TAGGED_MAX) {
         if (tagged_deliver(rx, line, line->data, (uint32_t)len))
+            return true;
+    } else if (rest == WF_SHM_TAGGED_MORE && len <= WF_SHM_TAGGED_MORE_MAX) {
+        if (more_deliver(rx, line, (uint32_t)len))
             return true;
     } else if (wf_shm_is_short(rest) && len + 4 * nargs <= WF_SHM_DATA) {
         if (nargs)

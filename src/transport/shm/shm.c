@@ -31,13 +31,15 @@ static WF_UNCHECKED void fork_parent(struct wf_fork_item *item)
     shm_unlock(ctx_of_fork(item));
 }
 
-/* In a forked child: zero the generation words, so that no remote is valid. */
+/* In a forked child: zero the generation words, so that no remote is valid, and leave the parent's
+ * connections (forked.c). */
 static WF_UNCHECKED void fork_child(struct wf_fork_item *item)
 {
     struct shm_ctx *ctx = ctx_of_fork(item);
     struct shm_proc self = {.state = (uint64_t *)(void *)ctx->mem->state};
     wf_list_each(m, &ctx->procs) wf_shm_proc_wipe(wf_container_of(m, struct shm_proc, item));
     wf_shm_proc_wipe(&self);
+    wf_list_each(it, &ctx->teps) wf_shm_tep_forked(wf_container_of(it, struct shm_tep, item));
     shm_unlock(ctx);
 }
 
@@ -370,6 +372,7 @@ const struct wf_transport wf_shm_transport = {
     .requestv = wf_shm_requestv,
     .request_ordered = wf_shm_request,
     .tagged = wf_shm_tagged,
+    .tagged_more = wf_shm_tagged_more,
     .reply = wf_shm_reply,
     .source = wf_shm_source,
     .heed = wf_shm_heed,

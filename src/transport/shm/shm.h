@@ -431,6 +431,8 @@ enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uin
 enum weft_status wf_shm_requestv(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                  const struct iovec *iov, size_t len, size_t reply_max);
 enum weft_status wf_shm_tagged(struct wf_tpeer *tpeer, uint64_t tag, const void *data, size_t len);
+enum weft_status wf_shm_tagged_more(struct wf_tpeer *tpeer, uint64_t tag, uint64_t word,
+                                    uint32_t what, const void *data, size_t len);
 void wf_shm_tx_count(struct shm_tx *tx);
 int wf_shm_tx_poll(struct shm_tx *tx, int budget);
 int wf_shm_tx_deliver(struct shm_tx *tx, uint32_t due_index);
@@ -512,6 +514,9 @@ static inline bool wf_shm_tx_is_accepted(const struct shm_tx *tx)
 }
 enum weft_status wf_shm_arm(struct wf_tep *tep);
 void wf_shm_disarm(struct wf_tep *tep);
+
+/* forked.c; in a forked child, under ctx->lock */
+void wf_shm_tep_forked(struct shm_tep *t);
 
 /* pull.c */
 enum weft_status wf_shm_pull(struct wf_tpeer *tpeer, void *dst, const struct wf_pull_from *from,

@@ -440,6 +440,20 @@ __attribute__((noinline)) static enum weft_status tagged_beside(struct shm_tx *t
     return line_publish(tx, line, tx->tail, (uint32_t)len, 0);
 }
 
+/* Write the header and the payload of a tagged message to the line at [tail]. Returns the line. */
+static inline struct wf_shm_line *tagged_line(struct shm_tx *tx, uint32_t what, const void *data,
+                                              size_t len)
+{
+    struct wf_shm_line *line = line_ahead(tx, tx->tail);
+    wf_shm_header_short(line, what);
+    WF_HOOK("send.header");
+    if (__builtin_expect(len == 8, 1))
+        memcpy(line->data, data, 8);
+    else
+        wf_copy_small(line->data, data, len);
+    return line;
+}
+
 /* As wf_shm_request, for a message to WF_AM_TAGGED. */
 enum weft_status wf_shm_tagged(struct wf_tpeer *tpeer, uint64_t tag, const void *data, size_t len)
 {
@@ -449,14 +463,33 @@ enum weft_status wf_shm_tagged(struct wf_tpeer *tpeer, uint64_t tag, const void 
         return tagged_slow(tpeer, tag, data, len);
     if (len > WF_SHM_TAGGED_MAX)
         return tagged_beside(tx, tag, data, len);
-    line = line_ahead(tx, tx->tail);
-    wf_shm_header_short(line, WF_SHM_TAGGED_WHAT);
-    WF_HOOK("send.header");
-    if (__builtin_expect(len == 8, 1))
-        memcpy(line->data, data, 8);
-    else
-        wf_copy_small(line->data, data, len);
+    line = tagged_line(tx, WF_SHM_TAGGED_WHAT, data, len);
     memcpy(line->data + WF_SHM_TAGGED_MAX, &tag, sizeof tag);
+    return line_publish(tx, line, tx->tail, (uint32_t)len, 0);
+}
+
+__attribute__((noinline)) static enum weft_status tagged_more_slow(struct wf_tpeer *tpeer,
+                                                                   uint64_t tag, uint64_t word,
+                                                                   uint32_t what, const void *data,
+                                                                   size_t len)
+{
+    const uint32_t args[WF_TAGGED_MORE_ARGS] = {(uint32_t)tag, (uint32_t)(tag >> 32),
+                                                (uint32_t)word, (uint32_t)(word >> 32), what};
+    return request_slow(tpeer, WF_SHM_TAGGED_MORE_WHAT, args, data, len, 0);
+}
+
+/* As wf_shm_tagged, for a message with a space or data. */
+enum weft_status wf_shm_tagged_more(struct wf_tpeer *tpeer, uint64_t tag, uint64_t word,
+                                    uint32_t what, const void *data, size_t len)
+{
+    struct shm_tx *tx = SHM_OF(tpeer, shm_peer)->tx;
+    struct wf_shm_line *line;
+    if (__builtin_expect(!tx || tx->tail == tx->credit_end, 0) || len > WF_SHM_TAGGED_MORE_MAX)
+        return tagged_more_slow(tpeer, tag, word, what, data, len);
+    line = tagged_line(tx, WF_SHM_TAGGED_MORE_WHAT, data, len);
+    memcpy(line->data + WF_SHM_TAGGED_MORE_MAX, &tag, sizeof tag);
+    memcpy(line->data + WF_SHM_TAGGED_MORE_MAX + 8, &word, sizeof word);
+    memcpy(line->data + WF_SHM_TAGGED_MORE_MAX + 16, &what, sizeof what);
     return line_publish(tx, line, tx->tail, (uint32_t)len, 0);
 }
 

@@ -252,6 +252,8 @@ enum weft_status wf_shm_tx_connect(struct shm_peer *peer)
     struct ring_plan plan;
     struct shm_tx *tx;
     enum weft_status status = (enum weft_status)wf_shm_peer_gone(peer);
+    if (!wf_fork_gen_is(tep->ctx->fork_gen))
+        return WEFT_EFORKED; /* from the poll in which a handler has forked (forked.c) */
     if (status != WEFT_OK) {
         wf_shm_peer_fail(peer, status);
         return status;
