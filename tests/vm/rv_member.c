@@ -6,6 +6,7 @@
  * Requests, answers and arguments are those of oracle.py. The node's name is TAG-NODE. */
 #define _GNU_SOURCE
 #include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #include <weft/cache.h>
 #include <weft/node.h>
@@ -21,6 +23,8 @@
 #define NODES 16
 #define BUFFERS 64
 #define WORDS 32
+#define PEERS 16
+#define MRS 64
 
 static struct weft_node *nodes[NODES]; /* the last one is used */
 static unsigned nnodes, nbuffers;
@@ -29,6 +33,13 @@ static struct buffer {
     char *addr;
     size_t len;
 } buffers[BUFFERS];
+static struct {
+    struct weft_node *node;
+    struct weft_node_peer *peer;
+    uint64_t handle;
+} peers[PEERS];
+static struct weft_node_mr mrs[MRS]; /* in use */
+static unsigned npeers, nmrs;
 static char node_name[64];
 static FILE *to_child, *from_child;
 static pid_t child;
@@ -53,7 +64,9 @@ static void answer(const char *fmt, ...)
 
 static const char *name_of(enum weft_status status)
 {
-    return status == WEFT_OK ? "ok" : weft_status_name(status) + strlen("WEFT_");
+    return status == WEFT_OK      ? "ok"
+           : status == WEFT_AGAIN ? "EAGAIN"
+                                  : weft_status_name(status) + strlen("WEFT_");
 }
 
 static const char *word(const char *key, const char *absent)
@@ -196,6 +209,19 @@ static bool is_known(void)
            is("reconnect_s", "30") && is("heartbeat_ms", "1000");
 }
 
+/* The address of the last node, in hexadecimal. */
+static const char *contact(void)
+{
+    static char text[2 * WEFT_ADDR_MAX + 1];
+    unsigned char bytes[WEFT_ADDR_MAX];
+    size_t len = sizeof bytes;
+    if (weft_node_address(node(), bytes, &len) != WEFT_OK)
+        return "none";
+    for (size_t i = 0; i < len; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    return text;
+}
+
 static void on_attach(void)
 {
     struct weft_node_params params = WEFT_NODE_PARAMS_INIT;
@@ -219,20 +245,26 @@ static void on_attach(void)
     params.index_bits = (uint32_t)number("index_bits");
     params.cache_bytes = number("cache_mb") << 20;
     params.name = node_name;
+    params.events = (uint32_t)number("ring"); /* of which rv uses one less */
+    params.events -= params.events != 0;
     status = weft_node_open(&params, &nodes[nnodes]);
     if (status != WEFT_OK) {
         answer("%s", name_of(status));
         return;
     }
     (void)weft_node_query(nodes[nnodes++], &info);
-    answer("ok index=%u cache_mb=%" PRIu64, info.index, info.cache_bytes >> 20);
+    answer("ok index=%u cache_mb=%" PRIu64 " contact=%s", info.index, info.cache_bytes >> 20,
+           contact());
 }
 
 static void on_close(void)
 {
-    enum weft_status status = weft_node_close(node());
+    struct weft_node *last = node();
+    enum weft_status status = weft_node_close(last);
     if (status == WEFT_OK)
         nnodes--;
+    while (status == WEFT_OK && npeers && peers[npeers - 1].node == last)
+        npeers--;
     answer("%s", name_of(status));
 }
 
@@ -245,6 +277,8 @@ static void on_reg(void)
         return;
     }
     status = weft_node_mr_open(node(), memory(), number("len"), access_word(), &mr);
+    if (status == WEFT_OK && nmrs < MRS)
+        mrs[nmrs++] = mr;
     if (status == WEFT_OK)
         answer("ok handle=%" PRIu64 " lkey=%u rkey=%u io=%" PRIu64 " addr=%" PRIu64 " hit=%u",
                mr.handle, mr.lkey, mr.rkey, mr.at, (uint64_t)(uintptr_t)mr.addr, mr.is_hit);
@@ -310,12 +344,177 @@ static void on_churn(void)
         answer("%s", name_of(status));
 }
 
+/* ---- peers and writes ---- */
+
+/* The peer that a request names. */
+static struct weft_node_peer *peer(void)
+{
+    for (unsigned i = npeers; i-- > 0;)
+        if (peers[i].handle == number("handle"))
+            return peers[i].peer;
+    return NULL;
+}
+
+/* All members of a node give one handle to the connection with another node. */
+static void on_create(void)
+{
+    unsigned char bytes[WEFT_ADDR_MAX];
+    const char *text = word("contact", "none");
+    size_t len = strlen(text) / 2;
+    struct weft_node_peer *made;
+    enum weft_status status = WEFT_EINVAL;
+    if (is("contact", "none") || len > sizeof bytes || npeers == PEERS || !is("sl", "0") ||
+        !is("port", "1") || !is("gid_index", "0")) {
+        answer("none");
+        return;
+    }
+    for (size_t i = 0; i < len; i++)
+        if (sscanf(text + 2 * i, "%2hhx", &bytes[i]) != 1)
+            len = 0;
+    if (len)
+        status = weft_node_peer_open(node(), bytes, len, &made);
+    if (status != WEFT_OK) {
+        answer("%s", name_of(status));
+        return;
+    }
+    peers[npeers].node = node();
+    peers[npeers].peer = made;
+    peers[npeers++].handle = (unsigned char)*word("to", "");
+    answer("ok handle=%u", (unsigned char)*word("to", ""));
+}
+
+/* The path to the other node is the service's own concern. */
+static void on_connect(void)
+{
+    if (nwords > 1)
+        answer("none");
+    else
+        answer("%s", name_of(weft_node_connect(peer())));
+}
+
+static void on_connected(void)
+{
+    enum weft_status status = weft_node_connected(peer());
+    if (status == WEFT_OK || status == WEFT_PENDING)
+        answer("ok value=%d", status == WEFT_OK);
+    else
+        answer("%s", name_of(status));
+}
+
+static void on_count(void)
+{
+    uint32_t count;
+    enum weft_status status = weft_node_connects(peer(), (uint32_t)number("sub"), &count);
+    if (status == WEFT_OK)
+        answer("ok count=%u", count);
+    else
+        answer("%s", name_of(status));
+}
+
+static void on_post(void)
+{
+    struct weft_node_post post = {.addr = (void *)(uintptr_t)number("addr"),
+                                  .len = number("len"),
+                                  .remote = number("remote"),
+                                  .remote_key = (uint32_t)number("rkey"),
+                                  .immediate = (uint32_t)number("imm"),
+                                  .id = number("wr")};
+    struct weft_node_sent sent;
+    enum weft_status status;
+    for (unsigned i = nmrs; i-- > 0 && !post.mr;)
+        if (mrs[i].handle == number("mr"))
+            post.mr = &mrs[i];
+    status = weft_node_write(peer(), &post, &sent);
+    if (status == WEFT_OK)
+        answer("ok sub=%u count=%u", sent.connection, sent.count);
+    else
+        answer("%s", name_of(status));
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* As verbs number them: access at the peer, retries, flushed. */
+static int status_number(int status)
+{
+    return status == WEFT_OK ? 0 : status == WEFT_EKEY ? 10 : status == WEFT_EUNREACH ? 12 : 5;
+}
+
+static void on_events(void)
+{
+    uint64_t n = number("n"), until = now_ms() + number("ms");
+    struct weft_node_event e;
+    bool any = false;
+    fprintf(out, "ok events=");
+    while (n) {
+        enum weft_status status = weft_node_event(node(), &e);
+        uint64_t handle = 0;
+        if (status == WEFT_AGAIN && now_ms() < until) {
+            (void)poll(NULL, 0, 1); /* there is nothing to wait at */
+            continue;
+        }
+        if (status != WEFT_OK)
+            break;
+        for (unsigned i = 0; i < npeers; i++)
+            if (peers[i].peer == e.peer)
+                handle = peers[i].handle;
+        fprintf(out, "%s%s/%d/%" PRIu64 "/%u/%" PRIu64, any ? "," : "",
+                e.kind == WEFT_NODE_SENT ? "sent" : "recv", status_number(e.status),
+                e.kind == WEFT_NODE_SENT ? e.id : e.immediate, e.bytes, handle);
+        any = true;
+        n--;
+    }
+    answer("");
+}
+
+static void on_connection_stats(void)
+{
+    struct weft_node_peer_counts n;
+    struct weft_node_info info;
+    if (!peer() || number("sub") != 255 || weft_node_query(node(), &info) != WEFT_OK ||
+        weft_node_peer_stats(node(), peer(), &n) != WEFT_OK) {
+        answer("none");
+        return;
+    }
+    answer("ok num_conn=%u conn_recovery=%" PRIu64 " post_write=%" PRIu64
+           " post_write_fail=0 post_write_bytes=%" PRIu64 " outstand_send_write=%" PRIu64
+           " send_write_cqe=%" PRIu64 " send_write_cqe_fail=%" PRIu64 " recv_write_cqe=%" PRIu64
+           " recv_write_bytes=%" PRIu64 " recv_cqe_fail=0",
+           info.connections, n.connects ? n.connects - 1 : 0, n.posted, n.posted_bytes, n.under_way,
+           n.done, n.failed, n.received, n.received_bytes);
+}
+
+/* Of rv's ring the sender's events are a part. */
+static void on_event_stats(bool ring)
+{
+    struct weft_node_event_counts n;
+    enum weft_status status = weft_node_event_stats(node(), &n);
+    if (status != WEFT_OK)
+        answer("%s", name_of(status));
+    else if (ring)
+        answer("ok head=%" PRIu64 " tail=%" PRIu64 " dropped=%" PRIu64,
+               (n.head + n.sent) % (n.room + 1), (n.tail + n.sent) % (n.room + 1), n.overflow);
+    else
+        answer("ok send_write_cqe=%" PRIu64 " send_write_cqe_fail=%" PRIu64
+               " send_write_bytes=%" PRIu64 " recv_write_cqe=%" PRIu64
+               " recv_write_cqe_fail=0 recv_write_bytes=%" PRIu64,
+               n.sent - n.failed, n.failed, n.sent_bytes, n.tail, n.received_bytes);
+}
+
 static void on_stats(void)
 {
     struct weft_node_cache_counts n;
     enum weft_status status;
+    if (is("of", "connection")) {
+        on_connection_stats();
+        return;
+    }
     if (!is("of", "cache")) {
-        answer("unbuilt");
+        on_event_stats(is("of", "ring"));
         return;
     }
     status = weft_node_cache_count(node(), &n);
@@ -393,13 +592,19 @@ static void child_end(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} calls[] = {{"query", on_none},      {"query_old", on_none},    {"map_ring", on_none},
-             {"unmap_ring", on_none}, {"attach", on_attach},     {"close", on_close},
-             {"reg", on_reg},         {"dereg", on_dereg},       {"evict", on_evict},
-             {"churn", on_churn},     {"stats", on_stats},       {"mmap", on_mmap},
-             {"munmap", on_munmap},   {"dontneed", on_dontneed}, {"mprotect", on_mprotect},
-             {"mremap", on_mremap},   {"fill", on_fill},         {"look", on_look},
-             {"fork", on_fork}};
+} calls[] = {{"query", on_none},        {"query_old", on_none},
+             {"map_ring", on_none},     {"unmap_ring", on_none},
+             {"attach", on_attach},     {"close", on_close},
+             {"reg", on_reg},           {"dereg", on_dereg},
+             {"evict", on_evict},       {"churn", on_churn},
+             {"stats", on_stats},       {"mmap", on_mmap},
+             {"munmap", on_munmap},     {"dontneed", on_dontneed},
+             {"mprotect", on_mprotect}, {"mremap", on_mremap},
+             {"fill", on_fill},         {"look", on_look},
+             {"fork", on_fork},         {"create", on_create},
+             {"connect", on_connect},   {"connected", on_connected},
+             {"count", on_count},       {"post", on_post},
+             {"events", on_events}};
 
 static void request(char *line)
 {

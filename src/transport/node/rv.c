@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* weft/node.h: a process's connection to its node's service, and what it has registered there. The
- * connection has no endpoints and no rings. A thread waits for the service's end, and then ends all
- * registrations (the fence of nic.h) before a call returns that the service has ended. */
+ * connection has no endpoints (rv_write.c has its rings). A thread waits for the service's end, and
+ * then ends all registrations (the fence of nic.h) before a call returns that the service has
+ * ended. */
 #define _GNU_SOURCE
 #include <weft/cache.h>
 #include <weft/node.h>
@@ -28,24 +29,13 @@
 #include "transport/identity.h"
 #include "transport/node/attach.h"
 #include "transport/node/nic.h"
+#include "transport/node/rv.h"
 #include "transport/node/rv_cache.h"
 
 #define CACHE_BYTES (UINT64_C(256) << 20)
 #define STACK 65536
 #define MS UINT64_C(1000000)
 #define ACCESS (WEFT_NODE_LOCAL_WRITE | WEFT_NODE_REMOTE_WRITE | WEFT_NODE_REMOTE_READ)
-
-struct weft_node {
-    uint64_t fork_gen;
-    struct wf_node_link link; /* the thread's; [index] and [share] are constant */
-    struct wf_node_parameters parameters;
-    struct via_nic *nic;
-    struct wf_rv_cache *cache;
-    uint64_t cache_bytes;
-    pthread_t thread;
-    int stop_fd;
-    _Atomic int status; /* not OK: the service has ended; stored when no NIC accesses anything */
-};
 
 /* ---- registering ---- */
 
@@ -114,6 +104,7 @@ static void *watch(void *arg)
             "any more",
             (int)node->link.pid, weft_status_text(status));
     atomic_store_explicit(&node->status, status, memory_order_release);
+    wf_rv_ended(node);
     return NULL;
 }
 
@@ -180,6 +171,7 @@ static enum weft_status attach(struct weft_node *node, const struct weft_node_pa
     free(params.environment);
     free(own);
     explicit_bzero(key, sizeof key);
+    node->self = params.self;
     return status;
 }
 
@@ -188,7 +180,7 @@ static enum weft_status attach(struct weft_node *node, const struct weft_node_pa
 static enum weft_status params_check(const struct weft_node_params *p)
 {
     if (!p || !p->key || p->key_len < WEFT_SECRET_MIN || p->connections > 16 ||
-        p->index_bits > WF_NODE_INDEX_BITS_MAX || p->zero)
+        p->index_bits > WF_NODE_INDEX_BITS_MAX || (p->events && !wf_rv_ring_size(p->events)))
         return WEFT_EINVAL;
     return wf_params_check("WEFT_NODE_PARAMS", p->version, 0, 0, p->reserved,
                            WF_ARRAY_LEN(p->reserved));
@@ -204,7 +196,7 @@ static void parameters_set(struct weft_node *node, const struct weft_node_params
     node->cache_bytes = p->cache_bytes ? p->cache_bytes : CACHE_BYTES;
 }
 
-static enum weft_status attached(struct weft_node *node)
+static enum weft_status attached(struct weft_node *node, uint32_t events)
 {
     enum weft_status status;
     node->nic = node->link.window ? wf_via_nic_open(&node->link, false) : NULL;
@@ -216,9 +208,12 @@ static enum weft_status attached(struct weft_node *node)
     }
     status = cache_open(node);
     if (status == WEFT_OK)
+        status = wf_rv_rings_open(node, events);
+    if (status == WEFT_OK)
         status = watch_start(node);
     if (status == WEFT_OK)
         return status;
+    wf_rv_rings_close(node);
     if (node->cache)
         wf_rv_close(node->cache);
     wf_via_nic_close(node->nic);
@@ -238,7 +233,7 @@ enum weft_status weft_node_open(const struct weft_node_params *params, struct we
     parameters_set(node, params);
     status = node->fork_gen ? attach(node, params) : WEFT_ENOMEM;
     if (status == WEFT_OK) {
-        status = attached(node);
+        status = attached(node, params->events);
         if (status == WEFT_OK) {
             *out = node;
             return status;
@@ -249,7 +244,7 @@ enum weft_status weft_node_open(const struct weft_node_params *params, struct we
     return status;
 }
 
-static enum weft_status check(const struct weft_node *node)
+enum weft_status wf_rv_check(const struct weft_node *node)
 {
     if (!node)
         return WEFT_EINVAL;
@@ -258,12 +253,14 @@ static enum weft_status check(const struct weft_node *node)
 
 enum weft_status weft_node_close(struct weft_node *node)
 {
-    enum weft_status status = check(node);
+    enum weft_status status = wf_rv_check(node);
     if (status != WEFT_OK)
         return status;
+    wf_rv_writes_await(node);
     watch_stop(node);
     wf_rv_close(node->cache);
     wf_via_nic_close(node->nic);
+    wf_rv_rings_close(node);
     wf_node_detach(&node->link);
     free(node);
     return WEFT_OK;
@@ -282,7 +279,7 @@ static void info_set(struct weft_node_info *out, struct weft_node *node)
 
 enum weft_status weft_node_query(struct weft_node *node, struct weft_node_info *out)
 {
-    enum weft_status status = out ? check(node) : WEFT_EINVAL;
+    enum weft_status status = out ? wf_rv_check(node) : WEFT_EINVAL;
     if (status == WEFT_OK)
         info_set(out, node);
     return status;
@@ -292,7 +289,8 @@ enum weft_status weft_node_query(struct weft_node *node, struct weft_node_info *
 enum weft_status weft_node_mr_open(struct weft_node *node, void *addr, size_t len, unsigned access,
                                    struct weft_node_mr *out)
 {
-    enum weft_status status = out && !(access & ~(unsigned)ACCESS) ? check(node) : WEFT_EINVAL;
+    enum weft_status status =
+        out && !(access & ~(unsigned)ACCESS) ? wf_rv_check(node) : WEFT_EINVAL;
     struct wf_rv_use use;
     struct weft_node_mr mr = {.addr = addr, .len = len, .access = access};
     if (status == WEFT_OK)
@@ -316,7 +314,7 @@ enum weft_status weft_node_mr_open(struct weft_node *node, void *addr, size_t le
 
 enum weft_status weft_node_mr_close(struct weft_node *node, const struct weft_node_mr *mr)
 {
-    enum weft_status status = mr ? check(node) : WEFT_EINVAL;
+    enum weft_status status = mr ? wf_rv_check(node) : WEFT_EINVAL;
     return status == WEFT_OK ? wf_rv_put(node->cache, mr->handle, mr->addr, mr->len, mr->access)
                              : status;
 }
@@ -324,14 +322,14 @@ enum weft_status weft_node_mr_close(struct weft_node *node, const struct weft_no
 enum weft_status weft_node_evict(struct weft_node *node, const void *addr, size_t len,
                                  unsigned access, struct weft_node_evicted *out)
 {
-    enum weft_status status = out ? check(node) : WEFT_EINVAL;
+    enum weft_status status = out ? wf_rv_check(node) : WEFT_EINVAL;
     return status == WEFT_OK ? wf_rv_evict(node->cache, addr, len, access, out) : status;
 }
 
 enum weft_status weft_node_evict_range(struct weft_node *node, const void *addr, size_t len,
                                        struct weft_node_evicted *out)
 {
-    enum weft_status status = out ? check(node) : WEFT_EINVAL;
+    enum weft_status status = out ? wf_rv_check(node) : WEFT_EINVAL;
     if (status == WEFT_OK)
         wf_rv_evict_range(node->cache, addr, len, out);
     return status;
@@ -340,13 +338,13 @@ enum weft_status weft_node_evict_range(struct weft_node *node, const void *addr,
 enum weft_status weft_node_evict_amount(struct weft_node *node, uint64_t bytes, uint64_t count,
                                         struct weft_node_evicted *out)
 {
-    enum weft_status status = out ? check(node) : WEFT_EINVAL;
+    enum weft_status status = out ? wf_rv_check(node) : WEFT_EINVAL;
     return status == WEFT_OK ? wf_rv_evict_amount(node->cache, bytes, count, out) : status;
 }
 
 enum weft_status weft_node_cache_count(struct weft_node *node, struct weft_node_cache_counts *out)
 {
-    enum weft_status status = out ? check(node) : WEFT_EINVAL;
+    enum weft_status status = out ? wf_rv_check(node) : WEFT_EINVAL;
     if (status == WEFT_OK)
         wf_rv_count(node->cache, out);
     return status;

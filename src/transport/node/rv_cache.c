@@ -408,6 +408,22 @@ static LOCKED struct entry *used_entry(struct wf_rv_cache *c, uint64_t id, uintp
     return NULL;
 }
 
+enum weft_status wf_rv_hold(struct wf_rv_cache *c, uint64_t id, const void *addr, size_t len,
+                            unsigned access, void **handle, uint64_t *at)
+{
+    uintptr_t start = (uintptr_t)addr, end = start + len;
+    struct entry *e;
+    cache_lock(c);
+    e = end > start ? used_entry(c, id, start, end, access) : NULL;
+    if (e) {
+        use(c, e);
+        *handle = e->handle;
+        *at = start - e->start;
+    }
+    cache_unlock(c);
+    return e ? WEFT_OK : WEFT_EINVAL;
+}
+
 static LOCKED void put(struct wf_rv_cache *c, struct entry *e)
 {
     if (--e->uses)

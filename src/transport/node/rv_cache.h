@@ -58,6 +58,10 @@ void wf_rv_close(struct wf_rv_cache *c);
 /* Statuses: weft_node_mr_open. */
 enum weft_status wf_rv_get(struct wf_rv_cache *c, const void *addr, size_t len, unsigned access,
                            struct wf_rv_use *out);
+/* One more use of entry [id], which is used and contains the range; *at is the range's offset in
+ * it. It counts as no hit. Returns OK | EINVAL */
+enum weft_status wf_rv_hold(struct wf_rv_cache *c, uint64_t id, const void *addr, size_t len,
+                            unsigned access, void **handle, uint64_t *at);
 /* End a use of entry [id], by a range within it. Returns OK | EINVAL */
 enum weft_status wf_rv_put(struct wf_rv_cache *c, uint64_t id, const void *addr, size_t len,
                            unsigned access);

@@ -170,13 +170,112 @@ static void case_addresses(void)
     CHECK_STATUS(weft_node_close(node), WEFT_OK); /* what is used goes, too */
 }
 
+/* ---- peers and writes, as far as they go without a NIC that moves bytes ---- */
+
+static struct weft_node *ring_open(const char *name, uint32_t events)
+{
+    struct weft_node_params p = params_of();
+    struct weft_node *node;
+    p.name = name;
+    p.events = events;
+    CHECK_STATUS(weft_node_open(&p, &node), WEFT_OK);
+    return node;
+}
+
+static size_t address_of(struct weft_node *node, unsigned char addr[WEFT_ADDR_MAX])
+{
+    size_t len = WEFT_ADDR_MAX;
+    CHECK_STATUS(weft_node_address(node, addr, &len), WEFT_OK);
+    return len;
+}
+
+/* Arguments that no call takes. */
+static void case_refused(void)
+{
+    struct weft_node *node = ring_open("rv", 8), *bare = ring_open("rv", 0), *none = NULL;
+    struct weft_node *there = ring_open("rv-there", 32768);
+    struct weft_node_params p = params_of();
+    struct weft_node_event_counts n;
+    struct weft_node_post post = {0};
+    struct weft_node_event e;
+    struct weft_node_peer *peer;
+    unsigned char addr[WEFT_ADDR_MAX];
+    size_t len = 1;
+    uint32_t count;
+    CHECK_STATUS(weft_node_address(node, addr, &len), WEFT_EMSGSIZE);
+    len = address_of(node, addr);
+    CHECK_STATUS(weft_node_peer_open(node, addr, len, &peer), WEFT_EINVAL); /* the own node */
+    len = address_of(bare, addr);
+    CHECK_STATUS(weft_node_peer_open(node, addr, len, &peer), WEFT_EINVAL);
+    len = address_of(there, addr);
+    CHECK_STATUS(weft_node_peer_open(bare, addr, len, &peer), WEFT_EINVAL); /* it has no rings */
+    CHECK_STATUS(weft_node_peer_open(node, addr, len - 1, &peer), WEFT_EINVAL);
+    CHECK_STATUS(weft_node_event(bare, &e), WEFT_EINVAL);
+    CHECK_STATUS(weft_node_event_stats(bare, &n), WEFT_EINVAL);
+    CHECK_STATUS(weft_node_event(node, &e), WEFT_AGAIN);
+    CHECK_STATUS(weft_node_event_stats(node, &n), WEFT_OK);
+    CHECK(n.room == 8 && !n.head && !n.tail && !n.overflow && !n.sent);
+    CHECK_STATUS(weft_node_peer_open(node, addr, len, &peer), WEFT_OK);
+    CHECK_STATUS(weft_node_write(peer, &post, NULL), WEFT_EINVAL); /* not connected */
+    CHECK_STATUS(weft_node_connects(peer, info_of(node).connections, &count), WEFT_EINVAL);
+    CHECK_STATUS(weft_node_peer_close(peer), WEFT_OK);
+    addr[0]++;
+    CHECK_STATUS(weft_node_peer_open(node, addr, len, &peer), WEFT_EVERSION);
+    p.events = 32769;
+    CHECK_STATUS(weft_node_open(&p, &none), WEFT_EINVAL);
+    CHECK_STATUS(weft_node_close(there), WEFT_OK);
+    CHECK_STATUS(weft_node_close(bare), WEFT_OK);
+    CHECK_STATUS(weft_node_close(node), WEFT_OK);
+}
+
+/* Two services between which no message comes (the NICs move no bytes): the peer is connecting,
+ * then out of time; and one of which the own service dies. */
+static void case_silent(void)
+{
+    struct weft_node *node = ring_open("rv", 8), *there = ring_open("rv-there", 8);
+    struct weft_node_mr mr = mr_open(node, 0, LEN);
+    struct weft_node_post post = {.mr = &mr, .addr = memory, .len = 100, .remote = 1, .id = 7};
+    struct weft_node_peer_counts n;
+    struct weft_node_event e;
+    struct weft_node_peer *peer, *second;
+    unsigned char addr[WEFT_ADDR_MAX];
+    size_t len = address_of(there, addr);
+    uint32_t count = 1;
+    CHECK_STATUS(weft_node_peer_open(node, addr, len, &peer), WEFT_OK);
+    CHECK_STATUS(weft_node_peer_open(node, addr, len, &second), WEFT_OK);
+    CHECK_STATUS(weft_node_connect(peer), WEFT_OK);
+    CHECK_STATUS(weft_node_connect(peer), WEFT_OK);
+    CHECK_STATUS(weft_node_connects(peer, 0, &count), WEFT_OK);
+    CHECK(!count);
+    CHECK_STATUS(weft_node_write(peer, &post, NULL), WEFT_AGAIN);
+    while (weft_node_connected(peer) == WEFT_PENDING) {
+        CHECK_STATUS(weft_node_event(node, &e), WEFT_AGAIN);
+        (void)poll(NULL, 0, 1);
+    }
+    CHECK_STATUS(weft_node_connected(peer), WEFT_ETIMEDOUT);
+    CHECK_STATUS(weft_node_write(peer, &post, NULL), WEFT_ETIMEDOUT);
+    CHECK_STATUS(weft_node_peer_stats(node, NULL, &n), WEFT_OK);
+    CHECK(!n.posted && !n.connects && !n.under_way);
+    CHECK_STATUS(weft_node_peer_close(peer), WEFT_OK); /* its question is still under way */
+    CHECK_STATUS(weft_node_connect(second), WEFT_OK);
+    CHECK(!kill(info_of(node).service, SIGKILL));
+    while (weft_node_connected(second) == WEFT_PENDING)
+        (void)poll(NULL, 0, 1);
+    CHECK_STATUS(weft_node_connected(second), WEFT_EPEER);
+    CHECK_STATUS(weft_node_event(node, &e), WEFT_EPEER);
+    CHECK_STATUS(weft_node_peer_open(node, addr, len, &peer), WEFT_EPEER);
+    CHECK_STATUS(weft_node_close(node), WEFT_OK); /* with the peer */
+    CHECK_STATUS(weft_node_close(there), WEFT_OK);
+}
+
 int main(void)
 {
     CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1));
     CHECK(!setenv("WEFT_NODE_NAME", "rv", 1) && !setenv("WEFT_DEBUG", "nullnic", 1) &&
-          !setenv("WEFT_RDMA_DEVICE", "null0", 1));
+          !setenv("WEFT_RDMA_DEVICE", "null0", 1) && !setenv("WEFT_CONNECT_TIMEOUT", "3s", 1));
     memory = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);
     return proc_case("parameters", case_parameters) | proc_case("killed", case_killed) |
-           proc_case("forked", case_forked) | proc_case("addresses", case_addresses);
+           proc_case("forked", case_forked) | proc_case("addresses", case_addresses) |
+           proc_case("refused", case_refused) | proc_case("silent", case_silent);
 }
