@@ -32,6 +32,9 @@ static void fill(struct wf_node_packet *p)
         p->u.log = (struct wf_node_line){WF_LOG_ERROR, "what is wrong, and why"};
         break;
     case WF_NODE_ROW: p->u.row = (struct wf_node_row){WF_NODE_NO_INDEX, 1, 1000}; break;
+    case WF_NODE_RESOURCE:
+        p->u.resource = (struct wf_node_resource){396, 24 << 20, "queue pairs"};
+        break;
     default: break;
     }
 }
@@ -68,6 +71,9 @@ static void check_body(const struct wf_node_packet *p)
     case WF_NODE_NODE_OK: FUZZ_CHECK(p->u.node_ok.word != WF_NODE_NO_WORD); break;
     case WF_NODE_LOG: FUZZ_CHECK(strlen(p->u.log.text) < sizeof p->u.log.text); break;
     case WF_NODE_ROW: FUZZ_CHECK((int32_t)p->u.row.pid > 0); break;
+    case WF_NODE_RESOURCE:
+        FUZZ_CHECK(strlen(p->u.resource.name) < sizeof p->u.resource.name);
+        break;
     default: break;
     }
 }

@@ -331,7 +331,10 @@ __attribute__((noinline)) static void on_odd(const struct weft_am *am, struct wf
 __attribute__((noinline)) static bool tagged_done(struct weft_ep *ep, struct weft_op *op,
                                                   void (*done)(struct weft_op *op))
 {
-    wf_op_call(ep, op, done);
+    if (!WEFT_UNLIKELY(!wf_ep_is_busy(ep))) /* as wf_op_call */
+        done(op);
+    else
+        wf_op_call(ep, op, done);
     return true;
 }
 

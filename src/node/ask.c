@@ -144,6 +144,16 @@ static unsigned answer(int sock, struct wf_node_packet *packet, const char **why
 
 /* ---- listing ---- */
 
+/* Those of which there are none are left out. */
+static void resource_print(bool json, bool first, const struct wf_node_resource *r)
+{
+    if (json)
+        printf("%s\"%s\":{\"count\":%" PRIu64 ",\"bytes\":%" PRIu64 "}", first ? "" : ",", r->name,
+               r->count, r->bytes);
+    else if (r->count)
+        printf("  %-22s %8" PRIu64 " %14" PRIu64 " bytes\n", r->name, r->count, r->bytes);
+}
+
 static void row_print(bool json, bool first, const struct wf_node_row *row)
 {
     double age = (double)row->age_ms / 1000;
@@ -181,23 +191,27 @@ static void service_print_json(const char *digits, const struct wf_node_row *row
            digits, row->pid, (double)row->age_ms / 1000, row->endpoints, 1u << p->index_bits,
            row->most_endpoints, row->most_services, p->am_max, row->most_descriptors);
     printf(",\"transport\":\"%s\",\"connections\":%" PRIu32 ",\"ring\":%" PRIu32
-           ",\"receives\":%" PRIu32 ",\"encrypted\":%s,\"clients\":[",
+           ",\"receives\":%" PRIu32 ",\"encrypted\":%s,\"resources\":{",
            p->lanes == WF_NODE_RDMA ? "rdma" : "tcp", p->connections, p->ring, p->receives,
            p->encrypt ? "true" : "false");
 }
 
-/* The first row is the service's own. */
+/* The first row is the service's own. Its resources follow, then its clients. */
 static const char *rows_print(int sock, const char *digits, bool json, bool first_of_all)
 {
     struct wf_node_packet p;
     const char *why = NULL;
-    unsigned type = answer(sock, &p, &why), clients = 0;
+    unsigned type = answer(sock, &p, &why), clients = 0, resources = 0;
     if (type != WF_NODE_ROW || p.u.row.index != WF_NODE_NO_INDEX)
         return why ? why : "its answer is no list";
     if (json && !first_of_all)
         putchar(',');
     (json ? service_print_json : service_print)(digits, &p.u.row);
-    while ((type = answer(sock, &p, &why)) == WF_NODE_ROW && p.u.row.index != WF_NODE_NO_INDEX)
+    while ((type = answer(sock, &p, &why)) == WF_NODE_RESOURCE)
+        resource_print(json, !resources++, &p.u.resource);
+    if (json)
+        printf("},\"clients\":[");
+    for (; type == WF_NODE_ROW && p.u.row.index != WF_NODE_NO_INDEX; type = answer(sock, &p, &why))
         row_print(json, !clients++, &p.u.row);
     if (json)
         printf("]}");

@@ -2,6 +2,7 @@
 /* What clients send, up to the index that they are given. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -198,6 +199,40 @@ static struct wf_node_packet own_row(const struct node_desk *desk)
     return p;
 }
 
+struct resources {
+    int sock;
+    unsigned at;   /* number of the row that comes */
+    unsigned next; /* of the first row that is to be sent */
+    bool failed;
+};
+
+static void resource_send(void *arg, const char *name, uint64_t count, uint64_t bytes)
+{
+    struct resources *r = arg;
+    struct wf_node_packet p;
+    if (r->at++ != r->next || r->failed)
+        return;
+    wf_node_packet_init(&p, WF_NODE_RESOURCE);
+    p.u.resource = (struct wf_node_resource){.count = count, .bytes = bytes};
+    snprintf(p.u.resource.name, sizeof p.u.resource.name, "%s", name);
+    if (wf_node_packet_send(r->sock, &p, NULL, 0))
+        r->failed = true;
+    else
+        r->next++;
+}
+
+/* Send what the network occupies, as far as [client] has not got it. Returns false with errno if
+ * there is no room. */
+static bool resources_send(const struct node_desk *desk, struct desk_client *client)
+{
+    struct wf_tctx *tctx = desk->work.tctx;
+    struct resources r = {.sock = client->sock, .next = client->next_resource};
+    if (tctx->transport->resources)
+        tctx->transport->resources(tctx, resource_send, &r);
+    client->next_resource = r.next;
+    return !r.failed;
+}
+
 static bool row_next(const struct node_desk *desk, struct desk_client *client)
 {
     const struct desk_client *of;
@@ -209,6 +244,8 @@ static bool row_next(const struct node_desk *desk, struct desk_client *client)
         client->next_row = 0;
         return true;
     }
+    if (!client->next_row && !resources_send(desk, client))
+        return false;
     of = desk->by_index[client->next_row];
     if (of) {
         p = row_of(of->index, of->pid, of->since_ns);

@@ -70,6 +70,7 @@ struct desk_client {
     unsigned nrings, nasks;
     struct node_left *left; /* what it leaves when it ends; NULL: it has no window */
     uint32_t next_row; /* LISTS: the next index to look at; WF_NODE_NO_INDEX: the service's row */
+    unsigned next_resource; /* LISTS: how many RESOURCEs it has got */
     /* KNOWN and ASKED: what the proof has to cover. */
     struct wf_node_packet hello, challenge;
 };

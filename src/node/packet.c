@@ -34,6 +34,7 @@ static const struct {
     [WF_NODE_ROW] = {0, sizeof(struct wf_node_row)},
     [WF_NODE_BYE] = {0, 0},
     [WF_NODE_SETTLED] = {0, 0},
+    [WF_NODE_RESOURCE] = {0, sizeof(struct wf_node_resource)},
 };
 
 /* ---- bodies ---- */
@@ -80,14 +81,25 @@ static bool ring_ok(const struct wf_node_ring *r)
            !(r->am_max & 63);
 }
 
+/* Is [text], an array of [size], printable, and zero from its end on? */
+static bool text_ok(const char *text, size_t size)
+{
+    size_t n = strnlen(text, size);
+    for (size_t i = 0; i < n; i++)
+        if ((uint8_t)text[i] < 0x20 || text[i] == 0x7f)
+            return false;
+    return n < size && are_zero((const uint8_t *)text + n, size - n);
+}
+
+/* The name is printed as JSON as it is. */
+static bool resource_ok(const struct wf_node_resource *r)
+{
+    return text_ok(r->name, sizeof r->name) && r->name[0] && !strpbrk(r->name, "\"\\");
+}
+
 static bool line_ok(const struct wf_node_line *l)
 {
-    size_t n = strnlen(l->text, sizeof l->text);
-    for (size_t i = 0; i < n; i++)
-        if ((uint8_t)l->text[i] < 0x20 || l->text[i] == 0x7f)
-            return false;
-    return l->level <= WF_LOG_DEBUG && n < sizeof l->text &&
-           are_zero((const uint8_t *)l->text + n, sizeof l->text - n);
+    return l->level <= WF_LOG_DEBUG && text_ok(l->text, sizeof l->text);
 }
 
 /* Only the service's own row has its parameters and limits. */
@@ -128,6 +140,7 @@ static bool body_ok(const struct wf_node_packet *p)
                    : !p->u.node_ok.status && p->u.node_ok.word != WF_NODE_NO_WORD;
     case WF_NODE_LOG: return line_ok(&p->u.log);
     case WF_NODE_ROW: return row_ok(&p->u.row);
+    case WF_NODE_RESOURCE: return resource_ok(&p->u.resource);
     default: return true;
     }
 }

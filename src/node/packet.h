@@ -28,7 +28,7 @@
 #define WF_NODE_MAGIC 0x444e4657u /* "WFND" */
 /* Of the packets; part of the socket's name, too. Counted up with each change of a packet, which a
  * new status is, too; test_versions in node_packet_test.c compares the layouts. */
-#define WF_NODE_VERSION 7
+#define WF_NODE_VERSION 8
 _Static_assert(
     WF_STATUSES == 34,
     "RING_NO and NODE_OK carry the statuses of weft/status.def: count WF_NODE_VERSION up");
@@ -75,6 +75,7 @@ enum wf_node_type {
     WF_NODE_BYE,       /* from either: it closes this connection and has not died */
     /* From a client that held an index: it has given all rings that the service before had. */
     WF_NODE_SETTLED,
+    WF_NODE_RESOURCE, /* from the service, after its own ROW: what it occupies of its NICs */
     WF_NODE_TYPES
 };
 
@@ -204,6 +205,13 @@ struct wf_node_row {
 };
 _Static_assert(sizeof(struct wf_node_row) == 88, "wire structure");
 
+/* A row of weft_resource_rows of the service's network. */
+struct wf_node_resource {
+    uint64_t count, bytes;
+    char name[64]; /* printable, ends with a NUL */
+};
+_Static_assert(sizeof(struct wf_node_resource) == 80, "wire structure");
+
 struct wf_node_packet {
     uint32_t magic;
     uint8_t version;
@@ -226,6 +234,7 @@ struct wf_node_packet {
         struct wf_node_other_ok node_ok;
         struct wf_node_line log;
         struct wf_node_row row;
+        struct wf_node_resource resource;
         uint8_t room[240];
     } u;
 };

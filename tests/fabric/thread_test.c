@@ -396,6 +396,47 @@ static void entries_test(void **state)
     }
 }
 
+/* Take [count] entries of receives from b, of which the first has the tag [next], one by one: each
+ * read finds some, since a poll comes before it. */
+static void take_in_order(uint64_t next, unsigned count)
+{
+    uint64_t deadline = now_ms() + WAIT_MS;
+    struct fi_cq_tagged_entry e;
+    while (count && now_ms() < deadline) {
+        assert_true(fi_cq_read(b.cq, &e, 0) <= 0); /* polls */
+        if (fi_cq_read(b.cq, &e, 1) == 1) {
+            assert_int_equal(e.tag, next++);
+            count--;
+        }
+        (void)fi_cq_read(a.cq, &e, 1);
+    }
+    assert_int_equal(count, 0);
+}
+
+/* A queue that always holds some entries moves them to the beginning of its memory, which has room
+ * for 256: each entry comes once, in order. */
+static void moves_test(void **state)
+{
+    enum { ROUNDS = 20, EACH = 90, KEEP = 5 };
+    (void)state;
+    for (unsigned i = 0; i < MODELS; i++) {
+        const struct how how = {.threading = models[i]};
+        uint64_t sent = 0, next = 0;
+        open_both(&how);
+        for (unsigned r = 0; r < ROUNDS; r++) {
+            for (unsigned n = 0; n < EACH; n++, sent++) {
+                RETRY(fi_trecv(b.ep, NULL, 0, NULL, FI_ADDR_UNSPEC, sent, 0, in));
+                RETRY(fi_tinject(a.ep, NULL, 0, a.other, sent));
+            }
+            take_in_order(next, EACH - KEEP);
+            next += EACH - KEEP;
+        }
+        take_in_order(next, ROUNDS * KEEP);
+        nothing(&b);
+        close_both();
+    }
+}
+
 /* ---- regions ---- */
 
 #ifndef SANITIZED          /* a sanitizer has allocations of its own */
@@ -481,6 +522,7 @@ int main(void)
         cmocka_unit_test(remove_test),   cmocka_unit_test(remove_beside_test),
         cmocka_unit_test(name_test),     cmocka_unit_test(name_beside_test),
         cmocka_unit_test(contexts_test), cmocka_unit_test(entries_test),
+        cmocka_unit_test(moves_test),
 #ifndef SANITIZED
         cmocka_unit_test(grow_test),
 #endif

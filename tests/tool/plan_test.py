@@ -53,7 +53,8 @@ def plan_pages_of_the_paper():
 
 def plan_connections_of_many_nodes():
     _, links = plan("--nodes", "100", "--ranks", "128", "--paper")
-    assert [links[k]["queue_pairs"] for k in ("RC", "XRC", "UD", "DC", "node")] == [1622016, 25344, 128, 1152, 396]
+    kinds = {"RC": 1622016, "RC + SRQ": 1622016, "XRC": 25344, "UD": 128, "DC": 1152, "rv": 652, "node": 396}
+    assert {k: v["queue_pairs"] for k, v in links.items()} == kinds, links
     assert links["RC"]["bytes"] == 1622016 * 80 * 1024, links
 
 
@@ -63,10 +64,11 @@ def plan_bytes_are_those_of_the_library():
         code, out, err = run("info", "--resources", peers, "--json", timeout=4 * harness.DEADLINE)
         assert code == 0, err
         counted = json.loads(out)
-        rows, _ = plan("--nodes", "2", "--peers", peers)
+        rows, links = plan("--nodes", "2", "--peers", peers)
         for name in ("2xdynamic", "dynamic"):
             assert rows[name]["queue_pairs"] == counted["queue pairs"]["count"] == int(peers), (rows, counted)
             assert rows[name]["bytes"] == sum(v["bytes"] for v in counted.values() if isinstance(v, dict)), counted
+        assert links["RC + SRQ"]["bytes"] == rows["dynamic"]["bytes"], (links, rows)
 
 
 def plan_chooses():

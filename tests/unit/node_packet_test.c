@@ -45,6 +45,8 @@ static struct wf_node_packet good(unsigned type)
         p.u.node.contact = (struct wf_contact){.port = 1, .count = 1};
     if (type == WF_NODE_ROW)
         p.u.row.pid = 1;
+    if (type == WF_NODE_RESOURCE)
+        p.u.resource = (struct wf_node_resource){396, 1, "queue pairs"};
     return p;
 }
 
@@ -194,6 +196,12 @@ static void test_fields(void **state)
     GOOD(WF_NODE_LOG, u.log.text[0] = 'x');
     BAD(WF_NODE_LOG, u.log.text[1] = 'x'); /* behind its end */
     BAD(WF_NODE_LOG, u.log.text[0] = '\n');
+    BAD(WF_NODE_RESOURCE, u.resource.name[0] = 0);
+    BAD(WF_NODE_RESOURCE, u.resource.name[0] = '"');
+    BAD(WF_NODE_RESOURCE, u.resource.name[0] = '\\');
+    BAD(WF_NODE_RESOURCE, u.resource.name[20] = 'x'); /* behind its end */
+    BAD(WF_NODE_RESOURCE,
+        u.resource = *(struct wf_node_resource *)memset(&p.u.log, 'x', sizeof p.u.resource));
     BAD(WF_NODE_LOG, u.log.text[0] = 0x7f);
     BAD(WF_NODE_LOG, u.log.level = WF_LOG_DEBUG + 1);
     BAD(WF_NODE_LOG, u.log = *(struct wf_node_line *)memset(&p.u.log, 'x', sizeof p.u.log));
@@ -332,6 +340,7 @@ static void test_versions(void **state)
                                 AT(wf_node_other_ok, word),
                                 AT(wf_node_line, text),
                                 AT(wf_node_row, most_descriptors),
+                                AT(wf_node_resource, name),
                                 sizeof(struct wf_address),
                                 sizeof(struct wf_contact)};
     const uint64_t word = wf_node_session_word(1, WF_NODE_UP, wf_node_word_name(2, 3));
@@ -375,7 +384,7 @@ static void test_versions(void **state)
                                AT(wf_node_page, left)};
     uint64_t h = layout_hash(packets, WF_ARRAY_LEN(packets));
     (void)state;
-    if (WF_NODE_VERSION != 7 || h != UINT64_C(0x97e3054034780669))
+    if (WF_NODE_VERSION != 8 || h != UINT64_C(0xb4746d230d6463c4))
         fail_msg("packets of version %d have the hash 0x%llx", WF_NODE_VERSION,
                  (unsigned long long)h);
     h = layout_hash(shared, WF_ARRAY_LEN(shared));

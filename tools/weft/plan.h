@@ -54,6 +54,7 @@ enum wf_plan_connection {
     WF_PLAN_XRC,
     WF_PLAN_UD,
     WF_PLAN_DC,
+    WF_PLAN_RV,   /* the kernel module rv, and UD for messages */
     WF_PLAN_NODE, /* connections that all processes of a node share */
     WF_PLAN_CONNECTIONS
 };

@@ -22,7 +22,18 @@
 
 /* ---- Weft's sizes, by the variables of this run ---- */
 
-enum size { RECEIVES, SQ_DEPTH, DESCRIPTORS, POOL, PUT_COPY, GET_COPY, AM_MAX, SIZES };
+enum size {
+    RECEIVES,
+    SQ_DEPTH,
+    DESCRIPTORS,
+    POOL,
+    PUT_COPY,
+    GET_COPY,
+    AM_MAX,
+    NODE_RECEIVES,
+    NODE_CONNECTIONS,
+    SIZES
+};
 
 struct sizes {
     double of[SIZES];
@@ -37,7 +48,9 @@ static void on_config(void *arg, const char *name, const char *value, const char
                                              [POOL] = "WEFT_RDMA_COPY_POOL",
                                              [PUT_COPY] = "WEFT_RDMA_PUT_COPY",
                                              [GET_COPY] = "WEFT_RDMA_GET_COPY",
-                                             [AM_MAX] = "WEFT_AM_MAX"};
+                                             [AM_MAX] = "WEFT_AM_MAX",
+                                             [NODE_RECEIVES] = "WEFT_NODE_RECEIVES",
+                                             [NODE_CONNECTIONS] = "WEFT_NODE_CONNECTIONS"};
     struct sizes *s = arg;
     char *end;
     double v = strtod(value, &end);
@@ -65,10 +78,9 @@ static double context_bytes(const struct sizes *s)
                                     bounce);
 }
 
-/* An endpoint without its queue pairs. */
-static double endpoint_bytes(const struct sizes *s)
+/* An endpoint with [receives] receive buffers, without its queue pairs. */
+static double endpoint_bytes(uint32_t receives)
 {
-    uint32_t receives = (uint32_t)s->of[RECEIVES];
     return (double)wf_rdma_rail_bytes(receives) +
            (double)wf_power_of_two(wf_rdma_cq_depth(receives)) * WF_CQE_BYTES +
            receives * (double)WF_WQE_BYTES;
@@ -81,7 +93,8 @@ static double row_bytes(const struct wf_plan *p, const struct wf_plan_row *row, 
         return (double)row->contexts * (PAPER_CONTEXT + PAPER_PD) +
                (double)p->endpoints * PAPER_MR + (double)row->qps * PAPER_QP +
                (double)row->cqs * PAPER_CQ;
-    return (double)row->contexts * context_bytes(&s) + endpoints * endpoint_bytes(&s) +
+    return (double)row->contexts * context_bytes(&s) +
+           endpoints * endpoint_bytes((uint32_t)s.of[RECEIVES]) +
            (double)row->qps * s.of[SQ_DEPTH] * WF_WQE_BYTES;
 }
 
@@ -228,25 +241,42 @@ static void row_count(const struct wf_plan *p, struct wf_plan_row *row)
 
 /* ---- connections ---- */
 
-/* Bytes of [qps] queue pairs. [own]: each has its own receive queue and buffers; else the endpoints
- * share those. */
-static double qp_bytes(const struct wf_plan *p, double qps, bool own)
+/* Bytes of a queue's entry and its buffer. */
+#define RECEIVE (WF_WQE_BYTES + QP_BUFFER)
+
+/* The kernel module rv, by its sources (Linux RFC of 2021): its depth for another node is 4,000
+ * requests, which its connections share with 5% more, and 3 for itself; each queue pair has two
+ * queues, and two completion queues of the same depth. Each process has one of 400 requests
+ * besides, connected to itself. */
+static double rv_bytes(double connections, double nodes, double processes)
 {
-    const struct sizes s = sizes_now();
-    double rq = QP_WINDOW + QP_GRANTS;
-    if (p->o->paper)
-        return qps * PAPER_QP;
-    return qps * (s.of[SQ_DEPTH] * WF_WQE_BYTES + (own ? rq * (WF_WQE_BYTES + QP_BUFFER) : 0));
+    double depth = 1.05 * (double)(uint64_t)((4000 + connections - 1) / connections) + 3;
+    return connections * nodes * depth * (2 * WF_WQE_BYTES + 2 * WF_CQE_BYTES) +
+           processes * 400 * 2 * WF_WQE_BYTES;
 }
 
-static double shared_bytes(const struct wf_plan *p, double endpoints)
+/* Bytes of [qps] queue pairs of [kind], and of what the endpoints that have them take. */
+static double link_bytes(const struct wf_plan *p, unsigned kind, double qps)
 {
     const struct sizes s = sizes_now();
-    return p->o->paper ? 0 : endpoints * s.of[RECEIVES] * (WF_WQE_BYTES + QP_BUFFER);
+    bool is_node = kind == WF_PLAN_NODE;
+    double receives = s.of[is_node ? NODE_RECEIVES : RECEIVES];
+    double contexts = is_node ? 1 : (double)p->o->ranks;
+    double endpoints = is_node ? 1 : (double)p->endpoints, bytes;
+    if (p->o->paper)
+        return qps * PAPER_QP;
+    bytes = contexts * context_bytes(&s) + endpoints * endpoint_bytes((uint32_t)receives);
+    if (kind == WF_PLAN_RC) /* receive queues of their own, no shared one */
+        bytes += (qps * (QP_WINDOW + QP_GRANTS) - endpoints * receives) * RECEIVE;
+    if (kind == WF_PLAN_RV)
+        return bytes + (double)p->endpoints * s.of[SQ_DEPTH] * WF_WQE_BYTES +
+               rv_bytes(s.of[NODE_CONNECTIONS], (double)p->o->nodes - 1, (double)p->o->ranks);
+    return bytes + qps * s.of[SQ_DEPTH] * WF_WQE_BYTES;
 }
 
 static void links_count(struct wf_plan *p)
 {
+    const double c = sizes_now().of[NODE_CONNECTIONS], r = (double)p->o->ranks;
     double e = (double)p->endpoints, k = (double)p->peers, others = (double)p->o->nodes - 1;
     const struct wf_plan_link links[WF_PLAN_CONNECTIONS] = {
         [WF_PLAN_RC] = {"RC", "endpoints x peers, a receive queue each", e * k, 0},
@@ -254,11 +284,11 @@ static void links_count(struct wf_plan *p)
         [WF_PLAN_XRC] = {"XRC", "2 x endpoints x other nodes", 2 * e * others, 0},
         [WF_PLAN_UD] = {"UD", "endpoints", e, 0},
         [WF_PLAN_DC] = {"DC", "9 x endpoints: 8 initiators, 1 target", 9 * e, 0},
-        [WF_PLAN_NODE] = {"node", "4 x other nodes, shared by all processes", 4 * others, 0}};
+        [WF_PLAN_RV] = {"rv", "C x other nodes; processes; endpoints (UD)", c * others + r + e, 0},
+        [WF_PLAN_NODE] = {"node", "C x other nodes, shared by all processes", c * others, 0}};
     for (unsigned i = 0; i < WF_PLAN_CONNECTIONS; i++) {
         p->links[i] = links[i];
-        p->links[i].bytes = qp_bytes(p, links[i].qps, i == WF_PLAN_RC) +
-                            (i == WF_PLAN_RC ? 0 : shared_bytes(p, i == WF_PLAN_NODE ? 1 : e));
+        p->links[i].bytes = link_bytes(p, i, links[i].qps);
     }
 }
 

@@ -287,10 +287,12 @@ struct wfi_error; /* cq.c */
 
 struct wfi_cq {
     struct fid_cq fid;
-    struct wfi_entry *ring;   /* [mask + 1], a power of 2; grows */
-    size_t mask, head, tail;  /* head: next to be read; written under the lock */
+    struct wfi_entry *head;   /* the oldest entry; written under the lock */
+    struct wfi_entry *tail;   /* behind the newest one; both are [memory] if there is none */
+    struct wfi_entry *end;    /* behind the memory: wfi_cq_room */
     struct wfi_error *errors; /* oldest first */
     struct weft_ep *only; /* the one endpoint that reports here, if nothing is locked; or NULL */
+    struct wfi_entry *memory;
     struct wfi_error *errors_last;
     struct wfi_error *overrun; /* reports that others were lost; NULL: it is among [errors] */
     size_t nbefore;            /* entries to be read before the last error */
@@ -318,9 +320,9 @@ static inline struct wfi_cq *wfi_cq_of(struct fid *fid)
 {
     return container_of(fid, struct wfi_cq, fid.fid);
 }
-/* Make room for an entry in the ring, which is full. Called under the lock, which it releases
- * meanwhile. Returns false if there is no memory. */
-bool wfi_cq_grow(struct wfi_cq *cq);
+/* Make room for an entry behind the newest one, which is the last that fits. Called under the lock,
+ * which it may release meanwhile. Returns false if there is no memory. */
+bool wfi_cq_room(struct wfi_cq *cq);
 /* An event for threads that sleep in fi_cq_sread or on the descriptor. */
 void wfi_cq_wake(struct wfi_cq *cq);
 /* Append an error, or FI_EOVERRUN without memory for it. */
@@ -348,27 +350,25 @@ ssize_t wfi_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *
 /* Append an entry to a queue of FI_CQ_FORMAT_CONTEXT, under the lock. There is room. */
 static inline void wfi_cq_put_context(struct wfi_cq *cq, void *context, fi_addr_t source)
 {
-    size_t tail = cq->tail;
-    struct wfi_entry *to = &cq->ring[tail & cq->mask];
+    struct wfi_entry *to = cq->tail;
     to->e.op_context = context;
     to->source = source;
-    __atomic_store_n(&cq->tail, tail + 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&cq->tail, to + 1, __ATOMIC_RELAXED);
 }
 
 /* The same of all formats. */
 static inline void wfi_cq_put_there(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
                                     void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
 {
-    size_t tail = cq->tail;
-    struct wfi_entry *to = &cq->ring[tail & cq->mask];
+    struct wfi_entry *to = cq->tail;
     to->e = (struct fi_cq_tagged_entry){context, flags, len, buf, data, tag};
     to->source = source;
-    __atomic_store_n(&cq->tail, tail + 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&cq->tail, to + 1, __ATOMIC_RELAXED);
 }
 
 static inline bool wfi_cq_is_full(const struct wfi_cq *cq)
 {
-    return cq->tail - cq->head > cq->mask;
+    return cq->tail == cq->end;
 }
 
 /* The same, if there is room or memory. Without memory for it, it is lost (logged), and an error
@@ -376,7 +376,7 @@ static inline bool wfi_cq_is_full(const struct wfi_cq *cq)
 static inline void wfi_cq_put(struct wfi_cq *cq, void *context, uint64_t flags, size_t len,
                               void *buf, uint64_t data, uint64_t tag, fi_addr_t source)
 {
-    if (WEFT_UNLIKELY(wfi_cq_is_full(cq)) && !wfi_cq_grow(cq))
+    if (WEFT_UNLIKELY(wfi_cq_is_full(cq)) && !wfi_cq_room(cq))
         return;
     wfi_cq_put_there(cq, context, flags, len, buf, data, tag, source);
 }

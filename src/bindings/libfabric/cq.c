@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Completion queues: a ring of entries that grows, and a list of errors. cq_wait.c has the calls
- * that wait. */
+/* Completion queues: entries in a row, whose memory grows, and a list of errors. cq_wait.c has the
+ * calls that wait. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,14 +21,22 @@ struct wfi_error {
 
 typedef uint64_t word __attribute__((may_alias));
 
-/* Copy the first [size] bytes of an entry, a multiple of 8, word by word as they were written: a
- * longer load of what was just written waits until the stores have left the store buffer. */
+/* Copy the first [size] bytes of an entry, one of the four forms, word by word as they were
+ * written: a longer load of what was just written waits until the stores have left the store
+ * buffer. */
 static inline void entry_copy(void *out, const struct wfi_entry *from, size_t size)
 {
     const word *words = (const word *)(const void *)&from->e;
     word *to = out;
-    for (size_t i = 0; i < size / sizeof *to; i++)
-        to[i] = __atomic_load_n(&words[i], __ATOMIC_RELAXED);
+#define WORD(i) to[i] = __atomic_load_n(&words[i], __ATOMIC_RELAXED)
+    WORD(0);
+    if (size >= sizeof(struct fi_cq_msg_entry))
+        WORD(1), WORD(2);
+    if (size >= sizeof(struct fi_cq_data_entry))
+        WORD(3), WORD(4);
+    if (size >= sizeof(struct fi_cq_tagged_entry))
+        WORD(5);
+#undef WORD
 }
 
 #define COPY(name, type)                                                                           \
@@ -66,7 +74,7 @@ static void error_append(struct wfi_cq *cq, struct wfi_error *error)
     else
         __atomic_store_n(&cq->errors, error, __ATOMIC_RELAXED);
     cq->errors_last = error;
-    error->before = cq->tail - cq->head - cq->nbefore;
+    error->before = (size_t)(cq->tail - cq->head) - cq->nbefore;
     cq->nbefore += error->before;
 }
 
@@ -83,44 +91,50 @@ static void lost(struct wfi_cq *cq)
     }
 }
 
-static struct wfi_entry *ring_new(size_t room)
+static struct wfi_entry *memory_new(size_t room)
 {
     return aligned_alloc(_Alignof(struct wfi_entry), room * sizeof(struct wfi_entry));
 }
 
-/* Replace the ring, which has [room] entries, by [ring], which has twice as many. Returns the old
- * one. Under the lock. */
-static struct wfi_entry *ring_replace(struct wfi_cq *cq, struct wfi_entry *ring, size_t room)
+/* Move the entries to the beginning of [memory], which is that of [cq] or has room for twice as
+ * many. Under the lock. */
+static void move(struct wfi_cq *cq, struct wfi_entry *memory)
 {
-    struct wfi_entry *old = cq->ring;
-    size_t first = cq->head & cq->mask;
-    memcpy(ring, old + first, (room - first) * sizeof *ring);
-    memcpy(ring + room - first, old, first * sizeof *ring);
-    cq->ring = ring;
-    cq->mask = 2 * room - 1;
-    __atomic_store_n(&cq->tail, cq->tail - cq->head, __ATOMIC_RELAXED);
-    __atomic_store_n(&cq->head, 0, __ATOMIC_RELAXED);
-    return old;
+    const size_t n = (size_t)(cq->tail - cq->head);
+    memmove(memory, cq->head, n * sizeof *memory);
+    __atomic_store_n(&cq->head, memory, __ATOMIC_RELAXED);
+    __atomic_store_n(&cq->tail, memory + n, __ATOMIC_RELAXED);
 }
 
-/* Other threads do not spin while this one allocates. They may read, append or grow meanwhile. */
-bool wfi_cq_grow(struct wfi_cq *cq)
+/* A move of at most half of the entries that fit comes after as many were read, so an entry moves
+ * once, on average, or less. Other threads do not spin while this one allocates. They may read,
+ * append or grow meanwhile. */
+bool wfi_cq_room(struct wfi_cq *cq)
 {
-    while (cq->tail - cq->head > cq->mask) {
-        size_t room = cq->mask + 1;
-        struct wfi_entry *ring;
-        wfi_unlock(&cq->lock);
-        ring = ring_new(2 * room);
-        wfi_lock(&cq->lock);
-        if (!ring && cq->tail - cq->head > cq->mask) {
+    while (wfi_cq_is_full(cq)) {
+        const size_t room = (size_t)(cq->end - cq->memory);
+        struct wfi_entry *more = NULL, *old = NULL;
+        if ((size_t)(cq->tail - cq->head) > room / 2) {
+            wfi_unlock(&cq->lock);
+            more = memory_new(2 * room);
+            wfi_lock(&cq->lock);
+        }
+        if (more && room == (size_t)(cq->end - cq->memory)) {
+            old = cq->memory;
+            move(cq, more);
+            cq->memory = more;
+            cq->end = more + 2 * room;
+        } else if (more) {
+            old = more; /* another thread was faster */
+        } else if (cq->head > cq->memory) {
+            move(cq, cq->memory);
+        } else if (wfi_cq_is_full(cq)) {
             WFI_WARN(CQ, "no memory for a completion, which is lost: read the completion queue "
                          "more often\n");
             lost(cq);
             return false;
         }
-        if (ring && room == cq->mask + 1)
-            ring = ring_replace(cq, ring, room);
-        free(ring);
+        free(old);
     }
     return true;
 }
@@ -154,13 +168,13 @@ enum weft_status wfi_cq_progress(struct wfi_cq *cq)
 
 /* ---- reading ---- */
 
-/* The entries before [head] were read. An empty ring begins anew, so that the next entries are in
+/* The entries before [head] were read. An empty queue begins anew, so that the next entries are in
  * lines that are in the cache. Under the lock. */
-static inline void taken(struct wfi_cq *cq, size_t head)
+static inline void taken(struct wfi_cq *cq, struct wfi_entry *head)
 {
     if (head == cq->tail) {
-        head = 0;
-        __atomic_store_n(&cq->tail, 0, __ATOMIC_RELAXED);
+        head = cq->memory;
+        __atomic_store_n(&cq->tail, head, __ATOMIC_RELAXED);
     }
     __atomic_store_n(&cq->head, head, __ATOMIC_RELAXED);
 }
@@ -169,13 +183,13 @@ static inline void taken(struct wfi_cq *cq, size_t head)
  * comes in its order: the entries before it may name a buffer that it returns to the program. */
 static inline ssize_t take(struct wfi_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
-    size_t n, at, first;
+    size_t n;
     wfi_lock(&cq->lock);
     if (WEFT_UNLIKELY(cq->errors && !cq->errors->before)) {
         wfi_unlock(&cq->lock);
         return -FI_EAVAIL;
     }
-    n = cq->tail - cq->head;
+    n = (size_t)(cq->tail - cq->head);
     if (n > count)
         n = count;
     if (WEFT_UNLIKELY(cq->errors != NULL)) {
@@ -183,14 +197,10 @@ static inline ssize_t take(struct wfi_cq *cq, void *buf, size_t count, fi_addr_t
         cq->errors->before -= n;
         cq->nbefore -= n;
     }
-    at = cq->head & cq->mask;
-    first = cq->mask + 1 - at < n ? cq->mask + 1 - at : n;
-    cq->copy(buf, cq->ring + at, first);
-    if (WEFT_UNLIKELY(n > first))
-        cq->copy((char *)buf + first * cq->entry_size, cq->ring, n - first);
+    cq->copy(buf, cq->head, n);
     if (source)
         for (size_t i = 0; i < n; i++)
-            source[i] = cq->ring[(cq->head + i) & cq->mask].source;
+            source[i] = cq->head[i].source;
     taken(cq, cq->head + n);
     wfi_unlock(&cq->lock);
     return (ssize_t)n;
@@ -225,33 +235,38 @@ __attribute__((noinline)) static ssize_t cq_read(struct fid_cq *fid, void *buf, 
     return read_from(cq, buf, count, NULL);
 }
 
+/* Copy up to [count] entries, of which there are some, from a queue that nothing locks. */
+__attribute__((noinline)) static ssize_t read_several(struct wfi_cq *cq, void *buf, size_t count)
+{
+    size_t n = (size_t)(cq->tail - cq->head);
+    n = n < count ? n : count;
+    cq->copy(buf, cq->head, n);
+    taken(cq, cq->head + n);
+    return (ssize_t)n;
+}
+
 /* The short way of queues that nothing locks. [size] is that of an entry, a constant. */
-static inline ssize_t read_short(struct fid_cq *fid, char *buf, size_t count, size_t size)
+static inline ssize_t read_short(struct fid_cq *fid, void *buf, size_t count, size_t size)
 {
     struct wfi_cq *cq = wfi_cq_of(&fid->fid);
-    size_t n = cq->tail - cq->head, all;
+    struct wfi_entry *head = cq->head;
     int events = 0;
-    if (!n) {
-        if (WEFT_UNLIKELY(!cq->only))
-            return cq_read(fid, buf, count);
+    if (head == cq->tail && !WEFT_UNLIKELY(!cq->only)) {
         events = weft_ep_poll(cq->only); /* as wfi_ep_progress, which has no more to do */
-        n = cq->tail - cq->head;
+        head = cq->head;
     }
-    if (WEFT_UNLIKELY(cq->errors != NULL))
+    if (WEFT_UNLIKELY(cq->errors || !count))
         return cq_read(fid, buf, count);
-    if (!n)
-        return WEFT_UNLIKELY(events < 0) ? -wfi_errno((enum weft_status)events) : -FI_EAGAIN;
-    all = n;
-    n = n < count ? n : count;
-    if (WEFT_UNLIKELY(!n))
+    if (!WEFT_UNLIKELY(head + 1 != cq->tail)) {
+        entry_copy(buf, head, size);
+        cq->head = cq->tail = cq->memory; /* as taken */
+        return 1;
+    }
+    if (head != cq->tail)
+        return read_several(cq, buf, count);
+    if (WEFT_UNLIKELY(!cq->only))
         return cq_read(fid, buf, count);
-    entry_copy(buf, &cq->ring[cq->head & cq->mask], size);
-    for (size_t i = 1; WEFT_UNLIKELY(i < n); i++)
-        entry_copy(buf + i * size, &cq->ring[(cq->head + i) & cq->mask], size);
-    cq->head += n;
-    if (n == all) /* as taken */
-        cq->head = cq->tail = 0;
-    return (ssize_t)n;
+    return WEFT_UNLIKELY(events < 0) ? -wfi_errno((enum weft_status)events) : -FI_EAGAIN;
 }
 
 #define READ(name, type)                                                                           \
@@ -373,7 +388,7 @@ void wfi_cq_remove_ep(struct wfi_cq *cq, struct wfi_ep *ep)
 static void cq_free(struct wfi_cq *cq)
 {
     free(cq->overrun);
-    free(cq->ring);
+    free(cq->memory);
     free(cq);
 }
 
@@ -444,7 +459,7 @@ void wfi_cq_share(struct wfi_cq *cq)
     wfi_eps_share(&cq->eps);
 }
 
-/* Allocate the queue with a ring of [size] entries, rounded up to a power of 2. */
+/* Allocate a queue with room for [size] entries, rounded up to a power of 2. */
 static struct wfi_cq *cq_new(size_t size)
 {
     struct wfi_cq *cq = calloc(1, sizeof *cq);
@@ -453,11 +468,12 @@ static struct wfi_cq *cq_new(size_t size)
         room *= 2;
     if (!cq)
         return NULL;
-    cq->ring = ring_new(room);
+    cq->memory = cq->head = cq->tail = memory_new(room);
     cq->overrun = calloc(1, sizeof *cq->overrun);
-    cq->mask = room - 1;
-    if (cq->ring && cq->overrun)
+    if (cq->memory && cq->overrun) {
+        cq->end = cq->memory + room;
         return cq;
+    }
     cq_free(cq);
     return NULL;
 }

@@ -102,7 +102,7 @@ static void clear_event(int fd)
 
 void wfi_cq_wake(struct wfi_cq *cq)
 {
-    /* "cq sleepers": a thread that is about to sleep counts itself, then looks at the ring. */
+    /* "cq sleepers": a thread that is about to sleep counts itself, then looks at the queue. */
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&cq->sleepers, memory_order_relaxed))
         raise_event(cq->event_fd);
@@ -130,7 +130,7 @@ static size_t ready(struct wfi_cq *cq)
 {
     size_t n;
     wfi_lock(&cq->lock);
-    n = cq->tail - cq->head + (cq->errors ? SIZE_MAX / 2 : 0);
+    n = (size_t)(cq->tail - cq->head) + (cq->errors ? SIZE_MAX / 2 : 0);
     wfi_unlock(&cq->lock);
     return n;
 }
