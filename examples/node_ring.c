@@ -51,8 +51,8 @@ static struct {
     struct introduction to;
     struct weft_node_mr in_mr, out_mr;
     uint64_t *in, *out;
-    uint32_t received;          /* tokens */
-    struct weft_node_event end; /* of the last write */
+    uint32_t received;                /* tokens */
+    struct weft_node_event_entry end; /* of the last write */
     bool has_end, wrong_key;
     unsigned failures;
 } me;
@@ -92,7 +92,7 @@ static bool is_readable(int sock)
 /* Take all events, then answer the left neighbour: so the answer counts what is there. */
 static void progress(void)
 {
-    struct weft_node_event e;
+    struct weft_node_event_entry e;
     struct question q;
     enum weft_status status;
     while ((status = weft_node_event(me.node, &e)) == WEFT_OK) {

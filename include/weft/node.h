@@ -273,7 +273,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_node_write(struct weft_node_peer *p
 
 enum weft_node_event_kind { WEFT_NODE_SENT = 1, WEFT_NODE_RECEIVED };
 
-struct weft_node_event {
+struct weft_node_event_entry {
     uint32_t kind;  /* enum weft_node_event_kind */
     int32_t status; /* RECEIVED: OK */
     uint64_t id;    /* SENT: weft_node_post.id */
@@ -291,7 +291,8 @@ struct weft_node_event {
  * that fail by it.
  * Returns  OK | AGAIN (there is none) | EINVAL (the weft_node has no events) | EFORKED
  *          | EPEER, ECLOSED, EPROTO (as weft_node_info.status; there will be none) */
-WEFT_API enum weft_status weft_node_event(struct weft_node *node, struct weft_node_event *out);
+WEFT_API enum weft_status weft_node_event(struct weft_node *node,
+                                          struct weft_node_event_entry *out);
 
 struct weft_node_event_counts {
     uint64_t room;         /* weft_node_params.events */
@@ -312,7 +313,7 @@ WEFT_LAYOUT_(sizeof(struct weft_node_mr) == 64);
 WEFT_LAYOUT_(sizeof(struct weft_node_cache_counts) == 192);
 WEFT_LAYOUT_(sizeof(struct weft_node_peer_counts) == 112);
 WEFT_LAYOUT_(sizeof(struct weft_node_post) == 64);
-WEFT_LAYOUT_(sizeof(struct weft_node_event) == 64);
+WEFT_LAYOUT_(sizeof(struct weft_node_event_entry) == 64);
 WEFT_LAYOUT_(sizeof(struct weft_node_event_counts) == 120);
 
 #ifdef __cplusplus

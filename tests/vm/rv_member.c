@@ -447,7 +447,7 @@ static int status_number(int status)
 static void on_events(void)
 {
     uint64_t n = number("n"), until = now_ms() + number("ms");
-    struct weft_node_event e;
+    struct weft_node_event_entry e;
     bool any = false;
     fprintf(out, "ok events=");
     while (n) {

@@ -35,5 +35,5 @@ ABSENT(weft_node_connects, (PEER, uint32_t connection, uint32_t *count), WEFT_EI
 ABSENT(weft_node_peer_stats, (NODE, PEER, struct weft_node_peer_counts *out), WEFT_EINVAL)
 ABSENT(weft_node_write, (PEER, const struct weft_node_post *post, struct weft_node_sent *out),
        WEFT_EINVAL)
-ABSENT(weft_node_event, (NODE, struct weft_node_event *out), WEFT_EINVAL)
+ABSENT(weft_node_event, (NODE, struct weft_node_event_entry *out), WEFT_EINVAL)
 ABSENT(weft_node_event_stats, (NODE, struct weft_node_event_counts *out), WEFT_EINVAL)

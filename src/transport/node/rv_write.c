@@ -96,7 +96,7 @@ static WF_REQUIRES(rv_lock_class) void reached(struct weft_node_peer *peer, unsi
 
 /* The end of a write becomes an event, that of a REACH does not. Returns false for the latter. */
 static WF_REQUIRES(rv_lock_class) bool write_end(struct weft_node *node, int place, unsigned end,
-                                                 struct weft_node_event *out)
+                                                 struct weft_node_event_entry *out)
 {
     static const enum weft_status statuses[WF_NODE_MOVE_ENDS] = {
         [0] = WEFT_EPEER,
@@ -113,13 +113,13 @@ static WF_REQUIRES(rv_lock_class) bool write_end(struct weft_node *node, int pla
     }
     if (w.mr)
         (void)wf_rv_put(node->cache, w.mr, w.addr, w.len, w.access);
-    *out = (struct weft_node_event){.kind = WEFT_NODE_SENT,
-                                    .status = statuses[end],
-                                    .id = w.id,
-                                    .peer = w.peer,
-                                    .bytes = w.len,
-                                    .connection = w.connection,
-                                    .count = w.count};
+    *out = (struct weft_node_event_entry){.kind = WEFT_NODE_SENT,
+                                          .status = statuses[end],
+                                          .id = w.id,
+                                          .peer = w.peer,
+                                          .bytes = w.len,
+                                          .connection = w.connection,
+                                          .count = w.count};
     n = &w.peer->counts;
     w.peer->under_way--;
     n->done += end == WF_NODE_DONE;
@@ -136,7 +136,7 @@ static WF_REQUIRES(rv_lock_class) bool write_end(struct weft_node *node, int pla
 static WF_REQUIRES(rv_lock_class) void reaches_take(struct weft_node *node)
 {
     for (unsigned place = 0; place < WF_NODE_MOVES; place++) {
-        struct weft_node_event none;
+        struct weft_node_event_entry none;
         unsigned end;
         if (node->writes[place].kind == WF_NODE_REACH &&
             wf_rv_ring_ended(&node->ring, UINT64_C(1) << place, &end) >= 0)
@@ -386,7 +386,7 @@ enum weft_status weft_node_write(struct weft_node_peer *peer, const struct weft_
 /* ---- events ---- */
 
 static WF_REQUIRES(rv_lock_class) bool sent_take(struct weft_node *node,
-                                                 struct weft_node_event *out)
+                                                 struct weft_node_event_entry *out)
 {
     unsigned end;
     int place;
@@ -398,7 +398,7 @@ static WF_REQUIRES(rv_lock_class) bool sent_take(struct weft_node *node,
 
 /* The service has ended: what it did not complete has failed. */
 static WF_REQUIRES(rv_lock_class) bool abandoned_take(struct weft_node *node,
-                                                      struct weft_node_event *out)
+                                                      struct weft_node_event_entry *out)
 {
     int place;
     while ((place = wf_rv_ring_abandon(&node->ring)) >= 0)
@@ -408,13 +408,13 @@ static WF_REQUIRES(rv_lock_class) bool abandoned_take(struct weft_node *node,
 }
 
 static WF_REQUIRES(rv_lock_class) enum weft_status
-    received_take(struct weft_node *node, struct weft_node_event *out)
+    received_take(struct weft_node *node, struct weft_node_event_entry *out)
 {
     struct wf_rv_event e;
     enum weft_status status = wf_rv_ring_take(&node->ring, &e);
     if (status != WEFT_OK)
         return status;
-    *out = (struct weft_node_event){
+    *out = (struct weft_node_event_entry){
         .kind = WEFT_NODE_RECEIVED, .bytes = e.bytes, .immediate = e.immediate, .index = e.index};
     wf_list_each(it, &node->peers)
     {
@@ -432,7 +432,7 @@ static WF_REQUIRES(rv_lock_class) enum weft_status
 }
 
 static WF_REQUIRES(rv_lock_class) enum weft_status
-    event_take(struct weft_node *node, struct weft_node_event *out)
+    event_take(struct weft_node *node, struct weft_node_event_entry *out)
 {
     enum weft_status ended = rv_status(node); /* before the look at what it has completed */
     enum weft_status status;
@@ -444,11 +444,15 @@ static WF_REQUIRES(rv_lock_class) enum weft_status
     return abandoned_take(node, out) ? WEFT_OK : ended;
 }
 
-enum weft_status weft_node_event(struct weft_node *node, struct weft_node_event *out)
+static enum weft_status rings_check(const struct weft_node *node)
 {
-    enum weft_status status = out ? wf_rv_check(node) : WEFT_EINVAL;
-    if (status == WEFT_OK && !node->ring.page)
-        status = WEFT_EINVAL;
+    enum weft_status status = wf_rv_check(node);
+    return status == WEFT_OK && !node->ring.page ? WEFT_EINVAL : status;
+}
+
+enum weft_status weft_node_event(struct weft_node *node, struct weft_node_event_entry *out)
+{
+    enum weft_status status = out ? rings_check(node) : WEFT_EINVAL;
     if (status != WEFT_OK)
         return status;
     rv_lock(node);
@@ -459,9 +463,7 @@ enum weft_status weft_node_event(struct weft_node *node, struct weft_node_event 
 
 enum weft_status weft_node_event_stats(struct weft_node *node, struct weft_node_event_counts *out)
 {
-    enum weft_status status = out ? wf_rv_check(node) : WEFT_EINVAL;
-    if (status == WEFT_OK && !node->ring.page)
-        status = WEFT_EINVAL;
+    enum weft_status status = out ? rings_check(node) : WEFT_EINVAL;
     if (status != WEFT_OK)
         return status;
     rv_lock(node);
@@ -478,7 +480,7 @@ enum weft_status weft_node_event_stats(struct weft_node *node, struct weft_node_
 
 static WF_REQUIRES(rv_lock_class) bool are_writes_over(struct weft_node *node)
 {
-    struct weft_node_event none;
+    struct weft_node_event_entry none;
     while (sent_take(node, &none))
         ;
     for (unsigned i = 0; i < WF_NODE_MOVES; i++)

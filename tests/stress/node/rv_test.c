@@ -197,7 +197,7 @@ static void case_refused(void)
     struct weft_node_params p = params_of();
     struct weft_node_event_counts n;
     struct weft_node_post post = {0};
-    struct weft_node_event e;
+    struct weft_node_event_entry e;
     struct weft_node_peer *peer;
     unsigned char addr[WEFT_ADDR_MAX];
     size_t len = 1;
@@ -236,7 +236,7 @@ static void case_silent(void)
     struct weft_node_mr mr = mr_open(node, 0, LEN);
     struct weft_node_post post = {.mr = &mr, .addr = memory, .len = 100, .remote = 1, .id = 7};
     struct weft_node_peer_counts n;
-    struct weft_node_event e;
+    struct weft_node_event_entry e;
     struct weft_node_peer *peer, *second;
     unsigned char addr[WEFT_ADDR_MAX];
     size_t len = address_of(there, addr);
