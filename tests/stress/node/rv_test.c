@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* weft/node.h with services that are processes, on null NICs: what happens when a service ends, and
- * what two processes or a forked child may do. The library starts the service that is beside it. */
+ * what two processes or a forked child may do. The library starts the service that is beside it.
+ *
+ *   rv_test
+ *   rv_test DEVICE    on a device that moves bytes: writes, also while services die */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -268,13 +272,156 @@ static void case_silent(void)
     CHECK_STATUS(weft_node_close(there), WEFT_OK);
 }
 
-int main(void)
+/* ---- writes, on a device that moves bytes ---- */
+
+enum { WRITES = 32 };
+
+struct pair {
+    struct weft_node *from, *to;
+    struct weft_node_peer *peer;
+    struct weft_node_mr source, target; /* halves of the memory */
+};
+
+static struct pair pair_open(void)
+{
+    struct pair p = {.from = ring_open("rv-from", 64), .to = ring_open("rv-to", 64)};
+    unsigned char addr[WEFT_ADDR_MAX];
+    size_t len = address_of(p.to, addr);
+    uint64_t until = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    p.source = mr_open(p.from, 0, LEN / 2);
+    p.target = mr_open(p.to, LEN / 2, LEN / 2);
+    CHECK_STATUS(weft_node_peer_open(p.from, addr, len, &p.peer), WEFT_OK);
+    CHECK_STATUS(weft_node_connect(p.peer), WEFT_OK);
+    while (weft_node_connected(p.peer) == WEFT_PENDING)
+        CHECK(proc_now_ns() < until);
+    CHECK_STATUS(weft_node_connected(p.peer), WEFT_OK);
+    return p;
+}
+
+static enum weft_status write_try(const struct pair *p, uint32_t number,
+                                  struct weft_node_sent *sent)
+{
+    struct weft_node_info info = info_of(p->to);
+    struct weft_node_post post = {.mr = &p->source,
+                                  .addr = memory,
+                                  .len = LEN / 2,
+                                  .remote = p->target.at,
+                                  .remote_key = p->target.rkey,
+                                  .immediate = info.index << (32 - info.index_bits) | number,
+                                  .id = number};
+    return weft_node_write(p->peer, &post, sent);
+}
+
+static struct weft_node_sent write_half(const struct pair *p, uint32_t number)
+{
+    struct weft_node_sent sent;
+    CHECK_STATUS(write_try(p, number, &sent), WEFT_OK);
+    return sent;
+}
+
+static struct weft_node_event_entry await_event(struct weft_node *node)
+{
+    uint64_t until = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    struct weft_node_event_entry e;
+    enum weft_status status;
+    while ((status = weft_node_event(node, &e)) == WEFT_AGAIN)
+        CHECK(proc_now_ns() < until);
+    CHECK_STATUS(status, WEFT_OK);
+    return e;
+}
+
+/* The bytes are there when the event is. */
+static void case_written(void)
+{
+    struct pair p = pair_open();
+    struct weft_node_peer_counts n;
+    for (uint32_t i = 1; i <= WRITES; i++) {
+        struct weft_node_event_entry e;
+        struct weft_node_sent sent;
+        memset(memory, (int)i, LEN / 2);
+        sent = write_half(&p, i);
+        CHECK(sent.count == 1 && sent.connection == (i - 1) % info_of(p.from).connections);
+        e = await_event(p.to);
+        CHECK(e.kind == WEFT_NODE_RECEIVED && (e.immediate & 0xffff) == i && e.bytes == LEN / 2);
+        CHECK(e.index == info_of(p.from).index);
+        CHECK(!memcmp(memory, memory + LEN / 2, LEN / 2));
+        e = await_event(p.from);
+        CHECK(e.kind == WEFT_NODE_SENT && e.id == i && e.peer == p.peer);
+        CHECK_STATUS(e.status, WEFT_OK);
+    }
+    CHECK_STATUS(weft_node_peer_stats(p.from, p.peer, &n), WEFT_OK);
+    CHECK(n.done == WRITES && !n.failed && n.bytes == WRITES * LEN / 2 && !n.under_way);
+    write_half(&p, 1);
+    CHECK_STATUS(weft_node_peer_close(p.peer), WEFT_EBUSY);
+    CHECK_STATUS(weft_node_close(p.from), WEFT_OK); /* after the write */
+    CHECK((await_event(p.to).immediate & 0xffff) == 1);
+    CHECK_STATUS(weft_node_close(p.to), WEFT_OK);
+}
+
+/* A service dies amid writes: each has one event, none is repeated, and what has succeeded is an
+ * event at the peer, if its own service lives. */
+static void service_dies(bool own)
+{
+    struct pair p = pair_open();
+    struct weft_node *dies = own ? p.from : p.to;
+    uint8_t sent[WRITES + 1] = {0}, received[WRITES + 1] = {0};
+    struct weft_node_event_entry e;
+    uint32_t count;
+    for (uint32_t i = 1; i <= WRITES && write_try(&p, i, NULL) == WEFT_OK; i++)
+        if (i == WRITES / 2)
+            CHECK(!kill(info_of(dies).service, SIGKILL));
+    CHECK_STATUS(await_status(dies), WEFT_EPEER);
+    for (struct weft_node_peer_counts n = {.under_way = 1};;) {
+        CHECK_STATUS(weft_node_peer_stats(p.from, p.peer, &n), WEFT_OK);
+        if (!n.under_way)
+            break;
+        e = await_event(p.from);
+        CHECK(e.kind == WEFT_NODE_SENT && e.id <= WRITES && !sent[e.id]);
+        sent[e.id] = e.status == WEFT_OK ? 1 : 2;
+        CHECK(e.status == WEFT_OK || e.status == (own ? WEFT_EPEER : WEFT_EUNREACH) ||
+              (!own && e.status == WEFT_EKEY));
+    }
+    while (weft_node_event(p.to, &e) == WEFT_OK)
+        CHECK(!received[e.immediate & 0xffff]++);
+    for (uint32_t i = 1; i <= WRITES; i++)
+        CHECK(sent[i] != 1 || received[i]);
+    while (weft_node_connected(p.peer) == WEFT_OK)
+        (void)poll(NULL, 0, 1);
+    CHECK_STATUS(weft_node_connected(p.peer), WEFT_EPEER);
+    CHECK_STATUS(weft_node_connects(p.peer, 0, &count), WEFT_EPEER);
+    CHECK_STATUS(weft_node_close(p.from), WEFT_OK);
+    CHECK_STATUS(weft_node_close(p.to), WEFT_OK);
+    p = pair_open(); /* anew */
+    write_half(&p, 1);
+    CHECK((await_event(p.to).immediate & 0xffff) == 1);
+    CHECK_STATUS(await_event(p.from).status, WEFT_OK);
+    CHECK_STATUS(weft_node_close(p.from), WEFT_OK);
+    CHECK_STATUS(weft_node_close(p.to), WEFT_OK);
+}
+
+static void case_own_dies(void)
+{
+    service_dies(true);
+}
+
+static void case_other_dies(void)
+{
+    service_dies(false);
+}
+
+int main(int argc, char **argv)
 {
     CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1));
     CHECK(!setenv("WEFT_NODE_NAME", "rv", 1) && !setenv("WEFT_DEBUG", "nullnic", 1) &&
           !setenv("WEFT_RDMA_DEVICE", "null0", 1) && !setenv("WEFT_CONNECT_TIMEOUT", "3s", 1));
     memory = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);
+    if (argc == 2) {
+        CHECK(!setenv("WEFT_RDMA_DEVICE", argv[1], 1) && !unsetenv("WEFT_DEBUG"));
+        CHECK(!setenv("WEFT_CONNECT_TIMEOUT", "30s", 1)); /* processors may be emulated */
+        return proc_case("written", case_written) | proc_case("own_dies", case_own_dies) |
+               proc_case("other_dies", case_other_dies);
+    }
     return proc_case("parameters", case_parameters) | proc_case("killed", case_killed) |
            proc_case("forked", case_forked) | proc_case("addresses", case_addresses) |
            proc_case("refused", case_refused) | proc_case("silent", case_silent);
