@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -15,6 +14,7 @@
 #include "core/event.h"
 #include "core/mr_domain.h"
 #include "core/region.h"
+#include "transport/identity.h"
 
 const struct wf_transport *const wf_transports[WF_TRANSPORTS] = {
     &wf_loop_transport, &wf_shm_transport,
@@ -86,30 +86,6 @@ static enum weft_sharing sharing_of(const struct weft_ctx_params *p)
     if (set == WEFT_SHARING_DEFAULT && p)
         set = (enum weft_sharing)p->sharing;
     return set == WEFT_SHARING_DEFAULT ? WEFT_SHARING_AUTO : set;
-}
-
-static enum weft_status self_identify(struct wf_process_id *self)
-{
-    self->host = wf_host_id();
-    self->user = wf_user_id();
-    self->pid = (uint32_t)getpid();
-    self->start = wf_process_start((int)self->pid);
-    if (!self->start && errno == EXDEV) {
-        wf_error("cannot tell when this process started: the time namespace of its children is not "
-                 "its own (fork after unshare(CLONE_NEWTIME), and use Weft in the child)");
-        return WEFT_ESYSTEM;
-    }
-    if (!self->host || !self->user || !self->start) {
-        wf_error("cannot read /proc/%d, /proc/thread-self and /proc/sys/kernel/random/boot_id: is "
-                 "/proc mounted?",
-                 (int)self->pid);
-        return WEFT_ESYSTEM;
-    }
-    if (getrandom(self->token, sizeof self->token, 0) != sizeof self->token) {
-        wf_error("getrandom: %m");
-        return WEFT_ESYSTEM;
-    }
-    return WEFT_OK;
 }
 
 static void transports_close(struct weft_ctx *ctx)
@@ -295,7 +271,7 @@ enum weft_status weft_ctx_open(const struct weft_ctx_params *params, struct weft
     ctx->fork_gen = wf_fork_gen_begin();
     wf_pull_begin();
     wf_atomics_begin();
-    status = ctx->fork_gen ? self_identify(&ctx->self) : WEFT_ENOMEM;
+    status = ctx->fork_gen ? wf_process_identify(&ctx->self) : WEFT_ENOMEM;
     if (status == WEFT_OK)
         status = wf_mem_init(&ctx->mem, wf_config()->slab, domain.auth);
     if (status != WEFT_OK)

@@ -194,6 +194,10 @@ static enum weft_status data_take(struct node_mover *m, uint16_t word, const str
         wf_node_refuse(m, NULL, d, word, lane, need);
         return WEFT_OK;
     }
+    if (port->events) { /* it has told nobody an address for messages */
+        m->dropped++;
+        return WEFT_OK;
+    }
     if (d->flags & WF_NODE_BEGIN && !sender_ok(m, d, body))
         return WEFT_EPROTO;
     row = row_of(m, port, d);
@@ -240,6 +244,9 @@ enum weft_status wf_node_frame_take(struct node_mover *m, uint16_t word, unsigne
         return len ? WEFT_EPROTO : wf_node_answers_take(m, word, args, nargs);
     case WF_NODE_FRAME_ROOM_ALL:
         return len ? WEFT_EPROTO : wf_node_room_all_take(m, word, args, nargs);
+    case WF_NODE_FRAME_WRITTEN:
+        return len ? WEFT_EPROTO : wf_node_written_take(m, word, args, nargs);
+    case WF_NODE_FRAME_TAKEN: return len ? WEFT_EPROTO : wf_node_taken_take(m, word, args, nargs);
     case WF_NODE_FRAME_END: return len ? WEFT_EPROTO : wf_node_end_take(m, word, args, nargs);
     default: return WEFT_EPROTO;
     }

@@ -150,6 +150,7 @@ enum weft_status wf_node_port_attach(struct node_mover *m, const struct node_por
                                .tag = m->ops->tag(m->ops->owner, &params->address),
                                .fence = params->fence,
                                .head = wf_load_acquire(&params->event->taken),
+                               .events = WF_MIN(wf_load_relaxed(&params->submit->events), lines),
                                .waiting = WF_NODE_NIL,
                                .waiting_last = WF_NODE_NIL,
                                .pay_end = calloc(lines, sizeof(uint64_t))};
@@ -217,7 +218,7 @@ static struct node_session *session_new(struct node_mover *m, uint16_t word)
     m->sessions[word] = s;
     m->nsessions = WF_MAX(m->nsessions, word + 1u);
     for (unsigned l = 0; l < WF_NODE_LANES; l++)
-        s->lanes[l] = (struct node_lane){WF_NODE_NIL, WF_NODE_NIL};
+        s->lanes[l] = (struct node_lane){.head = WF_NODE_NIL, .tail = WF_NODE_NIL};
     return s;
 }
 
@@ -242,6 +243,7 @@ enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
         wf_node_ends_cut(m, s);
     wf_node_rows_cut(m, word);
     wf_node_waiters_cut(m, word);
+    wf_node_writes_cut(m, word);
     wf_node_lanes_reset(m, s);
     atomic_fetch_add_explicit(&m->page->changes, 1, memory_order_relaxed);
     wf_store_release(&m->page->words[word],
@@ -286,6 +288,8 @@ int wf_node_mover_turn(struct node_mover *m)
             n += wf_node_submit_turn(m->ports[i]);
     if (m->nqueued)
         n += wf_node_moves_turn(m);
+    if (m->nwrites_due || m->ntaken_due)
+        n += wf_node_writes_turn(m);
     if (m->ndirty)
         n += wf_node_acks_send(m);
     n += wf_node_waiters_turn(m);

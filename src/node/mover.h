@@ -27,19 +27,20 @@
 
 struct node_mover;
 struct node_port;
-struct node_move;
 struct node_part;
 
 /* ---- frames ---- */
 
 /* In HELLO, the first frame of each lane (others.c). Counted up with each change of a frame. */
-#define WF_NODE_FRAMES_VERSION 4
+#define WF_NODE_FRAMES_VERSION 5
 
 enum wf_node_frame {
     WF_NODE_FRAME_DATA = 2,
     WF_NODE_FRAME_ANSWER = 3,
     WF_NODE_FRAME_ROOM_ALL = 4,
-    WF_NODE_FRAME_END = 5, /* on each lane: an endpoint has ended */
+    WF_NODE_FRAME_END = 5,     /* on each lane: an endpoint has ended */
+    WF_NODE_FRAME_WRITTEN = 8, /* the bytes of a write are there: an event for a client */
+    WF_NODE_FRAME_TAKEN = 9,   /* the WRITTENs of a lane, up to a number, were taken */
 };
 #define WF_NODE_DATA_ARGS 9
 
@@ -112,6 +113,9 @@ struct node_near {
 struct node_lane {
     uint32_t head, tail; /* flows that wait for the lane, in the order of refusal */
     uint32_t full_in;    /* the turn in which it last took no answer */
+    /* writes.c. Numbers of WRITTENs in this session: the last one sent by this lane, and taken. */
+    uint32_t written, taken;
+    bool taken_due; /* TAKEN is to be sent */
 };
 
 struct node_session {
@@ -124,6 +128,32 @@ struct node_session {
     uint32_t moves_full;  /* the turn in which it last had no room for a part */
     struct node_end *end; /* the next to send by it, in mover->ends; NULL: none */
     uint32_t end_lane;    /* and by which lane */
+};
+
+/* What a write waits for, after its bytes have been moved. */
+enum node_write_stage {
+    NODE_WRITE_MOVES,
+    NODE_WRITE_DUE,  /* room in the lane for WRITTEN */
+    NODE_WRITE_SENT, /* TAKEN */
+    NODE_WRITE_OVER, /* nothing */
+};
+
+/* A move of a client that is not complete. */
+struct node_move {
+    struct wf_node_move at; /* of the bytes that are not posted */
+    uint32_t left;          /* those */
+    uint32_t use, session;
+    uint32_t word;      /* its name */
+    uint16_t under_way; /* parts */
+    uint8_t kind;
+    uint8_t end;  /* enum wf_node_move_end, the worst of its parts; 0: it is none */
+    uint8_t next; /* in the queue */
+    bool queued;
+    /* a write's */
+    uint8_t stage;   /* enum node_write_stage */
+    uint8_t lane;    /* of WRITTEN: the client's choice */
+    uint32_t bytes;  /* all of them */
+    uint32_t number; /* of WRITTEN, in its lane */
 };
 
 /* An attached endpoint. */
@@ -155,6 +185,8 @@ struct node_port {
     struct node_move *moves;        /* by place; NULL without a window */
     uint8_t moves_head, moves_tail; /* those with bytes to be posted */
     uint8_t nqueued;
+    /* writes.c: the most events of peers' writes that wait; 0: it takes messages */
+    uint32_t events;
     void *user; /* the desk's */
 };
 
@@ -238,6 +270,8 @@ struct node_mover {
     uint32_t nqueued;          /* moves with bytes to be posted */
     uint32_t next_port;        /* where a turn of them begins */
     struct node_blame *blames; /* by index */
+    /* writes.c: writes that wait for room, and for TAKEN; lanes by which TAKEN is to be sent */
+    uint32_t nwrites_due, nwrites_sent, ntaken_due;
     uint64_t dropped; /* frames for endpoints that do not exist, and replies that no slot expects */
     uint8_t scratch[WF_NODE_SENDER + 32768 + 64];
 };
@@ -328,6 +362,27 @@ void wf_node_part_done(struct node_mover *m, uint32_t id, enum weft_status statu
 /* The NIC is no more at work for sessions of [word] other than number [session] (0: for none), and
  * reports none of their parts. */
 void wf_node_parts_cut(struct node_mover *m, uint16_t word, uint32_t session);
+
+/* Report the end of the move to its client, if it has no more to do. */
+void wf_node_move_end_if_over(struct node_port *port, uint8_t move);
+
+/* ---- writes.c ---- */
+
+/* The bytes of a write have been moved: report it to the other service, now or when there is room.
+ */
+void wf_node_write_report(struct node_port *port, uint8_t move);
+/* Send what is due of WRITTEN and TAKEN. Returns the number of frames, and of writes that failed.
+ */
+int wf_node_writes_turn(struct node_mover *m);
+/* The session of [word] has ended: its writes have failed. */
+void wf_node_writes_cut(struct node_mover *m, uint16_t word);
+/* The endpoint is being detached. */
+void wf_node_writes_forget(struct node_port *port);
+/* Frames of another service. */
+enum weft_status wf_node_written_take(struct node_mover *m, uint16_t word, const uint32_t *args,
+                                      unsigned nargs);
+enum weft_status wf_node_taken_take(struct node_mover *m, uint16_t word, const uint32_t *args,
+                                    unsigned nargs);
 
 /* ---- deliver.c ---- */
 

@@ -20,19 +20,6 @@
 #define NONE UINT8_MAX
 _Static_assert(WF_NODE_MOVES < NONE, "an index, or none");
 
-/* A move of a client that is not complete. */
-struct node_move {
-    struct wf_node_move at; /* of the bytes that are not posted */
-    uint32_t left;          /* those */
-    uint32_t use, session;
-    uint32_t word;      /* its name */
-    uint16_t under_way; /* parts */
-    uint8_t kind;
-    uint8_t end;  /* enum wf_node_move_end, the worst of its parts; 0: it is none */
-    uint8_t next; /* in the queue */
-    bool queued;
-};
-
 struct node_part {
     struct node_port *port; /* NULL: detached */
     uint32_t id;            /* index; the rest is counted up with each use */
@@ -139,11 +126,15 @@ static void blame(struct node_mover *m, const struct node_part *part, enum weft_
 
 /* ---- ends ---- */
 
-static void end_if_over(struct node_port *port, uint8_t move)
+void wf_node_move_end_if_over(struct node_port *port, uint8_t move)
 {
     struct node_move *v = &port->moves[move];
     if (v->left || v->under_way || v->queued)
         return;
+    if (v->kind >= WF_NODE_WRITE && v->end == WF_NODE_DONE && v->stage != NODE_WRITE_OVER) {
+        wf_node_write_report(port, move);
+        return;
+    }
     wf_store_release(&port->event->slots[move].moved,
                      v->use | (uint64_t)v->end << 32); /* "moved" */
     v->end = 0;
@@ -180,7 +171,7 @@ static void part_end(struct node_mover *m, struct node_part *part, enum weft_sta
     port->moves[part->move].under_way--;
     if (status != WEFT_OK)
         move_fail(&port->moves[part->move], end_of(status));
-    end_if_over(port, part->move);
+    wf_node_move_end_if_over(port, part->move);
 }
 
 void wf_node_part_done(struct node_mover *m, uint32_t id, enum weft_status status)
@@ -204,10 +195,26 @@ void wf_node_moves_forget(struct node_port *port)
         if (m->parts[i].busy && m->parts[i].port == port)
             m->parts[i].port = NULL;
     m->nqueued -= port->nqueued;
+    wf_node_writes_forget(port);
     free(port->moves);
 }
 
 /* ---- entries ---- */
+
+/* Writes may be empty, and never go to this service itself. */
+static bool bytes_ok(const struct node_port *port, const struct wf_node_entry *e)
+{
+    bool writes = e->handler >= WF_NODE_WRITE;
+    if ((e->move.immediate && e->handler != WF_NODE_WRITE) ||
+        e->nargs >= (writes ? port->mover->lanes : 1) ||
+        (writes && wf_node_word_index(e->where) == WF_NODE_OWN))
+        return false;
+    if (writes && !e->number)
+        return true;
+    return e->handler != WF_NODE_REACH && e->number - 1 < WF_NODE_MOVE_MAX &&
+           e->move.remote <= UINT64_MAX - e->number &&
+           wf_node_is_in_window(port->window, e->move.local, e->number);
+}
 
 bool wf_node_move_take(struct node_port *port, const struct wf_node_entry *e, uint32_t len,
                        uint32_t reply_max)
@@ -215,21 +222,21 @@ bool wf_node_move_take(struct node_port *port, const struct wf_node_entry *e, ui
     const struct node_mover *m = port->mover;
     uint32_t word = wf_node_word_index(e->where);
     struct node_move *v;
-    if (!port->window || len || reply_max || e->flags != WF_NODE_MOVE || e->nargs || e->slot ||
-        e->attempt || e->handler >= WF_NODE_MOVE_KINDS || e->place >= WF_NODE_MOVES || !e->use ||
-        e->number - 1 >= WF_NODE_MOVE_MAX || e->move.zero || word >= m->nsessions ||
-        !m->sessions[word] || e->move.remote > UINT64_MAX - e->number ||
-        !wf_node_is_in_window(port->window, e->move.local, e->number))
+    if (!port->window || len || reply_max || e->flags != WF_NODE_MOVE || e->slot || e->attempt ||
+        e->handler >= WF_NODE_MOVE_KINDS || e->place >= WF_NODE_MOVES || !e->use ||
+        word >= m->nsessions || !m->sessions[word] || !bytes_ok(port, e))
         return false;
     v = &port->moves[e->place];
     if (v->end)
         return false;
     *v = (struct node_move){.at = e->move,
                             .left = e->number,
+                            .bytes = e->number,
                             .use = e->use,
                             .session = e->session,
                             .word = e->where,
                             .kind = e->handler,
+                            .lane = e->nargs,
                             .end = WF_NODE_DONE};
     if (e->number <= SHORT)
         queue_push_first(port, e->place);
@@ -341,7 +348,7 @@ static int port_turn(struct node_port *port)
             waits += status == WEFT_AGAIN;
             queue_push(port, move);
         } else {
-            end_if_over(port, move);
+            wf_node_move_end_if_over(port, move);
         }
     }
     while (nfirst)

@@ -193,6 +193,6 @@ void wf_node_lanes_reset(struct node_mover *m, struct node_session *s)
             id = near->next;
             near->queued = false;
         }
-        s->lanes[l] = (struct node_lane){WF_NODE_NIL, WF_NODE_NIL};
+        s->lanes[l] = (struct node_lane){.head = WF_NODE_NIL, .tail = WF_NODE_NIL};
     }
 }

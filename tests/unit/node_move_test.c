@@ -694,7 +694,7 @@ static void test_entries(void **state)
         case 11: e->where = BED_WORD + 1; break;
         case 12: e->slot = 1; break;
         case 13: e->attempt = 1; break;
-        case 14: e->move.zero = 1; break;
+        case 14: e->move.immediate = 1; break;
         case 15: e->ready = wf_shm_ready(b->c->tail - 1, 1, 0); break;
         default: break;
         }

@@ -352,6 +352,7 @@ static void test_versions(void **state)
                                WF_NODE_FLAGS,
                                WF_NODE_END,
                                WF_NODE_MOVE,
+                               WF_NODE_WRITTEN,
                                WF_NODE_MOVES,
                                WF_NODE_MOVE_ENDS,
                                WF_NODE_MOVE_KINDS,
@@ -368,11 +369,13 @@ static void test_versions(void **state)
                                AT(wf_node_entry, move),
                                AT(wf_node_move, incarnation),
                                AT(wf_node_record, attempt),
+                               AT(wf_node_submit, events),
                                AT(wf_node_submit, records),
                                AT(wf_node_slot, near),
                                AT(wf_node_slot, far),
                                AT(wf_node_slot, moved),
                                AT(wf_node_place, room),
+                               AT(wf_node_event, overflow),
                                AT(wf_node_event, slots),
                                AT(wf_node_event, places),
                                AT(wf_node_page, sleep_epoch),
@@ -385,7 +388,7 @@ static void test_versions(void **state)
         fail_msg("packets of version %d have the hash 0x%llx", WF_NODE_VERSION,
                  (unsigned long long)h);
     h = layout_hash(shared, WF_ARRAY_LEN(shared));
-    if (WF_NODE_SHARED_VERSION != 4 || h != UINT64_C(0x731000d7831c3017))
+    if (WF_NODE_SHARED_VERSION != 5 || h != UINT64_C(0x507a0659f7d37065))
         fail_msg("shared memory of version %d has the hash 0x%llx", WF_NODE_SHARED_VERSION,
                  (unsigned long long)h);
 }

@@ -70,9 +70,9 @@ static UNDER_LOCK void change_apply(struct wf_cache *c, const struct wf_changed 
 {
     wf_cache_invalidate_range(c, change->start, change->end);
     if (change->change == WF_CHANGE_GONE)
-        wf_cache_taint_cut(c, change->start, change->end, number);
+        wf_taint_cut(&c->taints, change->start, change->end, number);
     else if (!c->params.single)
-        wf_cache_taint_add(c, change->start, change->end, number);
+        wf_taint_add(&c->taints, change->start, change->end, number);
 }
 
 /* The monitor overwrote changes numbered below c->next_change before the cache read them. So any
@@ -84,7 +84,7 @@ static UNDER_LOCK void log_lost(struct wf_cache *c)
     wf_cache_invalidate_range(c, 0, UINTPTR_MAX);
     if (wf_load_relaxed(&c->params.monitor->drops) == c->drops_seen || c->params.single)
         return;
-    wf_cache_taint_add(c, 0, UINTPTR_MAX, c->next_change - 1);
+    wf_taint_add(&c->taints, 0, UINTPTR_MAX, c->next_change - 1);
     wf_store_relaxed(&c->overrun, true);
 }
 
@@ -120,10 +120,7 @@ bool wf_cache_log_apply(struct wf_cache *c)
 
 void wf_cache_probe_note(struct wf_cache *c, uint64_t before)
 {
-    if (before < c->probe_begin)
-        return;
-    c->probe_begin = before;
-    c->probe_end = c->next_change;
+    wf_taint_probed(&c->taints, before, c->next_change);
 }
 
 void wf_cache_monitor_lost(struct wf_cache *c)

@@ -21,14 +21,13 @@
 #include "mem/cache/cache.h"
 #include "mem/cache/monitor.h"
 #include "mem/cache/ranges.h"
+#include "mem/cache/taint.h"
 
 #define LOOKASIDE_SETS_MIN 128 /* sets of a lookaside table */
 #define LOOKASIDE_SETS_MAX 16384
 #define USES 256       /* slots in a chunk */
 #define USE_CHUNKS 256 /* maximum number of chunks of a user: 65,536 slots in all */
-/* maximum number of tainted ranges (dropped pages); beyond it, the two nearest ranges are joined */
-#define TAINTS 1024
-#define SPINS 200 /* how often a waiting thread spins, a few ns each time, before it sleeps */
+#define SPINS 200      /* how often a waiting thread spins, a few ns each time, before it sleeps */
 
 /* Lock order: as listed. */
 WF_LOCK_CLASS(wf_cache_lock_class); /* struct wf_cache.lock */
@@ -122,11 +121,6 @@ struct wf_cache_user {
     struct use_chunk *chunk[USE_CHUNKS];
 };
 
-struct taint {
-    uintptr_t start, end;
-    uint64_t last; /* number in the log of the latest change that dropped pages here */
-};
-
 /* Counts of deregistrations, by which a thread that needs room at the device decides whether to
  * wait for other threads. */
 struct dereg_counts {
@@ -159,16 +153,11 @@ struct wf_cache {
     uint64_t next_change LOCKED; /* number of the first change in the log that is not applied */
     /* the monitor's count of drops (madvise) when its whole log was last applied */
     uint64_t drops_seen LOCKED;
-    /* From the latest probe that found no change under way: all changes numbered below probe_begin
-     * were in the log before the probe, and each change numbered probe_end or higher began after
-     * the probe. */
-    uint64_t probe_begin LOCKED, probe_end LOCKED;
     uint64_t marks LOCKED; /* how often wf_cache_mark_used was called */
     uint64_t serials LOCKED;
     uint64_t bytes LOCKED, entries LOCKED, nlimbo LOCKED;
     struct dereg_counts dereg_counts LOCKED;
-    unsigned ntaints LOCKED;
-    struct taint taint[TAINTS] LOCKED;
+    struct wf_taints taints LOCKED;
     struct wf_cache_counts counts LOCKED;
     _Atomic uint64_t deregs; /* deregistrations, ever */
     /* A thread that waited in vain for a deregistration stores [deregs] + 1 here. As long as the
@@ -234,7 +223,7 @@ static inline UNDER_LOCK WF_RELEASES(wf_cache_user_lock_class) void users_unlock
  * here would leave its locks locked. */
 void wf_cache_nap(void);
 
-/* ---- change.c, taint.c, evict.c ---- */
+/* ---- change.c, evict.c ---- */
 
 /* The caller of these functions holds cache->lock. A function that changes entries takes the locks
  * of all users itself. */
@@ -247,14 +236,6 @@ UNDER_LOCK WF_EXCLUDES(wf_cache_user_lock_class) bool wf_cache_log_apply(struct 
 /* Record that a probe found no change under way, and that the whole log was applied after the
  * probe. Before the probe, the log held the changes numbered below [before]. */
 UNDER_LOCK void wf_cache_probe_note(struct wf_cache *c, uint64_t before);
-UNDER_LOCK void wf_cache_taint_add(struct wf_cache *c, uintptr_t start, uintptr_t end,
-                                   uint64_t number);
-/* Called when the change numbered [number] in the log unmapped [start, end). Removes this range
- * from the tainted ranges. The range stays tainted if its pages may have been dropped after the
- * unmapping. */
-UNDER_LOCK void wf_cache_taint_cut(struct wf_cache *c, uintptr_t start, uintptr_t end,
-                                   uint64_t number);
-UNDER_LOCK bool wf_cache_is_tainted(const struct wf_cache *c, const struct wf_range *r);
 
 UNDER_ALL_LOCKS void wf_cache_retire(struct wf_cache *c, struct wf_cache_entry *e);
 UNDER_ALL_LOCKS uint64_t wf_cache_mark_used(struct wf_cache *c);

@@ -135,7 +135,8 @@ static UNDER_ALL_LOCKS void pending_end(struct wf_cache *c, struct wf_cache_entr
                                         bool cacheable)
 {
     wf_store_relaxed(&e->state, ENTRY_UNCACHED);
-    if (!cacheable || e->touched || wf_cache_is_tainted(c, &e->range) || !insert(c, e))
+    if (!cacheable || e->touched || wf_is_tainted(&c->taints, e->range.start, e->range.end) ||
+        !insert(c, e))
         c->counts.uncached++;
 }
 

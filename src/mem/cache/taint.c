@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The tainted ranges: their pages were dropped (madvise) at an unknown time, so these ranges are
- * not cached. The array is sorted. No range overlaps or adjoins another range. */
+/* The array of tainted ranges is sorted. No range overlaps or adjoins another range. */
+#include "mem/cache/taint.h"
+
 #include <string.h>
 
-#include "mem/cache/impl.h"
+#include "base/util.h"
 
-static UNDER_LOCK void taint_join_nearest(struct wf_cache *c)
+static void taint_join_nearest(struct wf_taints *t)
 {
     unsigned at = 0;
-    for (unsigned i = 1; i + 1 < c->ntaints; i++)
-        if (c->taint[i + 1].start - c->taint[i].end < c->taint[at + 1].start - c->taint[at].end)
+    for (unsigned i = 1; i + 1 < t->n; i++)
+        if (t->taint[i + 1].start - t->taint[i].end < t->taint[at + 1].start - t->taint[at].end)
             at = i;
-    c->taint[at].end = c->taint[at + 1].end;
-    c->taint[at].last = WF_MAX(c->taint[at].last, c->taint[at + 1].last);
-    c->ntaints--;
-    memmove(c->taint + at + 1, c->taint + at + 2, (c->ntaints - at - 1) * sizeof c->taint[0]);
+    t->taint[at].end = t->taint[at + 1].end;
+    t->taint[at].last = WF_MAX(t->taint[at].last, t->taint[at + 1].last);
+    t->n--;
+    memmove(t->taint + at + 1, t->taint + at + 2, (t->n - at - 1) * sizeof t->taint[0]);
 }
 
-void wf_cache_taint_add(struct wf_cache *c, uintptr_t start, uintptr_t end, uint64_t number)
+void wf_taint_add(struct wf_taints *t, uintptr_t start, uintptr_t end, uint64_t number)
 {
     unsigned at = 0, last;
-    if (c->ntaints == TAINTS)
-        taint_join_nearest(c);
-    while (at < c->ntaints && c->taint[at].end < start)
+    if (t->n == WF_TAINTS)
+        taint_join_nearest(t);
+    while (at < t->n && t->taint[at].end < start)
         at++;
-    for (last = at; last < c->ntaints && c->taint[last].start <= end; last++) {
-        start = WF_MIN(start, c->taint[last].start);
-        end = WF_MAX(end, c->taint[last].end);
-        number = WF_MAX(number, c->taint[last].last);
+    for (last = at; last < t->n && t->taint[last].start <= end; last++) {
+        start = WF_MIN(start, t->taint[last].start);
+        end = WF_MAX(end, t->taint[last].end);
+        number = WF_MAX(number, t->taint[last].last);
     }
-    memmove(c->taint + at + 1, c->taint + last, (c->ntaints - last) * sizeof c->taint[0]);
-    c->ntaints += 1 - (last - at);
-    c->taint[at] = (struct taint){start, end, number};
+    memmove(t->taint + at + 1, t->taint + last, (t->n - last) * sizeof t->taint[0]);
+    t->n += 1 - (last - at);
+    t->taint[at] = (struct wf_taint){start, end, number};
 }
 
 /* An unmapped range is not tainted any more, because memory that is mapped there later has other
@@ -39,34 +40,42 @@ void wf_cache_taint_add(struct wf_cache *c, uintptr_t start, uintptr_t end, uint
  * order of the log does not show which of the two was first: munmap queues its event after it has
  * freed the addresses. So the range is cut only if the drop was in the log before a clean probe
  * (probe_begin) and the unmapping began after that probe (probe_end). */
-void wf_cache_taint_cut(struct wf_cache *c, uintptr_t start, uintptr_t end, uint64_t number)
+void wf_taint_cut(struct wf_taints *t, uintptr_t start, uintptr_t end, uint64_t number)
 {
-    for (unsigned i = 0; i < c->ntaints && c->taint[i].start < end; i++) {
-        struct taint *t = &c->taint[i];
-        if (t->end <= start || t->last >= c->probe_begin || number < c->probe_end)
+    for (unsigned i = 0; i < t->n && t->taint[i].start < end; i++) {
+        struct wf_taint *at = &t->taint[i];
+        if (at->end <= start || at->last >= t->probe_begin || number < t->probe_end)
             continue;
-        if (t->start < start && t->end > end) {
-            if (c->ntaints == TAINTS)
+        if (at->start < start && at->end > end) {
+            if (t->n == WF_TAINTS)
                 continue;
-            memmove(t + 1, t, (c->ntaints++ - i) * sizeof *t);
-            t[0].end = start;
-            t[1].start = end;
+            memmove(at + 1, at, (t->n++ - i) * sizeof *at);
+            at[0].end = start;
+            at[1].start = end;
             i++;
-        } else if (t->start < start) {
-            t->end = start;
-        } else if (t->end > end) {
-            t->start = end;
+        } else if (at->start < start) {
+            at->end = start;
+        } else if (at->end > end) {
+            at->start = end;
         } else {
-            memmove(t, t + 1, (--c->ntaints - i) * sizeof *t);
+            memmove(at, at + 1, (--t->n - i) * sizeof *at);
             i--;
         }
     }
 }
 
-bool wf_cache_is_tainted(const struct wf_cache *c, const struct wf_range *r)
+void wf_taint_probed(struct wf_taints *t, uint64_t before, uint64_t next)
 {
-    for (unsigned i = 0; i < c->ntaints && c->taint[i].start < r->end; i++)
-        if (c->taint[i].end > r->start)
+    if (before < t->probe_begin)
+        return;
+    t->probe_begin = before;
+    t->probe_end = next;
+}
+
+bool wf_is_tainted(const struct wf_taints *t, uintptr_t start, uintptr_t end)
+{
+    for (unsigned i = 0; i < t->n && t->taint[i].start < end; i++)
+        if (t->taint[i].end > start)
             return true;
     return false;
 }

@@ -66,13 +66,23 @@ enum wf_node_flags {
     /* Event entries only, with no body: the sender of this tag has ended. [handler] is CLOSED or
      * DEAD. Nothing of the sender follows. */
     WF_NODE_END = 32,
-    /* Submit entries only, with no body: a put or get that the service's NIC executes. [handler] is
-     * enum wf_node_move_kind, [place] and [use] name the move, [number] is its length, [where] the
-     * name of the destination's word. It belongs to no flow. */
+    /* Submit entries only, with no body: a put, get or write that the service's NIC executes.
+     * [handler] is enum wf_node_move_kind, [place] and [use] name the move, [number] is its length,
+     * [where] the name of the destination's word, and of a write [nargs] the lane of its end. It
+     * belongs to no flow. */
     WF_NODE_MOVE = 64,
+    /* Event entries only, with no body: the client of index [slot] of another node has written
+     * [number] bytes, and [use] is the write's immediate. It belongs to no flow. */
+    WF_NODE_WRITTEN = 128,
 };
 
-enum wf_node_move_kind { WF_NODE_PUT, WF_NODE_GET, WF_NODE_MOVE_KINDS };
+enum wf_node_move_kind {
+    WF_NODE_PUT,
+    WF_NODE_GET,
+    WF_NODE_WRITE, /* a put whose end is an event at the peer; 0 bytes or more */
+    WF_NODE_REACH, /* no bytes, no event: it is done when the other service has answered */
+    WF_NODE_MOVE_KINDS
+};
 
 /* How a move has ended. */
 enum wf_node_move_end {
@@ -88,7 +98,7 @@ struct wf_node_move {
     uint64_t remote; /* at the peer */
     uint32_t lkey, rkey;
     uint32_t incarnation; /* of the service by which the peer got the key (28 bits) */
-    uint32_t zero;
+    uint32_t immediate;   /* of a write; else 0 */
 };
 _Static_assert(sizeof(struct wf_node_move) == WF_NODE_SUBMIT_DATA, "wire structure");
 
@@ -143,7 +153,10 @@ _Static_assert(sizeof(struct wf_node_record) == 64, "wire structure");
 struct wf_node_submit {
     _Atomic uint64_t sleep_epoch; /* odd while the client sleeps */
     _Atomic uint32_t closed;
-    uint8_t pad0[52];
+    /* The most events of peers' writes (WRITTEN) that wait in the event ring; 0: the endpoint takes
+     * messages instead. Constant. */
+    _Atomic uint32_t events;
+    uint8_t pad0[48];
     _Atomic uint32_t taken; /* entries of the event ring that the client has consumed */
     uint8_t pad1[60];
     struct wf_node_record records[WF_NODE_SLOTS];
@@ -189,9 +202,10 @@ _Static_assert(sizeof(struct wf_node_place) == 128 && offsetof(struct wf_node_pl
                "wire structure");
 
 struct wf_node_event {
-    _Atomic uint32_t taken; /* entries of the submit ring that the service has consumed */
-    _Atomic int32_t status; /* 0, or why the service has ended this endpoint */
-    uint8_t pad0[56];
+    _Atomic uint32_t taken;    /* entries of the submit ring that the service has consumed */
+    _Atomic int32_t status;    /* 0, or why the service has ended this endpoint */
+    _Atomic uint32_t overflow; /* events of writes that were dropped, since the ring was full */
+    uint8_t pad0[52];
     _Atomic uint64_t sleep_epoch;
     uint8_t pad1[56];
     struct wf_shm_bell bell; /* a bit for each slot, for each place, and for each move */

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include <weft/node.h>
 
 #include "base/clock.h"
 #include "base/hook.h"
@@ -16,6 +17,7 @@
 #include "transport/rdma/hca_share.h"
 #include "transport/rdma/reg.h"
 
+#define REMOTE (WF_HCA_REMOTE_WRITE | WF_HCA_REMOTE_READ | WF_HCA_REMOTE_ATOMIC)
 #define TRIES 5 /* to register a region, for which the cache gives up more each time */
 /* A driver may refuse to drop memory at which its NIC is at work. A drop is tried for that long,
  * with these pauses, and all drops of the fence together. */
@@ -79,7 +81,7 @@ static WF_REQUIRES(via_nic_lock_class) enum weft_status
         return WEFT_ELIMIT;
     status = r->ops->reg(r, mr->addr, mr->len, at, mr->access, &made);
     /* 0 stands for none. Memory that no peer accesses has no remote key with rdma_rxe. */
-    if (status == WEFT_OK && (!made.lkey || (mr->kind == VIA_REGION && !made.rkey))) {
+    if (status == WEFT_OK && (!made.lkey || (mr->access & REMOTE && !made.rkey))) {
         (void)r->ops->drop(r, made.handle);
         status = WEFT_ELIMIT;
     }
@@ -318,7 +320,7 @@ static void nic_free(struct via_nic *nic)
     free(nic);
 }
 
-WF_UNCHECKED struct via_nic *wf_via_nic_open(struct wf_node_link *link)
+WF_UNCHECKED struct via_nic *wf_via_nic_open(struct wf_node_link *link, bool moves)
 {
     struct via_nic *nic = calloc(1, sizeof *nic);
     if (!nic)
@@ -327,7 +329,7 @@ WF_UNCHECKED struct via_nic *wf_via_nic_open(struct wf_node_link *link)
     wf_list_init(&nic->mrs);
     wf_fork_join(&nic->fork, &fork_ops);
     wf_via_nic_renew(nic, link);
-    if (has_registrar(nic) && staging_open(nic) == WEFT_OK)
+    if (has_registrar(nic) && (!moves || staging_open(nic) == WEFT_OK))
         return nic;
     wf_via_nic_fence(nic);
     wf_fork_leave(&nic->fork);
@@ -337,10 +339,42 @@ WF_UNCHECKED struct via_nic *wf_via_nic_open(struct wf_node_link *link)
 
 void wf_via_nic_close(struct via_nic *nic)
 {
-    wf_staging_close(nic->staging);
+    if (nic->staging)
+        wf_staging_close(nic->staging);
     wf_via_nic_fence(nic);
     wf_fork_leave(&nic->fork);
     nic_free(nic);
+}
+
+/* ---- registrations of rv.c ---- */
+
+enum weft_status wf_via_nic_reg(struct via_nic *nic, void *addr, size_t len, unsigned access,
+                                void **handle)
+{
+    const unsigned writes = WEFT_NODE_LOCAL_WRITE | WEFT_NODE_REMOTE_WRITE;
+    /* Verbs lets no peer write where this process may not. */
+    unsigned hca = (access & writes ? WF_HCA_LOCAL_WRITE : 0) |
+                   (access & WEFT_NODE_REMOTE_WRITE ? WF_HCA_REMOTE_WRITE : 0) |
+                   (access & WEFT_NODE_REMOTE_READ ? WF_HCA_REMOTE_READ : 0);
+    struct via_mr *mr;
+    enum weft_status status = mr_open(nic, VIA_REGION, addr, len, hca, &mr);
+    if (status == WEFT_OK)
+        *handle = mr;
+    return status;
+}
+
+void wf_via_nic_dereg(void *handle)
+{
+    mr_close(handle);
+}
+
+bool wf_via_nic_keys(void *handle, uint64_t *at, uint32_t *lkey, uint32_t *rkey)
+{
+    const struct via_mr *mr = handle;
+    *lkey = atomic_load_explicit(&mr->lkey, memory_order_acquire);
+    *rkey = atomic_load_explicit(&mr->rkey, memory_order_relaxed);
+    *at = atomic_load_explicit(&mr->at, memory_order_relaxed);
+    return *lkey;
 }
 
 /* ---- regions ---- */

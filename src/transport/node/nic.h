@@ -21,9 +21,10 @@
 #ifndef WF_HAVE_VERBS
 #define WF_VIA_NIC_CAPS 0u
 /* No service has a NIC: struct via_ctx.nic is NULL. */
-static inline struct via_nic *wf_via_nic_open(struct wf_node_link *link)
+static inline struct via_nic *wf_via_nic_open(struct wf_node_link *link, bool moves)
 {
     (void)link;
+    (void)moves;
     return NULL;
 }
 static inline void wf_via_nic_close(struct via_nic *nic)
@@ -50,9 +51,10 @@ static inline void wf_via_nic_ep_close(struct via_ep *ep)
 #else
 #define WF_VIA_NIC_CAPS WF_CAP_NIC
 
-/* Register by the service of [link], which has given a window. Returns NULL, and logs the reason,
- * if nothing can be registered: puts and gets then go by messages. */
-struct via_nic *wf_via_nic_open(struct wf_node_link *link);
+/* Register by the service of [link], which has given a window. If [moves], endpoints put and get by
+ * it. Returns NULL, and logs the reason, if nothing can be registered: puts and gets then go by
+ * messages. */
+struct via_nic *wf_via_nic_open(struct wf_node_link *link, bool moves);
 /* All regions are closed, and all users of the cache. */
 void wf_via_nic_close(struct via_nic *nic);
 /* The service has ended: when the call returns, no NIC accesses memory that was registered, except
@@ -60,6 +62,14 @@ void wf_via_nic_close(struct via_nic *nic);
 void wf_via_nic_fence(struct via_nic *nic);
 /* Register by the service's successor from now on. */
 void wf_via_nic_renew(struct via_nic *nic, struct wf_node_link *link);
+
+/* Register [len] bytes, whole pages, at addresses that are never used again. [access]: enum
+ * weft_node_access. Returns OK | EUNREACH (the service has ended) | as wf_hca_share_ops.reg */
+enum weft_status wf_via_nic_reg(struct via_nic *nic, void *addr, size_t len, unsigned access,
+                                void **handle);
+void wf_via_nic_dereg(void *handle);
+/* Returns false if the service has ended, and the registration with it. */
+bool wf_via_nic_keys(void *handle, uint64_t *at, uint32_t *lkey, uint32_t *rkey);
 
 /* Open and close what an endpoint has. */
 void wf_via_nic_ep_open(struct via_ep *ep);

@@ -71,7 +71,7 @@ static WF_UNCHECKED void attach(struct via_ctx *ctx)
     }
     contact_set(ctx, ctx->link);
     if (ctx->link->window)
-        ctx->nic = wf_via_nic_open(ctx->link);
+        ctx->nic = wf_via_nic_open(ctx->link, true);
     wf_node_command_close(ctx->link); /* unless the NIC's registrar has it */
     ctx->base.pins = ctx->nic != NULL;
     ctx->base.caps_off = ctx->nic ? 0 : WF_CAP_NIC;
