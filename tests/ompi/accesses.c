@@ -3,15 +3,23 @@
  * past the end, of memory that was freed, and to no rank; the own memory. Rank 0 accesses the
  * memory of rank 1.
  *
- * usage: ompi_accesses [CHAIN]
+ * usage: ompi_accesses [CHAIN [near]]
  *   CHAIN  so many gets, each of which begins in the callback of the one before; 100,000 by default
+ *   near   the ranks share memory: what ob1 registers for its own gets has no region
  */
 #include "side.h"
 
 #include <sys/mman.h>
 
 /* LEN bytes are registered. Weft's region ends with the page, so more of it is within reach. */
-enum { ROOM = 1 << 20, LEN = ROOM - 100, MANY = 1000, GO = MCA_BTL_TAG_USR + 1, REGIONS = 200 };
+enum {
+    ROOM = 1 << 20,
+    LEN = ROOM - 100,
+    MANY = 1000,
+    GO = MCA_BTL_TAG_USR + 1,
+    REGIONS = 200,
+    LONG = 40000
+};
 
 static unsigned ended, wanted;
 static int last_status;
@@ -61,6 +69,8 @@ static int get(struct side_place *p, void *to, uint64_t offset, size_t len)
 #define ACCESS_ANY MCA_BTL_REG_FLAG_ACCESS_ANY
 #define ACCESS_SOME (MCA_BTL_REG_FLAG_REMOTE_READ | MCA_BTL_REG_FLAG_REMOTE_WRITE)
 static uint32_t access_flags = ACCESS_ANY;
+/* As ob1 registers the destination of its own get. */
+#define OWN_GET (MCA_BTL_REG_FLAG_LOCAL_WRITE | MCA_BTL_REG_FLAG_REMOTE_WRITE)
 
 /* Register [len] bytes at [memory], and swap handles with the other rank. */
 static mca_btl_base_registration_handle_t *swap(void *memory, size_t len)
@@ -368,6 +378,45 @@ static void freed(void)
     side_meet();
 }
 
+/* ---- memory that ob1 registers for its own gets ---- */
+
+static mca_btl_base_registration_handle_t *own_handle;
+
+static void on_own(struct mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *peer,
+                   void *local, mca_btl_base_registration_handle_t *local_handle, void *context,
+                   void *data, int status)
+{
+    CHECK(local_handle == own_handle);
+    on_ended(btl, peer, local, NULL, context, data, status);
+}
+
+/* A get writes to such memory. If [near], it has no region: a put by its handle ends with an error,
+ * and writes nothing. */
+static void own_gets(bool near)
+{
+    static unsigned char from[LONG], to[LONG];
+    struct side_place mine = {.address = (uintptr_t)to}, theirs;
+    mca_btl_base_registration_handle_t *h;
+    access_flags = ACCESS_SOME;
+    h = swap(from, LONG);
+    fill(from, LONG, 9);
+    own_handle = side.btl->btl_register_mem(side.btl, side.peer, to, LONG, OWN_GET);
+    CHECK(own_handle);
+    memcpy(mine.handle, own_handle, side.btl->btl_registration_handle_size);
+    side_swap(&mine, &theirs, sizeof mine);
+    CHECK(wait(side.btl->btl_get(side.btl, side.peer, to, place.address, own_handle,
+                                 side_handle(&place), LONG, 0, MCA_BTL_NO_ORDER, on_own, &side,
+                                 &ended)) == OPAL_SUCCESS);
+    CHECK(!memcmp(to, from, LONG));
+    side_meet();
+    if (near)
+        CHECK(wait(put(&theirs, from + 1, 0, 8)) != OPAL_SUCCESS);
+    side_meet();
+    CHECK(!memcmp(to, from, LONG));
+    CHECK(side.btl->btl_deregister_mem(side.btl, own_handle) == OPAL_SUCCESS);
+    CHECK(side.btl->btl_deregister_mem(side.btl, h) == OPAL_SUCCESS);
+}
+
 /* ---- the module that osc rdma uses ---- */
 
 /* All kinds of accesses by [btl] to the memory of [rank]. */
@@ -465,5 +514,6 @@ int main(int argc, char **argv)
     freed();
     access_flags = ACCESS_SOME;
     freed();
+    own_gets(argc > 2 && !strcmp(argv[2], "near"));
     return side_close();
 }

@@ -56,7 +56,7 @@ def puts_test():
 
 def accesses_test():
     for env in WAYS:
-        good(2, "ompi_accesses", env=env)
+        good(2, "ompi_accesses", "100000", "near", env=env)
 
 
 def accesses_tcp_test():

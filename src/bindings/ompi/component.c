@@ -158,6 +158,17 @@ static inline int poll_alone(void)
     return weft_ep_poll(wbtl.ep);
 }
 
+/* Begin queued items, and run the callbacks of those that have ended. A message that ob1 fetches by
+ * a get has arrived with that callback, and the get was queued by the handler. A loss is reported
+ * before any callback runs (wbtl_losses_report). */
+static int drain_and_call_back(void)
+{
+    int n = wbtl_drain();
+    if (!wbtl_is_empty(&wbtl.done) && !atomic_load_explicit(&wbtl.loss_due, memory_order_relaxed))
+        n += wbtl_callbacks(WBTL_ROUND);
+    return n;
+}
+
 int wbtl_turn(void)
 {
     int n = OPAL_LIKELY(!wbtl.threads) ? poll_alone() : poll_if_room();
@@ -175,7 +186,7 @@ int wbtl_turn(void)
     if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.key_due, memory_order_relaxed)))
         wbtl_key_now();
     if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.queued, memory_order_relaxed)))
-        n += wbtl_drain();
+        n += drain_and_call_back();
     if (OPAL_UNLIKELY(atomic_load_explicit(&wbtl.unsent, memory_order_relaxed)))
         n += wbtl_sent_check(); /* what callbacks have sent */
     return n;

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Registered memory. Open MPI registers the buffer of each long message, so Weft keeps the regions:
- * the same memory has the same key as long as it does not change. Such memory may be unmapped while
- * its region is kept, so this process lets the kernel do the puts and look before atomics. Memory
- * for atomics is that of a window, and stays mapped until it is deregistered: it has a region of
- * its own, which this process accesses itself. */
+/* Registered memory. Open MPI registers the buffers of each long message, so Weft keeps the
+ * regions: the same memory has the same key as long as it does not change. Such memory may be
+ * unmapped while its region is kept, so this process lets the kernel do the puts and look before
+ * atomics. Memory for atomics is that of a window, and stays mapped until it is deregistered: it
+ * has a region of its own, which this process accesses itself. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "binding.h"
+
+/* Every access by this handle is past the end of its memory. */
+static mca_btl_base_registration_handle_t no_region;
 
 /* Open the cache at its first use: it starts threads. The caller holds mem_lock. */
 static bool cache_open(void)
@@ -101,12 +104,25 @@ static uint64_t hash_of(const unsigned char key[WEFT_KEY_MAX])
     return hash;
 }
 
-mca_btl_base_registration_handle_t *wbtl_register_mem(mca_btl_base_module_t *btl, wbtl_peer *peer,
-                                                      void *base, size_t size, uint32_t flags)
+/* Does ob1 register memory with [flags] as the destination of its own gets from [peer], which is on
+ * this node? ob1 sends the handle of such memory to no rank: what a peer puts to has REMOTE_WRITE
+ * alone, and windows have REMOTE_READ as well. The kernel copies to the memory without a region,
+ * which would cost the monitor's probe for each message. */
+static bool is_own_get(const wbtl_peer *peer, uint32_t flags)
 {
-    mca_btl_base_registration_handle_t *h = calloc(1, sizeof *h);
+    return flags == (MCA_BTL_REG_FLAG_LOCAL_WRITE | MCA_BTL_REG_FLAG_REMOTE_WRITE) && peer &&
+           !(wbtl_slow(peer) & (WBTL_FAR | WBTL_CLOSED));
+}
+
+mca_btl_base_registration_handle_t *wbtl_register_mem(mca_btl_base_module_t *btl,
+                                                      wbtl_peer *endpoint, void *base, size_t size,
+                                                      uint32_t flags)
+{
+    mca_btl_base_registration_handle_t *h;
     bool good;
-    (void)btl, (void)peer;
+    if (is_own_get(wbtl_peer_of(btl, endpoint), flags))
+        return &no_region;
+    h = calloc(1, sizeof *h);
     if (!h)
         return NULL;
     h->addr = (uintptr_t)base;
@@ -126,6 +142,8 @@ mca_btl_base_registration_handle_t *wbtl_register_mem(mca_btl_base_module_t *btl
 int wbtl_deregister_mem(mca_btl_base_module_t *btl, mca_btl_base_registration_handle_t *h)
 {
     (void)btl;
+    if (h == &no_region)
+        return OPAL_SUCCESS;
     if (h && h->len) {
         pthread_mutex_lock(&wbtl.mem_lock);
         if (h->mr)
