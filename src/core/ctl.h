@@ -96,6 +96,12 @@ static inline size_t wf_ctl_request_max(const struct weft_peer *peer)
                : peer->ep->am_max;
 }
 
+/* Returns the length of the longest piece of a put or get. */
+static inline size_t wf_ctl_piece_max(const struct weft_peer *peer)
+{
+    return WF_MAX(peer->ep->am_max, peer->transport->piece_longest);
+}
+
 static inline enum weft_status wf_ctl_request(struct weft_peer *peer, enum wf_ctl handler,
                                               const uint32_t *args, unsigned nargs,
                                               const void *data, size_t len, size_t reply_max)

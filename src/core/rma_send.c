@@ -170,7 +170,7 @@ static enum weft_status push_piece(struct wf_req *req, const uint32_t *args, uns
 static enum weft_status push_put(struct wf_req *req)
 {
     while (req->sent < req->len && !req->status) {
-        size_t n = (size_t)WF_MIN(req->len - req->sent, req->ep->am_max), span = n;
+        size_t n = (size_t)WF_MIN(req->len - req->sent, wf_ctl_piece_max(req->peer)), span = n;
         const void *data = wf_iov_span(&req->mem, req->sent, &span);
         uint32_t ask = asks(req);
         uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), piece_word(req, n) | ask};
@@ -230,7 +230,8 @@ static enum weft_status push_get(struct wf_req *req)
         uint32_t ask = asks(req), more = ask ? WF_ASKED_BYTES : 0;
         bool bulk = req->path == WF_PATH_BULK && !ask;
         uint32_t n =
-            bulk ? bulk_piece(req) : (uint32_t)WF_MIN(req->len - req->sent, req->ep->am_max - more);
+            bulk ? bulk_piece(req)
+                 : (uint32_t)WF_MIN(req->len - req->sent, wf_ctl_piece_max(req->peer) - more);
         uint32_t args[] = {REGION(req, req->sent), WF_LO(req->id), piece_word(req, n) | ask,
                            WF_LO(req->sent), WF_HI(req->sent)};
         enum weft_status status =

@@ -472,6 +472,9 @@ struct wf_transport {
     /* Returns the length of the longest payload that request_ordered takes for [tpeer] at this
      * moment, in bytes: am_max, or more. NULL if it is am_max. */
     uint32_t (*request_max)(const struct wf_tpeer *tpeer);
+    /* The longest payload of a request or reply that carries a piece of a put or get: it may be
+     * more than am_max, which limits a context's own messages. 0: am_max. */
+    uint32_t piece_longest;
     /* Has everything that was sent to [tpeer] left this process? Within a node: has the peer's
      * process accepted the connection? The call first sends as much as there is room for. If
      * [tpeer] is lost: was that so before its loss? (Also asked within peer_down.) NULL if messages

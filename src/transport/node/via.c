@@ -229,6 +229,7 @@ const struct wf_transport wf_node_transport = {
     .request = wf_via_request,
     .requestv = wf_via_requestv,
     .request_ordered = wf_via_request,
+    .piece_longest = WF_NODE_AM_MAX,
     .tagged = wf_via_tagged,
     .reply = wf_via_reply,
     .source = wf_via_source,
