@@ -398,6 +398,32 @@ static void test_session(void **state)
     assert_true(has_event(B, 0, to(0, 5)));
 }
 
+static uint32_t seen; /* the session that the page shows when a write's end is there */
+
+static void session_see(void *owner, struct node_port *port)
+{
+    (void)owner;
+    if (port == A->port && !seen && ended(A))
+        seen = session_of(A);
+}
+
+/* A process that has the failure of a write finds that the session has ended: its peer is over, so
+ * it does not ask the receiver before it has connected anew. */
+static void test_order(void **state)
+{
+    struct bed_service *s = &bed->services[0];
+    uint32_t before = session_of(A);
+    (void)state;
+    assert_true(post(A, 0, to(0, 1)) >= 0);
+    turns();
+    s->ops.wake = session_see;
+    seen = 0;
+    wf_store_relaxed(&A->ring.submit->sleep_epoch, 101); /* it sleeps */
+    OK(wf_node_session_set(s->mover, BED_WORD, WF_NODE_UP));
+    assert_true(seen && seen != before);
+    (void)frames();
+}
+
 /* A part that ends after the session, as done: its write has failed. */
 static void test_late(void **state)
 {
@@ -625,13 +651,21 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        TEST(test_one),       TEST(test_empty),
-        TEST(test_failed),    TEST(test_unknown),
-        TEST(test_full),      cmocka_unit_test_setup_teardown(test_narrow, begin_narrow, end),
-        TEST(test_places),    cmocka_unit_test_setup_teardown(test_session, begin_narrow, end),
-        TEST(test_late),      cmocka_unit_test_setup_teardown(test_detached, begin_narrow, end),
-        TEST(test_abandoned), TEST(test_entries),
-        TEST(test_frames),    TEST(test_lie),
+        TEST(test_one),
+        TEST(test_empty),
+        TEST(test_failed),
+        TEST(test_unknown),
+        TEST(test_full),
+        cmocka_unit_test_setup_teardown(test_narrow, begin_narrow, end),
+        TEST(test_places),
+        cmocka_unit_test_setup_teardown(test_session, begin_narrow, end),
+        TEST(test_order),
+        TEST(test_late),
+        cmocka_unit_test_setup_teardown(test_detached, begin_narrow, end),
+        TEST(test_abandoned),
+        TEST(test_entries),
+        TEST(test_frames),
+        TEST(test_lie),
         TEST(test_random),
     };
     return cmocka_run_group_tests_name("node_write", tests, NULL, NULL);
