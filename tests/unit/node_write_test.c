@@ -372,6 +372,22 @@ static void test_places(void **state)
     assert_true(post(A, 0, 0) >= 0);
 }
 
+/* Each end is taken, also if the first place has another one at each look. */
+static void test_turns(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < WF_NODE_MOVES; i++)
+        assert_true(post(A, 0, (uint32_t)UNKNOWN << SHIFT) >= 0);
+    for (unsigned i = 0; i < WF_NODE_MOVES; i++) {
+        uint64_t taken = A->ring.busy;
+        settle();
+        assert_int_equal(ended(A), WF_NODE_DONE);
+        taken &= ~A->ring.busy;
+        assert_int_equal(taken, UINT64_C(1) << i);
+        assert_true(post(A, 0, (uint32_t)UNKNOWN << SHIFT) >= 0);
+    }
+}
+
 /* The session ends: writes in each stage fail, and nothing of them comes later. */
 static void test_session(void **state)
 {
@@ -660,6 +676,7 @@ int main(void)
         TEST(test_places),
         cmocka_unit_test_setup_teardown(test_session, begin_narrow, end),
         TEST(test_order),
+        TEST(test_turns),
         TEST(test_late),
         cmocka_unit_test_setup_teardown(test_detached, begin_narrow, end),
         TEST(test_abandoned),

@@ -160,7 +160,8 @@ static WF_REQUIRES(rv_lock_class) enum weft_status peer_ask(struct weft_node_pee
     while (peer->status == WEFT_PENDING) {
         if (rv_status(node) != WEFT_OK)
             return rv_status(node);
-        if (pthread_cond_timedwait(&node->answered, &node->lock, &until) == ETIMEDOUT)
+        if (pthread_cond_timedwait(&node->answered, &node->lock, &until) == ETIMEDOUT &&
+            peer->status == WEFT_PENDING) /* else an event may name the peer already */
             return WEFT_ETIMEDOUT;
     }
     if (peer->status == WEFT_OK && wf_node_word_index(peer->word) == WF_NODE_OWN)
@@ -434,11 +435,14 @@ static WF_REQUIRES(rv_lock_class) enum weft_status
 static WF_REQUIRES(rv_lock_class) enum weft_status
     event_take(struct weft_node *node, struct weft_node_event_entry *out)
 {
-    enum weft_status ended = rv_status(node); /* before the look at what it has completed */
-    enum weft_status status;
-    if (sent_take(node, out))
+    enum weft_status ended = rv_status(node);   /* before the look at what it has completed */
+    bool received_first = node->received_first; /* in turn, so that neither keeps the other out */
+    enum weft_status status = received_first ? received_take(node, out) : WEFT_AGAIN;
+    node->received_first = !received_first;
+    if (status == WEFT_OK || sent_take(node, out))
         return WEFT_OK;
-    status = received_take(node, out);
+    if (!received_first)
+        status = received_take(node, out);
     if (status != WEFT_AGAIN || ended == WEFT_OK)
         return status;
     return abandoned_take(node, out) ? WEFT_OK : ended;
