@@ -372,6 +372,31 @@ static void test_places(void **state)
     assert_true(post(A, 0, 0) >= 0);
 }
 
+/* A lane that takes one frame at a time takes those of the second process, too, though the first
+ * one always has more: without a turn, the second would wait for ever. */
+static void test_fair(void **state)
+{
+    unsigned mine = 0, others = 0;
+    (void)state;
+    for (unsigned i = 0; i < 4; i++)
+        assert_true(post(&A[1], 0, to(0, 1)) >= 0);
+    for (unsigned i = 0; i < 100; i++) {
+        while (post(A, 0, (uint32_t)UNKNOWN << SHIFT) >= 0)
+            continue;
+        turns();
+        (void)frames();
+        turns();
+        (void)frames();
+        while (ended(A))
+            mine++;
+        while (ended(&A[1]))
+            others++;
+    }
+    assert_true(mine > 50);
+    assert_int_equal(others, 4);
+    settle();
+}
+
 /* Each end is taken, also if the first place has another one at each look. */
 static void test_turns(void **state)
 {
@@ -677,6 +702,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_session, begin_narrow, end),
         TEST(test_order),
         TEST(test_turns),
+        cmocka_unit_test_setup_teardown(test_fair, begin_narrow, end),
         TEST(test_late),
         cmocka_unit_test_setup_teardown(test_detached, begin_narrow, end),
         TEST(test_abandoned),
