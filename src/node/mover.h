@@ -91,6 +91,9 @@ struct node_mover_ops {
      * that service has ended; or another failure: it cannot be done now. NULL: there is no NIC. */
     enum weft_status (*move)(void *owner, uint16_t word, const struct wf_nic_op *op,
                              uint32_t incarnation, size_t *taken);
+    /* A frame has come from the service of page word [word]. Is it the one with [incarnation]? OK;
+     * EKEY: that one has ended; EUNREACH: that is a later one. NULL: there is no NIC. */
+    enum weft_status (*instance)(void *owner, uint16_t word, uint32_t incarnation);
 };
 
 /* ---- objects ---- */

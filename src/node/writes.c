@@ -197,6 +197,18 @@ enum weft_status wf_node_written_take(struct node_mover *m, uint16_t word, const
     return WEFT_OK;
 }
 
+/* The service that has answered may be a successor of the peer's, whose process has another index
+ * now, or none. Writes without bytes have no key by which it would refuse them. */
+static enum wf_node_move_end reach_end(const struct node_mover *m, uint16_t word,
+                                       const struct node_move *v)
+{
+    enum weft_status status =
+        m->ops->instance ? m->ops->instance(m->ops->owner, word, v->at.incarnation) : WEFT_OK;
+    return status == WEFT_OK     ? WF_NODE_DONE
+           : status == WEFT_EKEY ? WF_NODE_MOVE_REFUSED
+                                 : WF_NODE_MOVE_LOST;
+}
+
 enum weft_status wf_node_taken_take(struct node_mover *m, uint16_t word, const uint32_t *args,
                                     unsigned nargs)
 {
@@ -209,7 +221,8 @@ enum weft_status wf_node_taken_take(struct node_mover *m, uint16_t word, const u
             struct node_move *v = &m->ports[i]->moves[move];
             if (v->stage == NODE_WRITE_SENT && wf_node_word_index(v->word) == word &&
                 v->lane == args[0] && args[1] - v->number <= INT32_MAX)
-                write_end(m->ports[i], move, WF_NODE_DONE);
+                write_end(m->ports[i], move,
+                          v->kind == WF_NODE_REACH ? reach_end(m, word, v) : WF_NODE_DONE);
         }
     return WEFT_OK;
 }

@@ -278,6 +278,27 @@ static void test_empty(void **state)
     assert_int_equal(bed->services[1].mover->dropped, 0);
 }
 
+static enum weft_status instance_of(void *owner, uint16_t word, uint32_t incarnation)
+{
+    (void)owner;
+    assert_int_equal(word, BED_WORD);
+    return incarnation == INCARNATION ? WEFT_OK : WEFT_EKEY;
+}
+
+/* A successor of the peer's service answers REACH. */
+static void test_successor(void **state)
+{
+    (void)state;
+    bed->services[0].ops.instance = instance_of;
+    assert_true(post_as(A, WF_NODE_REACH, 0, 0) >= 0);
+    settle();
+    assert_int_equal(ended(A), WF_NODE_DONE);
+    assert_true(post_as(A, WF_NODE_REACH, 0, 0) >= 0);
+    A->ring.submit->entries[A->ring.tail - 1].move.incarnation = INCARNATION - 1;
+    settle();
+    assert_int_equal(ended(A), WF_NODE_MOVE_REFUSED);
+}
+
 /* A write whose bytes were not all moved is no event. */
 static void test_failed(void **state)
 {
@@ -692,23 +713,15 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        TEST(test_one),
-        TEST(test_empty),
-        TEST(test_failed),
-        TEST(test_unknown),
-        TEST(test_full),
-        cmocka_unit_test_setup_teardown(test_narrow, begin_narrow, end),
-        TEST(test_places),
-        cmocka_unit_test_setup_teardown(test_session, begin_narrow, end),
-        TEST(test_order),
-        TEST(test_turns),
-        cmocka_unit_test_setup_teardown(test_fair, begin_narrow, end),
-        TEST(test_late),
-        cmocka_unit_test_setup_teardown(test_detached, begin_narrow, end),
-        TEST(test_abandoned),
-        TEST(test_entries),
-        TEST(test_frames),
-        TEST(test_lie),
+        TEST(test_one),       TEST(test_empty),
+        TEST(test_failed),    TEST(test_unknown),
+        TEST(test_full),      cmocka_unit_test_setup_teardown(test_narrow, begin_narrow, end),
+        TEST(test_places),    cmocka_unit_test_setup_teardown(test_session, begin_narrow, end),
+        TEST(test_order),     TEST(test_successor),
+        TEST(test_turns),     cmocka_unit_test_setup_teardown(test_fair, begin_narrow, end),
+        TEST(test_late),      cmocka_unit_test_setup_teardown(test_detached, begin_narrow, end),
+        TEST(test_abandoned), TEST(test_entries),
+        TEST(test_frames),    TEST(test_lie),
         TEST(test_random),
     };
     return cmocka_run_group_tests_name("node_write", tests, NULL, NULL);

@@ -7,6 +7,7 @@
  * | NEW        | weft_node_connect: REACH is posted         | CONNECTING |
  * | CONNECTING | REACH is done                              | CONNECTED  |
  * | CONNECTING | REACH is lost: it is posted again          | CONNECTING |
+ * | CONNECTING | REACH is refused: a successor has answered | FAILED     |
  * | CONNECTING | WEFT_CONNECT_TIMEOUT is over               | FAILED     |
  * | CONNECTED  | its service has another session: the one   | FAILED     |
  * |            | by which the peer had its keys has ended   |            |
@@ -60,7 +61,8 @@ static WF_REQUIRES(rv_lock_class) void reach(struct weft_node_peer *peer, uint32
 {
     const struct rv_write write = {.peer = peer, .kind = WF_NODE_REACH};
     peer->session = session;
-    peer->is_reaching = post(peer, &write, &(struct wf_node_move){0}) >= 0;
+    peer->is_reaching =
+        post(peer, &write, &(struct wf_node_move){.incarnation = peer->incarnation}) >= 0;
 }
 
 /* Look at the page: has the peer's service ended? Is there a new session, by which to reach it? */
@@ -88,6 +90,8 @@ static WF_REQUIRES(rv_lock_class) void peer_look(struct weft_node_peer *peer)
 static WF_REQUIRES(rv_lock_class) void reached(struct weft_node_peer *peer, unsigned end)
 {
     peer->is_reaching = false;
+    if (peer->state == RV_CONNECTING && end == WF_NODE_MOVE_REFUSED)
+        peer_fail(peer, WEFT_EPEER);
     if (peer->state != RV_CONNECTING || end != WF_NODE_DONE)
         return;
     peer->state = RV_CONNECTED;
