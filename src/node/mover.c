@@ -243,12 +243,12 @@ enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
         wf_node_ends_cut(m, s);
     wf_node_rows_cut(m, word);
     wf_node_waiters_cut(m, word);
-    wf_node_writes_cut(m, word);
-    wf_node_lanes_reset(m, s);
     atomic_fetch_add_explicit(&m->page->changes, 1, memory_order_relaxed);
     wf_store_release(&m->page->words[word],
                      wf_node_session_word(s->number, state, wf_node_word_of(m, word))); /* "page" */
     atomic_fetch_add_explicit(&m->page->changes, 1, memory_order_release);              /* "page" */
+    wf_node_writes_cut(m, word); /* a client that sees a write fail by this sees the page's word */
+    wf_node_lanes_reset(m, s);
     for (uint32_t i = 0; i < m->nports; i++)
         if (m->ports[i])
             wf_node_port_wake(m->ports[i]);

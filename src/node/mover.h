@@ -91,6 +91,9 @@ struct node_mover_ops {
      * that service has ended; or another failure: it cannot be done now. NULL: there is no NIC. */
     enum weft_status (*move)(void *owner, uint16_t word, const struct wf_nic_op *op,
                              uint32_t incarnation, size_t *taken);
+    /* A frame has come from the service of page word [word]. Is it the one with [incarnation]? OK;
+     * EKEY: that one has ended; EUNREACH: that is a later one. NULL: there is no NIC. */
+    enum weft_status (*instance)(void *owner, uint16_t word, uint32_t incarnation);
 };
 
 /* ---- objects ---- */
@@ -112,7 +115,7 @@ struct node_near {
 
 struct node_lane {
     uint32_t head, tail; /* flows that wait for the lane, in the order of refusal */
-    uint32_t full_in;    /* the turn in which it last took no answer */
+    uint32_t full_in;    /* the turn in which it last took no answer, or no WRITTEN */
     /* writes.c. Numbers of WRITTENs in this session: the last one sent by this lane, and taken. */
     uint32_t written, taken;
     bool taken_due; /* TAKEN is to be sent */
@@ -187,7 +190,9 @@ struct node_port {
     uint8_t nqueued;
     /* writes.c: the most events of peers' writes that wait; 0: it takes messages */
     uint32_t events;
-    void *user; /* the desk's */
+    uint32_t nwrites;   /* that wait for room, or for TAKEN */
+    uint32_t next_move; /* where the next turn of those that wait for room begins */
+    void *user;         /* the desk's */
 };
 
 /* A flow of another service's client, as this service expects it. */
@@ -272,6 +277,7 @@ struct node_mover {
     struct node_blame *blames; /* by index */
     /* writes.c: writes that wait for room, and for TAKEN; lanes by which TAKEN is to be sent */
     uint32_t nwrites_due, nwrites_sent, ntaken_due;
+    uint32_t next_writer; /* the port where a turn of those that wait for room begins */
     uint64_t dropped; /* frames for endpoints that do not exist, and replies that no slot expects */
     uint8_t scratch[WF_NODE_SENDER + 32768 + 64];
 };

@@ -369,6 +369,14 @@ enum weft_status wf_node_other_move(void *owner, uint16_t word, const struct wf_
     return work->tep->transport->nic_op(other->peer, op, taken);
 }
 
+enum weft_status wf_node_other_instance(void *owner, uint16_t word, uint32_t incarnation)
+{
+    uint32_t now = ((struct node_work *)owner)->others[word]->address.ep_gen;
+    if (incarnation == now)
+        return WEFT_OK;
+    return is_later(incarnation, now) ? WEFT_EUNREACH : WEFT_EKEY;
+}
+
 /* Close the queue pairs by which earlier instances of the service may still write to memory here.
  * Those of others are closed when the turn is over. */
 static void earlier_close(struct node_work *work, struct node_other *other)

@@ -344,8 +344,10 @@ static enum weft_status mover_open(struct node_work *work)
                                         .failed = failed,
                                         .behind = wf_node_other_behind,
                                         .owner = work};
-    if (work->parameters.lanes == WF_NODE_RDMA)
+    if (work->parameters.lanes == WF_NODE_RDMA) {
         work->ops.move = wf_node_other_move;
+        work->ops.instance = wf_node_other_instance;
+    }
     work->page->incarnation = work->incarnation;
     status = wf_node_mover_open(&params, &work->mover);
     if (before)

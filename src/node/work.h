@@ -198,6 +198,7 @@ enum weft_status wf_node_other_send(void *owner, uint16_t word, unsigned lane, u
 bool wf_node_other_has_room(void *owner, uint16_t word, unsigned lane);
 void wf_node_other_behind(void *owner, uint16_t word);
 /* node_mover_ops.move, of a network with NICs. */
+enum weft_status wf_node_other_instance(void *owner, uint16_t word, uint32_t incarnation);
 enum weft_status wf_node_other_move(void *owner, uint16_t word, const struct wf_nic_op *op,
                                     uint32_t incarnation, size_t *taken);
 

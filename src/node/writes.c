@@ -23,38 +23,48 @@ static uint32_t index_of(const struct node_mover *m, uint32_t immediate)
     return immediate >> (32 - __builtin_ctz(m->nindexes));
 }
 
+/* A lane that has no room has none for the other writes of the turn, which may be thousands. */
 static enum weft_status written_send(const struct node_port *port, struct node_move *v)
 {
     const struct node_mover *m = port->mover;
     uint16_t word = (uint16_t)wf_node_word_index(v->word);
     struct node_session *s = m->sessions[word];
+    struct node_lane *l = &s->lanes[v->lane];
     const uint32_t args[WRITTEN_ARGS] = {v->lane | (uint32_t)port->index << 8 |
                                              (v->kind == WF_NODE_REACH ? REACH : 0),
-                                         s->lanes[v->lane].written + 1, v->at.immediate, v->bytes};
-    enum weft_status status;
+                                         l->written + 1, v->at.immediate, v->bytes};
+    enum weft_status status = WEFT_AGAIN;
     if (s->state != WF_NODE_UP || s->number != v->session || wf_node_word_of(m, word) != v->word)
         return WEFT_EUNREACH;
-    status = m->ops->send(m->ops->owner, word, v->lane, WF_NODE_FRAME_WRITTEN, args, WRITTEN_ARGS,
-                          NULL, 0);
-    if (status != WEFT_OK)
-        return status;
-    v->number = ++s->lanes[v->lane].written;
+    if (l->full_in != m->turn)
+        status = m->ops->send(m->ops->owner, word, v->lane, WF_NODE_FRAME_WRITTEN, args,
+                              WRITTEN_ARGS, NULL, 0);
+    if (status == WEFT_AGAIN || status == WEFT_ENOMEM)
+        l->full_in = m->turn;
+    if (status == WEFT_OK)
+        v->number = ++l->written;
     return status;
 }
 
-static void stage_set(struct node_mover *m, struct node_move *v, enum node_write_stage stage)
+static void stage_count(struct node_port *port, const struct node_move *v, uint32_t n)
 {
-    m->nwrites_due -= v->stage == NODE_WRITE_DUE;
-    m->nwrites_sent -= v->stage == NODE_WRITE_SENT;
+    bool due = v->stage == NODE_WRITE_DUE, sent = v->stage == NODE_WRITE_SENT;
+    port->mover->nwrites_due += due ? n : 0;
+    port->mover->nwrites_sent += sent ? n : 0;
+    port->nwrites += due || sent ? n : 0;
+}
+
+static void stage_set(struct node_port *port, struct node_move *v, enum node_write_stage stage)
+{
+    stage_count(port, v, (uint32_t)-1);
     v->stage = (uint8_t)stage;
-    m->nwrites_due += stage == NODE_WRITE_DUE;
-    m->nwrites_sent += stage == NODE_WRITE_SENT;
+    stage_count(port, v, 1);
 }
 
 static void write_end(struct node_port *port, uint8_t move, enum wf_node_move_end end)
 {
     struct node_move *v = &port->moves[move];
-    stage_set(port->mover, v, NODE_WRITE_OVER);
+    stage_set(port, v, NODE_WRITE_OVER);
     v->end = (uint8_t)end;
     wf_node_move_end_if_over(port, move);
 }
@@ -64,21 +74,42 @@ void wf_node_write_report(struct node_port *port, uint8_t move)
     struct node_move *v = &port->moves[move];
     enum weft_status status = written_send(port, v);
     if (status == WEFT_OK)
-        stage_set(port->mover, v, NODE_WRITE_SENT);
+        stage_set(port, v, NODE_WRITE_SENT);
     else if (status == WEFT_AGAIN || status == WEFT_ENOMEM)
-        stage_set(port->mover, v, NODE_WRITE_DUE);
+        stage_set(port, v, NODE_WRITE_DUE);
     else
         write_end(port, move, WF_NODE_MOVE_LOST);
 }
 
 static int due_send(struct node_port *port)
 {
+    uint32_t first = port->next_move;
     int n = 0;
-    for (uint8_t move = 0; port->mover->nwrites_due && move < WF_NODE_MOVES; move++) {
+    for (uint32_t i = 0; port->nwrites && i < WF_NODE_MOVES; i++) {
+        uint8_t move = (uint8_t)((first + i) % WF_NODE_MOVES);
         if (port->moves[move].stage != NODE_WRITE_DUE)
             continue;
         wf_node_write_report(port, move);
-        n += port->moves[move].stage != NODE_WRITE_DUE;
+        if (port->moves[move].stage == NODE_WRITE_DUE)
+            continue;
+        port->next_move = move + 1u;
+        n++;
+    }
+    return n;
+}
+
+/* The turn begins behind the endpoint, and its move, that was the last to be sent: a lane that
+ * takes one frame at a time takes those of all in turn. */
+static int all_due_send(struct node_mover *m)
+{
+    uint32_t first = m->next_writer;
+    int n = 0;
+    for (uint32_t i = 0; m->nwrites_due && i < m->nports; i++) {
+        uint32_t at = (first + i) % m->nports;
+        int sent = m->ports[at] && m->ports[at]->nwrites ? due_send(m->ports[at]) : 0;
+        if (sent)
+            m->next_writer = at + 1;
+        n += sent;
     }
     return n;
 }
@@ -108,10 +139,7 @@ int wf_node_writes_turn(struct node_mover *m)
         m->ntaken_due -= (uint32_t)sent;
         n += sent;
     }
-    for (uint32_t i = 0; m->nwrites_due && i < m->nports; i++)
-        if (m->ports[i] && m->ports[i]->moves)
-            n += due_send(m->ports[i]);
-    return n;
+    return n + all_due_send(m);
 }
 
 /* Put an event into the ring. A ring that is full loses it, as rv's does. */
@@ -169,6 +197,18 @@ enum weft_status wf_node_written_take(struct node_mover *m, uint16_t word, const
     return WEFT_OK;
 }
 
+/* The service that has answered may be a successor of the peer's, whose process has another index
+ * now, or none. Writes without bytes have no key by which it would refuse them. */
+static enum wf_node_move_end reach_end(const struct node_mover *m, uint16_t word,
+                                       const struct node_move *v)
+{
+    enum weft_status status =
+        m->ops->instance ? m->ops->instance(m->ops->owner, word, v->at.incarnation) : WEFT_OK;
+    return status == WEFT_OK     ? WF_NODE_DONE
+           : status == WEFT_EKEY ? WF_NODE_MOVE_REFUSED
+                                 : WF_NODE_MOVE_LOST;
+}
+
 enum weft_status wf_node_taken_take(struct node_mover *m, uint16_t word, const uint32_t *args,
                                     unsigned nargs)
 {
@@ -176,11 +216,13 @@ enum weft_status wf_node_taken_take(struct node_mover *m, uint16_t word, const u
         m->sessions[word]->lanes[args[0]].written - args[1] > INT32_MAX)
         return WEFT_EPROTO;
     for (uint32_t i = 0; m->nwrites_sent && i < m->nports; i++)
-        for (uint8_t move = 0; m->ports[i] && m->ports[i]->moves && move < WF_NODE_MOVES; move++) {
+        for (uint8_t move = 0; m->ports[i] && m->ports[i]->nwrites && move < WF_NODE_MOVES;
+             move++) {
             struct node_move *v = &m->ports[i]->moves[move];
             if (v->stage == NODE_WRITE_SENT && wf_node_word_index(v->word) == word &&
                 v->lane == args[0] && args[1] - v->number <= INT32_MAX)
-                write_end(m->ports[i], move, WF_NODE_DONE);
+                write_end(m->ports[i], move,
+                          v->kind == WF_NODE_REACH ? reach_end(m, word, v) : WF_NODE_DONE);
         }
     return WEFT_OK;
 }
@@ -192,7 +234,8 @@ void wf_node_writes_cut(struct node_mover *m, uint16_t word)
     for (unsigned l = 0; l < WF_NODE_LANES; l++)
         m->ntaken_due -= m->sessions[word]->lanes[l].taken_due; /* the lanes are reset */
     for (uint32_t i = 0; m->nwrites_due + m->nwrites_sent && i < m->nports; i++)
-        for (uint8_t move = 0; m->ports[i] && m->ports[i]->moves && move < WF_NODE_MOVES; move++) {
+        for (uint8_t move = 0; m->ports[i] && m->ports[i]->nwrites && move < WF_NODE_MOVES;
+             move++) {
             const struct node_move *v = &m->ports[i]->moves[move];
             if ((v->stage == NODE_WRITE_DUE || v->stage == NODE_WRITE_SENT) &&
                 wf_node_word_index(v->word) == word)
@@ -203,5 +246,5 @@ void wf_node_writes_cut(struct node_mover *m, uint16_t word)
 void wf_node_writes_forget(struct node_port *port)
 {
     for (uint8_t move = 0; port->moves && move < WF_NODE_MOVES; move++)
-        stage_set(port->mover, &port->moves[move], NODE_WRITE_OVER);
+        stage_set(port, &port->moves[move], NODE_WRITE_OVER);
 }

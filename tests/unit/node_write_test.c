@@ -278,6 +278,27 @@ static void test_empty(void **state)
     assert_int_equal(bed->services[1].mover->dropped, 0);
 }
 
+static enum weft_status instance_of(void *owner, uint16_t word, uint32_t incarnation)
+{
+    (void)owner;
+    assert_int_equal(word, BED_WORD);
+    return incarnation == INCARNATION ? WEFT_OK : WEFT_EKEY;
+}
+
+/* A successor of the peer's service answers REACH. */
+static void test_successor(void **state)
+{
+    (void)state;
+    bed->services[0].ops.instance = instance_of;
+    assert_true(post_as(A, WF_NODE_REACH, 0, 0) >= 0);
+    settle();
+    assert_int_equal(ended(A), WF_NODE_DONE);
+    assert_true(post_as(A, WF_NODE_REACH, 0, 0) >= 0);
+    A->ring.submit->entries[A->ring.tail - 1].move.incarnation = INCARNATION - 1;
+    settle();
+    assert_int_equal(ended(A), WF_NODE_MOVE_REFUSED);
+}
+
 /* A write whose bytes were not all moved is no event. */
 static void test_failed(void **state)
 {
@@ -372,6 +393,47 @@ static void test_places(void **state)
     assert_true(post(A, 0, 0) >= 0);
 }
 
+/* A lane that takes one frame at a time takes those of the second process, too, though the first
+ * one always has more: without a turn, the second would wait for ever. */
+static void test_fair(void **state)
+{
+    unsigned mine = 0, others = 0;
+    (void)state;
+    for (unsigned i = 0; i < 4; i++)
+        assert_true(post(&A[1], 0, to(0, 1)) >= 0);
+    for (unsigned i = 0; i < 100; i++) {
+        while (post(A, 0, (uint32_t)UNKNOWN << SHIFT) >= 0)
+            continue;
+        turns();
+        (void)frames();
+        turns();
+        (void)frames();
+        while (ended(A))
+            mine++;
+        while (ended(&A[1]))
+            others++;
+    }
+    assert_true(mine > 50);
+    assert_int_equal(others, 4);
+    settle();
+}
+
+/* Each end is taken, also if the first place has another one at each look. */
+static void test_turns(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < WF_NODE_MOVES; i++)
+        assert_true(post(A, 0, (uint32_t)UNKNOWN << SHIFT) >= 0);
+    for (unsigned i = 0; i < WF_NODE_MOVES; i++) {
+        uint64_t taken = A->ring.busy;
+        settle();
+        assert_int_equal(ended(A), WF_NODE_DONE);
+        taken &= ~A->ring.busy;
+        assert_int_equal(taken, UINT64_C(1) << i);
+        assert_true(post(A, 0, (uint32_t)UNKNOWN << SHIFT) >= 0);
+    }
+}
+
 /* The session ends: writes in each stage fail, and nothing of them comes later. */
 static void test_session(void **state)
 {
@@ -396,6 +458,32 @@ static void test_session(void **state)
     settle();
     assert_int_equal(ended(A), WF_NODE_DONE);
     assert_true(has_event(B, 0, to(0, 5)));
+}
+
+static uint32_t seen; /* the session that the page shows when a write's end is there */
+
+static void session_see(void *owner, struct node_port *port)
+{
+    (void)owner;
+    if (port == A->port && !seen && ended(A))
+        seen = session_of(A);
+}
+
+/* A process that has the failure of a write finds that the session has ended: its peer is over, so
+ * it does not ask the receiver before it has connected anew. */
+static void test_order(void **state)
+{
+    struct bed_service *s = &bed->services[0];
+    uint32_t before = session_of(A);
+    (void)state;
+    assert_true(post(A, 0, to(0, 1)) >= 0);
+    turns();
+    s->ops.wake = session_see;
+    seen = 0;
+    wf_store_relaxed(&A->ring.submit->sleep_epoch, 101); /* it sleeps */
+    OK(wf_node_session_set(s->mover, BED_WORD, WF_NODE_UP));
+    assert_true(seen && seen != before);
+    (void)frames();
 }
 
 /* A part that ends after the session, as done: its write has failed. */
@@ -629,6 +717,8 @@ int main(void)
         TEST(test_failed),    TEST(test_unknown),
         TEST(test_full),      cmocka_unit_test_setup_teardown(test_narrow, begin_narrow, end),
         TEST(test_places),    cmocka_unit_test_setup_teardown(test_session, begin_narrow, end),
+        TEST(test_order),     TEST(test_successor),
+        TEST(test_turns),     cmocka_unit_test_setup_teardown(test_fair, begin_narrow, end),
         TEST(test_late),      cmocka_unit_test_setup_teardown(test_detached, begin_narrow, end),
         TEST(test_abandoned), TEST(test_entries),
         TEST(test_frames),    TEST(test_lie),

@@ -80,7 +80,9 @@ enum wf_node_move_kind {
     WF_NODE_PUT,
     WF_NODE_GET,
     WF_NODE_WRITE, /* a put whose end is an event at the peer; 0 bytes or more */
-    WF_NODE_REACH, /* no bytes, no event: it is done when the other service has answered */
+    /* No bytes, no event: it is done when the other service, of [incarnation], has answered, and
+     * refused when a later one has. */
+    WF_NODE_REACH,
     WF_NODE_MOVE_KINDS
 };
 

@@ -56,6 +56,7 @@ struct weft_node {
     uint32_t cookie;
     enum weft_status ring_status; /* PENDING: RING has no answer yet */
     struct weft_node_event_counts counts;
+    bool received_first; /* the next look for an event begins with those of peers' writes */
 };
 
 /* rv_write.c has a table of these. */

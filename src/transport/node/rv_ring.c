@@ -68,15 +68,19 @@ static int place_free(struct wf_rv_ring *ring, int place)
 
 int wf_rv_ring_ended(struct wf_rv_ring *ring, uint64_t places, unsigned *end)
 {
-    for (uint64_t left = ring->busy & places; left; left &= left - 1) {
-        int place = __builtin_ctzll(left);
-        uint64_t word = wf_load_acquire(&ring->event->slots[place].moved); /* "moved" */
+    for (unsigned i = 0; i < WF_NODE_MOVES; i++) {
+        unsigned place = (ring->next + i) % WF_NODE_MOVES;
+        uint64_t word;
+        if (!(ring->busy & places & UINT64_C(1) << place))
+            continue;
+        word = wf_load_acquire(&ring->event->slots[place].moved); /* "moved" */
         if ((uint32_t)word != ring->uses[place])
             continue;
+        ring->next = place + 1;
         *end = (unsigned)(word >> 32);
         if (!*end || *end >= WF_NODE_MOVE_ENDS)
             *end = WF_NODE_MOVE_LOST;
-        return place_free(ring, place);
+        return place_free(ring, (int)place);
     }
     return -1;
 }

@@ -20,6 +20,7 @@ struct wf_rv_ring {
     uint32_t last_use;
     uint32_t uses[WF_NODE_MOVES]; /* of the moves that are not complete; 0: the place is free */
     uint64_t busy;                /* places that are not free, as bits */
+    unsigned next;                /* place at which the next look for a complete move begins */
     uint64_t service_seen;        /* the last epoch of the service's sleep word */
     bool fence;
     int bell; /* by which the service is woken, or -1 */
@@ -47,8 +48,8 @@ void wf_rv_ring_init(struct wf_rv_ring *ring, void *submit, void *event, uint32_
 /* Returns the move's place, or -1 if there is no room. */
 int wf_rv_ring_post(struct wf_rv_ring *ring, const struct wf_rv_post *post);
 /* Returns the place, one of those of [places], of a move that is complete, and makes it free; -1:
- * there is none. [end] becomes enum wf_node_move_end. A word that ends a move in no such way counts
- * as LOST. */
+ * there is none. Complete moves are taken in turn, so that none waits for ever for others. [end]
+ * becomes enum wf_node_move_end. A word that ends a move in no such way counts as LOST. */
 int wf_rv_ring_ended(struct wf_rv_ring *ring, uint64_t places, unsigned *end);
 /* The service has ended: take the place of a move that it did not complete; -1: there is none. */
 int wf_rv_ring_abandon(struct wf_rv_ring *ring);

@@ -7,6 +7,7 @@
  * | NEW        | weft_node_connect: REACH is posted         | CONNECTING |
  * | CONNECTING | REACH is done                              | CONNECTED  |
  * | CONNECTING | REACH is lost: it is posted again          | CONNECTING |
+ * | CONNECTING | REACH is refused: a successor has answered | FAILED     |
  * | CONNECTING | WEFT_CONNECT_TIMEOUT is over               | FAILED     |
  * | CONNECTED  | its service has another session: the one   | FAILED     |
  * |            | by which the peer had its keys has ended   |            |
@@ -60,7 +61,8 @@ static WF_REQUIRES(rv_lock_class) void reach(struct weft_node_peer *peer, uint32
 {
     const struct rv_write write = {.peer = peer, .kind = WF_NODE_REACH};
     peer->session = session;
-    peer->is_reaching = post(peer, &write, &(struct wf_node_move){0}) >= 0;
+    peer->is_reaching =
+        post(peer, &write, &(struct wf_node_move){.incarnation = peer->incarnation}) >= 0;
 }
 
 /* Look at the page: has the peer's service ended? Is there a new session, by which to reach it? */
@@ -88,6 +90,8 @@ static WF_REQUIRES(rv_lock_class) void peer_look(struct weft_node_peer *peer)
 static WF_REQUIRES(rv_lock_class) void reached(struct weft_node_peer *peer, unsigned end)
 {
     peer->is_reaching = false;
+    if (peer->state == RV_CONNECTING && end == WF_NODE_MOVE_REFUSED)
+        peer_fail(peer, WEFT_EPEER);
     if (peer->state != RV_CONNECTING || end != WF_NODE_DONE)
         return;
     peer->state = RV_CONNECTED;
@@ -160,7 +164,8 @@ static WF_REQUIRES(rv_lock_class) enum weft_status peer_ask(struct weft_node_pee
     while (peer->status == WEFT_PENDING) {
         if (rv_status(node) != WEFT_OK)
             return rv_status(node);
-        if (pthread_cond_timedwait(&node->answered, &node->lock, &until) == ETIMEDOUT)
+        if (pthread_cond_timedwait(&node->answered, &node->lock, &until) == ETIMEDOUT &&
+            peer->status == WEFT_PENDING) /* else an event may name the peer already */
             return WEFT_ETIMEDOUT;
     }
     if (peer->status == WEFT_OK && wf_node_word_index(peer->word) == WF_NODE_OWN)
@@ -434,11 +439,14 @@ static WF_REQUIRES(rv_lock_class) enum weft_status
 static WF_REQUIRES(rv_lock_class) enum weft_status
     event_take(struct weft_node *node, struct weft_node_event_entry *out)
 {
-    enum weft_status ended = rv_status(node); /* before the look at what it has completed */
-    enum weft_status status;
-    if (sent_take(node, out))
+    enum weft_status ended = rv_status(node);   /* before the look at what it has completed */
+    bool received_first = node->received_first; /* in turn, so that neither keeps the other out */
+    enum weft_status status = received_first ? received_take(node, out) : WEFT_AGAIN;
+    node->received_first = !received_first;
+    if (status == WEFT_OK || sent_take(node, out))
         return WEFT_OK;
-    status = received_take(node, out);
+    if (!received_first)
+        status = received_take(node, out);
     if (status != WEFT_AGAIN || ended == WEFT_OK)
         return status;
     return abandoned_take(node, out) ? WEFT_OK : ended;
