@@ -465,9 +465,11 @@ static void test_pause(void **state)
         end_one(WEFT_EUNREACH);
         turn();
         assert_in_range(flow->direct_ns, begin + pause, wf_now_ns() + pause);
-        flow->direct_ns = UINT64_MAX;
+        flow->direct_ns = 1; /* the pause is over before the other one ends */
         end_one(WEFT_EUNREACH);
         turn();
+        assert_int_equal(flow->direct_ns, 1);
+        flow->direct_ns = UINT64_MAX;
         assert_int_equal(move(b, 8, 3), WEFT_EUNREACH);
         OK(move_to(b, 1, 8, 4));
         turn();

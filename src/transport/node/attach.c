@@ -57,8 +57,9 @@ fail(struct node_attempt *a, enum weft_status status, const char *fmt, ...)
 
 /* ---- descriptors, and forks ---- */
 
-/* Held from a call that makes a descriptor until a link has it. A child that is forked meanwhile
- * could not close it, and a NIC's context lives as long as a process has its command descriptor. */
+/* Held from a call that makes a descriptor until a link has it, and while a link's descriptors are
+ * closed. A child that is forked meanwhile could not close them, or would close other ones, and a
+ * NIC's context lives as long as a process has its command descriptor. */
 WF_LOCK_CLASS(taking_class);
 static pthread_mutex_t taking = PTHREAD_MUTEX_INITIALIZER;
 
@@ -331,18 +332,20 @@ static enum outcome listener_check(struct node_attempt *a, int sock)
 
 void wf_node_estate_close(struct wf_node_link *link)
 {
-    int n = link->nestate;
-    link->nestate = 0; /* first: a child forked meanwhile must close nothing else */
-    for (int i = 0; i < n; i++)
+    taking_begin();
+    for (int i = 0; i < link->nestate; i++)
         close(link->estate[i]);
+    link->nestate = 0;
+    taking_end();
 }
 
 static void fd_close(int *at)
 {
-    int fd = *at;
-    *at = -1; /* first, as above */
-    if (fd >= 0)
-        close(fd);
+    taking_begin();
+    if (*at >= 0)
+        close(*at);
+    *at = -1;
+    taking_end();
 }
 
 void wf_node_command_close(struct wf_node_link *link)
@@ -463,10 +466,11 @@ enum weft_status wf_node_attach(const struct wf_node_attach_params *params,
 void wf_node_detach(struct wf_node_link *link)
 {
     struct wf_node_packet bye;
-    wf_fork_leave(&link->fork);
     wf_node_packet_init(&bye, WF_NODE_BYE);
     (void)wf_node_packet_send(link->sock, &bye, NULL, 0); /* the end of the socket says it, too */
+    WF_HOOK("node.leaves");
     link_close(link);
+    wf_fork_leave(&link->fork); /* afterwards: a child forked until then closes them, too */
 }
 
 enum weft_status wf_node_hear(struct wf_node_link *link)

@@ -78,7 +78,8 @@ struct node_flow {
     struct wf_list slot_item, due_item;
     uint64_t retry_ns;
     uint32_t backoff_ns;
-    void *user; /* the transport's; memory of malloc, freed with the flow */
+    uint32_t lost_use; /* the client's last move when the last pause after LOST began */
+    void *user;        /* the transport's; memory of malloc, freed with the flow */
 };
 
 /* An endpoint that has sent to this one. */

@@ -39,19 +39,22 @@ static bool is_paused(const struct node_client *c, const struct node_flow *flow)
            session_of(c, flow) == flow->lost_session;
 }
 
-/* [use] has ended. What the service reports of moves by a session that is over, or of those that
- * were posted before a pause, does not begin one. */
+/* [use] has ended. What the service reports of moves by a session that is over does not begin a
+ * pause, nor does a move that was posted before the last pause began, even if that is over. */
 static void pause_set(const struct node_client *c, const struct node_move_use *use,
                       enum weft_status status)
 {
     struct node_flow *flow = use->flow;
     if (status != WEFT_EUNREACH)
         flow->losses = 0;
-    if (status != WEFT_EUNREACH || use->session != session_of(c, flow) || is_paused(c, flow))
+    if (status != WEFT_EUNREACH || use->session != session_of(c, flow))
         return;
     if (flow->lost_session != use->session)
         flow->losses = 0;
+    if (flow->losses && (int32_t)(use->use - flow->lost_use) <= 0)
+        return;
     flow->lost_session = use->session;
+    flow->lost_use = c->move_uses;
     flow->direct_ns = wf_now_ns() + WF_MIN(PAUSE_NS << flow->losses, PAUSE_MAX_NS);
     flow->losses += flow->losses < LOSSES_MAX;
 }

@@ -904,7 +904,8 @@ static unsigned descriptors_of_nics(void)
 }
 
 /* A child that is forked while its parent attaches, in builds with hooks: by another thread when
- * the command descriptor has come, and then by the thread that attaches. */
+ * the command descriptor has come, and then by the thread that attaches. Another one is forked when
+ * a link with that descriptor is detached. */
 static bool forked;
 static pthread_t forker;
 static int forks_pipe[2];
@@ -939,6 +940,8 @@ static int fork_at(const char *label)
         CHECK(!pthread_join(forker, NULL));
         fork_once();
     }
+    if (!strcmp(label, "node.leaves"))
+        fork_once();
     return 0;
 }
 
@@ -951,7 +954,7 @@ static void fork_while_attaching(struct member *m)
     member_open(m, other_key);
 #ifdef WF_HOOKS
     weft_test_hook = NULL;
-    CHECK(forked && !close(forks_pipe[0]) && !close(forks_pipe[1]));
+    CHECK(forked);
 #else
     (void)fork_at;
 #endif
@@ -978,7 +981,14 @@ static void forker_main(int sock, void *arg)
     CHECK_STATUS(weft_ep_close(m.ep), WEFT_OK);
     CHECK_STATUS(weft_ctx_close(m.ctx), WEFT_OK);
     CHECK(descriptors_of_nics() == 1);
+#ifdef WF_HOOKS
+    weft_test_hook = fork_at;
+#endif
     wf_node_detach(&link);
+#ifdef WF_HOOKS
+    weft_test_hook = NULL;
+    CHECK(!close(forks_pipe[0]) && !close(forks_pipe[1]));
+#endif
     CHECK(!descriptors_of_nics());
 }
 
