@@ -390,6 +390,23 @@ static void on_own(struct mca_btl_base_module_t *btl, struct mca_btl_base_endpoi
     on_ended(btl, peer, local, NULL, context, data, status);
 }
 
+/* Memory for the gets from any rank has a region: a put by its handle succeeds. */
+static void gets_from_any(void)
+{
+    static unsigned char from[LONG], to[LONG];
+    mca_btl_base_registration_handle_t *h =
+        side.btl->btl_register_mem(side.btl, MCA_BTL_ENDPOINT_ANY, to, LONG, OWN_GET);
+    struct side_place mine = {.address = (uintptr_t)to}, theirs;
+    CHECK(h);
+    memcpy(mine.handle, h, side.btl->btl_registration_handle_size);
+    side_swap(&mine, &theirs, sizeof mine);
+    fill(from, LONG, 11);
+    CHECK(wait(put(&theirs, from, 0, LONG)) == OPAL_SUCCESS);
+    side_meet();
+    CHECK(!memcmp(to, from, LONG));
+    CHECK(side.btl->btl_deregister_mem(side.btl, h) == OPAL_SUCCESS);
+}
+
 /* A get writes to such memory. If [near], it has no region: a put by its handle ends with an error,
  * and writes nothing. */
 static void own_gets(bool near)
@@ -515,5 +532,6 @@ int main(int argc, char **argv)
     access_flags = ACCESS_SOME;
     freed();
     own_gets(argc > 2 && !strcmp(argv[2], "near"));
+    gets_from_any();
     return side_close();
 }

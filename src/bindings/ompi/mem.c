@@ -104,14 +104,16 @@ static uint64_t hash_of(const unsigned char key[WEFT_KEY_MAX])
     return hash;
 }
 
-/* Does ob1 register memory with [flags] as the destination of its own gets from [peer], which is on
- * this node? ob1 sends the handle of such memory to no rank: what a peer puts to has REMOTE_WRITE
- * alone, and windows have REMOTE_READ as well. The kernel copies to the memory without a region,
- * which would cost the monitor's probe for each message. */
-static bool is_own_get(const wbtl_peer *peer, uint32_t flags)
+/* Does ob1 register memory with [flags] as the destination of its own gets from [endpoint], which
+ * is on this node? What a peer puts to has REMOTE_WRITE alone, and windows have REMOTE_READ as
+ * well. ob1 sends the handle of such memory to a rank only if a get ends with
+ * OPAL_ERR_NOT_AVAILABLE, which no get of this component does. The kernel copies to the memory
+ * without a region, which would cost the monitor's probe for each message. */
+static bool is_own_get(const mca_btl_base_module_t *btl, wbtl_peer *endpoint, uint32_t flags)
 {
-    return flags == (MCA_BTL_REG_FLAG_LOCAL_WRITE | MCA_BTL_REG_FLAG_REMOTE_WRITE) && peer &&
-           !(wbtl_slow(peer) & (WBTL_FAR | WBTL_CLOSED));
+    return flags == (MCA_BTL_REG_FLAG_LOCAL_WRITE | MCA_BTL_REG_FLAG_REMOTE_WRITE) && endpoint &&
+           endpoint != MCA_BTL_ENDPOINT_ANY &&
+           !(wbtl_slow(wbtl_peer_of(btl, endpoint)) & (WBTL_FAR | WBTL_CLOSED));
 }
 
 mca_btl_base_registration_handle_t *wbtl_register_mem(mca_btl_base_module_t *btl,
@@ -120,7 +122,7 @@ mca_btl_base_registration_handle_t *wbtl_register_mem(mca_btl_base_module_t *btl
 {
     mca_btl_base_registration_handle_t *h;
     bool good;
-    if (is_own_get(wbtl_peer_of(btl, endpoint), flags))
+    if (is_own_get(btl, endpoint, flags))
         return &no_region;
     h = calloc(1, sizeof *h);
     if (!h)
