@@ -195,7 +195,7 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_node_peer_open(struct weft_node *no
 WEFT_API enum weft_status weft_node_peer_close(struct weft_node_peer *peer);
 
 /* Begin to connect the service to the peer's. Processes of a node share these connections: where
- * another one has connected, this takes one message. Again, it has no effect.
+ * another one has connected, this takes one message. A second call has no effect.
  * Returns  OK | EINVAL | EFORKED */
 WEFT_API enum weft_status weft_node_connect(struct weft_node_peer *peer);
 /* Returns  OK        the peer's service has answered
