@@ -89,7 +89,8 @@ static bool is_readable(int sock)
 
 /* ---- progress ---- */
 
-/* Take all events, then answer the left neighbour: so the answer counts what is there. */
+/* Take all events, then answer the left neighbour: so the answer counts every token that is there.
+ */
 static void progress(void)
 {
     struct weft_node_event_entry e;

@@ -94,7 +94,7 @@ struct weft_node_info {
 WEFT_API WEFT_MUST_USE enum weft_status weft_node_open(const struct weft_node_params *params,
                                                        struct weft_node **out);
 
-/* Deregister all memory, also what is used, and leave the service. No NIC accesses the memory any
+/* Deregister all memory, used or not, and leave the service. No NIC accesses the memory any
  * more when the call returns. Writes that are under way end first, for at most WEFT_PEER_TIMEOUT;
  * no other thread uses [node] or its peers. Returns  OK | EINVAL | EFORKED */
 WEFT_API enum weft_status weft_node_close(struct weft_node *node);
@@ -199,7 +199,7 @@ WEFT_API enum weft_status weft_node_peer_close(struct weft_node_peer *peer);
  * Returns  OK | EINVAL | EFORKED */
 WEFT_API enum weft_status weft_node_connect(struct weft_node_peer *peer);
 /* Returns  OK        the peer's service has answered
- *          PENDING   not yet; call again, as this call and weft_node_event go on connecting
+ *          PENDING   it has not answered; this call and weft_node_event go on connecting
  *          EPEER     the peer's service has ended, or could not be reached for WEFT_PEER_TIMEOUT
  *          ETIMEDOUT it did not answer for WEFT_CONNECT_TIMEOUT
  *          EINVAL | EFORKED | as weft_node_info.status

@@ -377,8 +377,8 @@ void wf_node_move_end_if_over(struct node_port *port, uint8_t move);
 /* The bytes of a write have been moved: report it to the other service, now or when there is room.
  */
 void wf_node_write_report(struct node_port *port, uint8_t move);
-/* Send what is due of WRITTEN and TAKEN. Returns the number of frames, and of writes that failed.
- */
+/* Send the WRITTENs and TAKENs that are due. Returns the number of frames, and of writes that
+ * failed. */
 int wf_node_writes_turn(struct node_mover *m);
 /* The session of [word] has ended: its writes have failed. */
 void wf_node_writes_cut(struct node_mover *m, uint16_t word);

@@ -80,8 +80,8 @@ struct desk_client {
 struct node_left {
     struct wf_list item; /* in desk->share.left */
     uint32_t window;
-    uint32_t next_handle; /* to look at; and what was dropped so far */
-    unsigned dropped;
+    uint32_t next_handle; /* to look at */
+    unsigned dropped;     /* registrations, until now */
     uint64_t until_ns;
 };
 

@@ -585,7 +585,7 @@ static void test_frames(void **state)
         {WF_NODE_FRAME_WRITTEN, 4, {0, 1, 0, WF_NODE_MOVE_MAX + 1}, 0},
         {WF_NODE_FRAME_TAKEN, 1, {0}, 0},
         {WF_NODE_FRAME_TAKEN, 2, {BED_LANES, 0}, 0},
-        {WF_NODE_FRAME_TAKEN, 2, {0, 1}, 0}, /* of what was not sent */
+        {WF_NODE_FRAME_TAKEN, 2, {0, 1}, 0}, /* of a WRITTEN that was not sent */
         {WF_NODE_FRAME_TAKEN, 2, {0, 0}, 1},
     };
     (void)state;

@@ -124,8 +124,8 @@ static WF_REQUIRES(via_nic_lock_class) void refusal_wait(struct via_nic *nic)
     nic_lock(nic);
 }
 
-/* Try to drop what is registered. Returns false if it is to be tried again, until [until_ns]. The
- * addresses of memory that stays registered are not used again. */
+/* Try to drop the registration [mr]. Returns false if it is to be tried again, until [until_ns].
+ * The addresses of memory that stays registered are not used again. */
 static WF_REQUIRES(via_nic_lock_class) bool mr_tried(struct via_nic *nic, struct via_mr *mr,
                                                      uint64_t until_ns)
 {

@@ -171,7 +171,7 @@ static void case_addresses(void)
         CHECK(!all.is_hit && all.at > before);
     }
     CHECK_STATUS(weft_node_mr_open(node, memory, LEN, 8, &part), WEFT_EINVAL);
-    CHECK_STATUS(weft_node_close(node), WEFT_OK); /* what is used goes, too */
+    CHECK_STATUS(weft_node_close(node), WEFT_OK); /* registrations in use go, too */
 }
 
 /* ---- peers and writes, as far as they go without a NIC that moves bytes ---- */
@@ -358,8 +358,8 @@ static void case_written(void)
     CHECK_STATUS(weft_node_close(p.to), WEFT_OK);
 }
 
-/* A service dies amid writes: each has one event, none is repeated, and what has succeeded is an
- * event at the peer, if its own service lives. */
+/* A service dies amid writes: each write has one event, none is repeated, and the peer has an event
+ * of each that has succeeded, if the peer's own service lives. */
 static void service_dies(bool own)
 {
     struct pair p = pair_open();
