@@ -437,6 +437,9 @@ struct wfi_ep {
     _Atomic(struct weft_peer **) peers; /* [npeers] by fi_addr; NULL: not open */
     atomic_size_t npeers;
     size_t inject; /* longest message that is copied, in bytes */
+    /* Injected messages below this length take the short way: inject + 1 if the endpoint is [plain]
+     * and no counter counts its sends, else 0. */
+    size_t inject_below;
     struct wfi_op *free;
     struct wfi_cq *tx_cq, *rx_cq;
     struct wfi_cntr *send_cntr, *recv_cntr, *read_cntr, *write_cntr;

@@ -279,6 +279,7 @@ void wfi_ep_flags_changed(struct wfi_ep *ep)
 {
     ep->plain = !(ep->tx_flags & ~(uint64_t)(FI_COMPLETION | FI_INJECT_COMPLETE)) &&
                 !(ep->order & WFI_ORDERS_SEND);
+    ep->inject_below = ep->plain && !ep->send_cntr ? ep->inject + 1 : 0;
     ep->plain_send = !ep->locked && ep->tx_cq && !ep->tx_cq->lock.on && !ep->send_cntr &&
                      wfi_reports(ep->tx_selective, ep->tx_flags);
     ep->plain_recv = !ep->locked && !ep->sep && ep->rx_cq && !ep->rx_cq->lock.on &&

@@ -85,18 +85,11 @@ ssize_t wfi_send_flagged(struct wfi_ep *ep, const void *buf, size_t len, fi_addr
     return wfi_send(ep, &m, ep->tx_flags | (has_data ? FI_REMOTE_CQ_DATA : 0));
 }
 
-ssize_t wfi_injected(struct wfi_ep *ep, const struct weft_peer *peer, enum weft_status s)
-{
-    if (s != WEFT_OK)
-        return wfi_send_result(peer, s);
-    wfi_op_count(ep->send_cntr);
-    return 0;
-}
-
 ssize_t wfi_inject_first(struct wfi_ep *ep, const void *buf, size_t len, fi_addr_t addr,
                          uint64_t tag, bool has_data, uint64_t data, unsigned space)
 {
     struct weft_peer *peer;
+    enum weft_status s;
     int rc = wfi_peer(ep, addr, &peer);
     if (rc)
         return rc;
@@ -104,5 +97,9 @@ ssize_t wfi_inject_first(struct wfi_ep *ep, const void *buf, size_t len, fi_addr
         return -FI_EMSGSIZE;
     if (wfi_order_waits(ep, FI_ORDER_SAR, FI_ORDER_SAW))
         return -FI_EAGAIN;
-    return wfi_injected(ep, peer, wfi_post(peer, buf, len, tag, has_data, data, space, NULL));
+    s = wfi_post(peer, buf, len, tag, has_data, data, space, NULL);
+    if (s != WEFT_OK)
+        return wfi_send_result(peer, s);
+    wfi_op_count(ep->send_cntr);
+    return 0;
 }

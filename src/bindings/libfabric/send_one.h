@@ -10,12 +10,10 @@
 ssize_t wfi_send_flagged(struct wfi_ep *ep, const void *buf, size_t len, fi_addr_t addr,
                          uint64_t tag, bool has_data, uint64_t data, void *context, unsigned space);
 
-/* The same of an injected message, if its peer is not open, it is too long, or the endpoint is not
- * wfi_ep.plain. */
+/* The same of an injected message, if its peer is not open, or it is not below wfi_ep.inject_below.
+ */
 ssize_t wfi_inject_first(struct wfi_ep *ep, const void *buf, size_t len, fi_addr_t addr,
                          uint64_t tag, bool has_data, uint64_t data, unsigned space);
-/* Count an injected message, for which Weft returned [s]. Returns what the call returns. */
-ssize_t wfi_injected(struct wfi_ep *ep, const struct weft_peer *peer, enum weft_status s);
 
 /* Tagged messages without data have Weft's shortest call. */
 static inline enum weft_status wfi_post(struct weft_peer *peer, const void *buf, size_t len,
@@ -88,10 +86,10 @@ static inline ssize_t wfi_inject_one(struct fid_ep *fid, const void *buf, size_t
     struct wfi_ep *ep = wfi_ep_of(fid);
     struct weft_peer *peer = wfi_peer_opened(ep, addr);
     enum weft_status s;
-    if (WEFT_UNLIKELY(!peer || !ep->plain || len > ep->inject))
+    if (WEFT_UNLIKELY(!peer || len >= ep->inject_below))
         return wfi_inject_first(ep, buf, len, addr, tag, has_data, data, space);
     s = wfi_post(peer, buf, len, tag, has_data, data, space, NULL);
-    return WEFT_UNLIKELY(s != WEFT_OK || ep->send_cntr) ? wfi_injected(ep, peer, s) : 0;
+    return WEFT_UNLIKELY(s != WEFT_OK) ? wfi_send_result(peer, s) : 0;
 }
 
 #endif
