@@ -6,6 +6,7 @@ Nothing is left, and mpirun ends soon.
 usage: ending_test.py COMPONENT MPIRUN PROGRAMS"""
 
 import signal
+import tempfile
 import time
 
 from runner import TCP, good, harness, kill_one, shared, start, stop_ranks
@@ -54,13 +55,14 @@ def stopped_test():
 
 
 def launcher_test():
-    """mpirun is killed: its ranks end."""
-    job = start(2, "ompi_end", "forever")
-    while "running" not in (line := job.process.stderr.readline()):
-        assert line, "the ranks have ended"
-    job.process.kill()
-    job.finish()
-    assert job.gone_within(2 * SOON), job.members()
+    """mpirun is killed: its ranks end. The folder of its session stays, so it is in one of the test's own."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = start(2, "ompi_end", "forever", env={"TMPDIR": folder})
+        while "running" not in (line := job.process.stderr.readline()):
+            assert line, "the ranks have ended"
+        job.process.kill()
+        job.finish()
+        assert job.gone_within(2 * SOON), job.members()
 
 
 def open_test():
