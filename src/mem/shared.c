@@ -4,11 +4,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -73,6 +75,14 @@ close_fd:
     return -1;
 }
 
+/* A memfd of huge pages (MFD_HUGETLB) is of another file system. Its owner can free its pages, and
+ * an access then raises SIGBUS if the system has no other huge page. */
+static bool is_of_tmpfs(int fd)
+{
+    struct statfs fs;
+    return !fstatfs(fd, &fs) && fs.f_type == TMPFS_MAGIC;
+}
+
 enum weft_status wf_shared_map(int fd, size_t size, int writable, void **base)
 {
     struct stat st;
@@ -81,7 +91,8 @@ enum weft_status wf_shared_map(int fd, size_t size, int writable, void **base)
     /* The seals must prevent shrinking: an access beyond the end of a file that shrank would raise
      * SIGBUS and end this process. */
     if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_SEAL)) != (F_SEAL_SHRINK | F_SEAL_SEAL) ||
-        fstat(fd, &st) || !S_ISREG(st.st_mode) || (uint64_t)st.st_size < size || !size)
+        fstat(fd, &st) || !S_ISREG(st.st_mode) || (uint64_t)st.st_size < size || !size ||
+        !is_of_tmpfs(fd))
         return WEFT_EPROTO;
     p = mmap(NULL, size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
     if (p == MAP_FAILED)

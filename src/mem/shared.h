@@ -11,8 +11,8 @@
  * can map the memfd only for reading. Returns the descriptor, or -1 (logged). */
 int wf_shared_create(const char *name, size_t size, int read_only, void **base);
 
-/* Map a memfd of another process at *base. The memfd must have at least [size] bytes, and seals
- * that prevent truncation.
+/* Map a memfd of another process at *base. The memfd must have at least [size] bytes, seals that
+ * prevent truncation, and no huge pages (MFD_HUGETLB), which may run out.
  *
  * Returns OK | EPROTO ([fd] is not such a memfd) | ENOMEM */
 enum weft_status wf_shared_map(int fd, size_t size, int writable, void **base);

@@ -251,6 +251,18 @@ static void test_map_checks(void **state)
     map_refused(open("/dev/zero", O_RDWR | O_CLOEXEC), 4096);
 }
 
+/* Fails when: a process maps a memfd of huge pages, which its owner can make impossible. */
+static void test_map_huge(void **state)
+{
+    const off_t size = 2 << 20;
+    int fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+    (void)state;
+    if (fd < 0 || ftruncate(fd, size)) /* no such pages here, or of another size */
+        skip();
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL), 0);
+    map_refused(fd, (size_t)size);
+}
+
 /* Fails when: a failed allocation leaves space claimed. */
 static void test_too_large(void **state)
 {
@@ -279,6 +291,7 @@ int main(void)
         T(test_pages_go),
         T(test_seals),
         T(test_map_checks),
+        T(test_map_huge),
         T(test_too_large),
     };
     return cmocka_run_group_tests_name("mem", tests, NULL, NULL);
