@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "mem/lent.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22 /* Linux 5.14 */
@@ -39,12 +40,10 @@ static bool is_backed(const struct iovec *v, unsigned access)
 
 enum weft_status wf_region_can_copy_unbacked(void)
 {
-    uint64_t from = 0, to;
-    struct iovec here = {&to, sizeof to}, there = {&from, sizeof from};
-    if (process_vm_readv(gettid(), &here, 1, &there, 1, 0) == sizeof to)
+    if (wf_foreign_is_allowed())
         return WEFT_OK;
-    wf_error("memory whose pages may be missing cannot be registered: process_vm_readv: %m (allow "
-             "it, or use WEFT_MR_ALLOCATED)");
+    wf_error("memory whose pages may be missing cannot be registered: process_vm_readv or "
+             "process_vm_writev: %m (allow both, or use WEFT_MR_ALLOCATED)");
     return WEFT_ESYSTEM;
 }
 

@@ -22,14 +22,44 @@ static bool ends(ssize_t got, void *to, const void *from, size_t n)
 }
 
 /* gettid() names the calling thread. getpid() would name the first thread, which may have ended. */
-bool wf_lent_read(void *to, const void *lent, size_t n)
+static ssize_t kernel_read(void *to, const void *lent, size_t n)
 {
     struct iovec here = {to, n}, there = {(void *)(uintptr_t)lent, n};
-    return ends(process_vm_readv(gettid(), &here, 1, &there, 1, 0), to, lent, n);
+    return process_vm_readv(gettid(), &here, 1, &there, 1, 0);
+}
+
+static ssize_t kernel_write(void *lent, const void *from, size_t n)
+{
+    struct iovec here = {(void *)(uintptr_t)from, n}, there = {lent, n};
+    return process_vm_writev(gettid(), &here, 1, &there, 1, 0);
+}
+
+bool wf_lent_read(void *to, const void *lent, size_t n)
+{
+    return ends(kernel_read(to, lent, n), to, lent, n);
 }
 
 bool wf_lent_write(void *lent, const void *from, size_t n)
 {
-    struct iovec here = {(void *)(uintptr_t)from, n}, there = {lent, n};
-    return ends(process_vm_writev(gettid(), &here, 1, &there, 1, 0), lent, from, n);
+    return ends(kernel_write(lent, from, n), lent, from, n);
+}
+
+bool wf_foreign_read(void *to, const void *foreign, size_t n)
+{
+    ssize_t got = kernel_read(to, foreign, n);
+    errno = EFAULT;
+    return got == (ssize_t)n;
+}
+
+bool wf_foreign_write(void *foreign, const void *from, size_t n)
+{
+    ssize_t got = kernel_write(foreign, from, n);
+    errno = EFAULT;
+    return got == (ssize_t)n;
+}
+
+bool wf_foreign_is_allowed(void)
+{
+    char from = 0, to;
+    return kernel_read(&to, &from, 1) == 1 && kernel_write(&to, &from, 1) == 1;
 }

@@ -28,6 +28,11 @@ struct wf_tep_events {
      * the core. Both may also be called outside of poll. */
     void *(*bulk_hold)(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n);
     void (*bulk_unhold)(void *owner, const struct wf_bulk *bulk);
+    /* The memory that bulk_hold returns is another process's, which can make a page of it
+     * impossible at any time. So the kernel makes each copy, and one that fails breaks at most the
+     * connection: payload to be sent is gone (bulk_gone), payload that arrives is dropped (long_len
+     * is 0). */
+    bool bulk_is_foreign;
     /* The NIC operation [id] has ended, and the core may reuse its local memory.
      *   OK        Done. [old] is the value before an atomic that fetches.
      *   EKEY      The peer's NIC refused the key or the range. Nothing was moved or changed.

@@ -9,8 +9,10 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -29,12 +31,13 @@ struct bench {
     int event_fd, epoll_fd;
     int delivered, downs; /* messages; connections lost, as reported to the core */
     char last[16];
-    bool replies; /* to each request that may be replied to */
-    bool urgent;  /* the replies may not wait */
-    bool refuses; /* the session, with its first message */
-    bool ends;    /* the session, in the handler of its first message */
-    int late;     /* so many messages get no memory */
-    int moves;    /* reports of a refusal's generation */
+    uint64_t long_len; /* of the last bulk frame */
+    bool replies;      /* to each request that may be replied to */
+    bool urgent;       /* the replies may not wait */
+    bool refuses;      /* the session, with its first message */
+    bool ends;         /* the session, in the handler of its first message */
+    int late;          /* so many messages get no memory */
+    int moves;         /* reports of a refusal's generation */
 };
 
 /* ---- what the core would do ---- */
@@ -44,6 +47,8 @@ static void deliver(void *owner, struct weft_am *am)
     struct bench *b = owner;
     struct net_token *token = am->token;
     b->delivered++;
+    if (!am->data)
+        b->long_len = am->long_len;
     if (am->len)
         memcpy(b->last, am->data, am->len < sizeof b->last ? am->len : sizeof b->last);
     *token->base.conn = b;
@@ -1436,6 +1441,303 @@ static void test_refusal_forged(void **state)
     }
 }
 
+/* ---- payload in memory of another process ---- */
+
+enum { PAGE = 4096, FOREIGN = 64 * PAGE, SHORT = 3 * PAGE + 8 };
+
+static uint8_t *foreign; /* FOREIGN bytes of a memfd */
+static int gone;         /* calls of bulk_gone */
+static bool forbidden;   /* the system forbids the copies of process_vm_readv(2) */
+
+/* The linker makes all callers call these (meson.build). */
+ssize_t __real_process_vm_readv(pid_t, const struct iovec *, unsigned long, const struct iovec *,
+                                unsigned long, unsigned long);
+ssize_t __wrap_process_vm_readv(pid_t, const struct iovec *, unsigned long, const struct iovec *,
+                                unsigned long, unsigned long);
+ssize_t __real_process_vm_writev(pid_t, const struct iovec *, unsigned long, const struct iovec *,
+                                 unsigned long, unsigned long);
+ssize_t __wrap_process_vm_writev(pid_t, const struct iovec *, unsigned long, const struct iovec *,
+                                 unsigned long, unsigned long);
+
+ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long n,
+                                const struct iovec *from, unsigned long m, unsigned long flags)
+{
+    errno = EPERM;
+    return forbidden ? -1 : __real_process_vm_readv(pid, to, n, from, m, flags);
+}
+
+ssize_t __wrap_process_vm_writev(pid_t pid, const struct iovec *from, unsigned long n,
+                                 const struct iovec *to, unsigned long m, unsigned long flags)
+{
+    errno = EPERM;
+    return forbidden ? -1 : __real_process_vm_writev(pid, from, n, to, m, flags);
+}
+
+static void *foreign_hold(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n)
+{
+    (void)owner;
+    (void)bulk;
+    (void)n;
+    held++;
+    return foreign + at;
+}
+
+static void bulk_gone(void *owner, const struct wf_bulk *bulk)
+{
+    (void)owner;
+    (void)bulk;
+    gone++;
+}
+
+static const struct wf_tep_events foreign_events = {.deliver = deliver,
+                                                    .peer_down = peer_down,
+                                                    .conn_down = conn_down,
+                                                    .bulk_hold = foreign_hold,
+                                                    .bulk_unhold = bulk_unhold,
+                                                    .bulk_is_foreign = true,
+                                                    .bulk_gone = bulk_gone};
+
+/* How a payload travels, and which accesses to it the system permits. */
+struct foreign {
+    bool sealed, alone; /* encrypted; received by a read of its own */
+    bool forbidden;
+    size_t end; /* an access to the memory behind it raises SIGBUS */
+};
+
+/* Nothing of the memory has a page, and it gets none behind [end]. */
+static void foreign_open(struct bench *b, const struct foreign *f)
+{
+    int fd = memfd_create("foreign", MFD_CLOEXEC);
+    const struct wf_contact nowhere = {0};
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, FOREIGN), 0);
+    foreign = mmap(NULL, FOREIGN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(foreign, MAP_FAILED);
+    assert_int_equal(ftruncate(fd, (off_t)f->end), 0);
+    close(fd);
+    forbidden = f->forbidden;
+    gone = b->delivered = 0;
+    b->long_len = 1;
+    b->t->base.events = &foreign_events;
+    b->other.process.token[0]++; /* another endpoint for each case */
+    b->session = wf_net_session_make(b->t, &b->other, &nowhere);
+    assert_non_null(b->session);
+}
+
+static void foreign_close(struct bench *b)
+{
+    assert_int_equal(b->session->status, WEFT_OK);
+    assert_int_equal(held, 0);
+    forbidden = false;
+    wf_tcp_transport.give_up(&b->t->base, &b->other); /* or closing waits for it */
+    munmap(foreign, FOREIGN);
+}
+
+/* The other end of lane 0. */
+struct end {
+    int fd;
+    bool sealed;
+    struct wf_aead out, in;
+    size_t have, raw; /* bytes in [bytes], of those not yet decrypted in [record] */
+    uint8_t bytes[4 * FOREIGN], record[FOREIGN];
+};
+
+static struct end *end_open(struct bench *b, bool sealed, uint32_t gen)
+{
+    struct end *e = calloc(1, sizeof *e);
+    assert_non_null(e);
+    e->sealed = sealed;
+    e->fd = sealed ? connect_sealed(b, gen, &e->out) : connect_lane(b, 0, gen);
+    return e;
+}
+
+static void end_send(struct end *e, const void *bytes, size_t n)
+{
+    if (e->sealed)
+        send_sealed(e->fd, &e->out, bytes, n, SIZE_MAX);
+    else
+        send_all(e->fd, bytes, n);
+}
+
+static void end_close(struct end *e)
+{
+    close(e->fd);
+    free(e);
+}
+
+/* Returns whether its behaviour was right. */
+static void foreign_receive(struct bench *b, const struct foreign *f)
+{
+    static struct {
+        struct wf_net_frame frame;
+        uint8_t payload[SHORT + 8];
+    } m;
+    struct request behind = request("behind");
+    const bool whole = f->end == FOREIGN && !f->forbidden;
+    struct sync sync;
+    struct end *e;
+    foreign_open(b, f);
+    e = end_open(b, f->sealed, 1);
+    sync = sync_of(b, 2);
+    end_send(e, &sync, sizeof sync);
+    poll_once(b);
+    m.frame = (struct wf_net_frame){
+        .len = SHORT, .kind = WF_NET_BULK_REQUEST, .handler = WEFT_AM_USER_HANDLERS};
+    memset(m.payload, 7, SHORT);
+    end_send(e, &m, f->alone ? sizeof m.frame : sizeof m);
+    poll_once(b);
+    if (f->alone)
+        end_send(e, m.payload, sizeof m.payload);
+    end_send(e, &behind, sizeof behind);
+    for (int i = 0; b->delivered < 2; i++) {
+        assert_true(i < 1000);
+        poll_once(b);
+    }
+    assert_non_null(b->session->chans[0]->link);
+    assert_int_equal(b->long_len, whole ? SHORT : 0);
+    assert_memory_equal(foreign, m.payload, whole ? SHORT : 0);
+    foreign_close(b);
+    end_close(e);
+}
+
+/* Fails when: payload that arrives for memory without a page ends the process, the connection or
+ * the session, is reported as complete, or takes the next frame with it; payload for memory that
+ * has no page yet is dropped; or the process copies it itself if the kernel may not. */
+static void test_foreign_receive(void **state)
+{
+    struct bench *b = *state;
+    b->tctx->close_ms = 100;
+    for (int i = 0; i < 8; i++) {
+        struct foreign f = {.sealed = i & 1, .alone = i & 2, .forbidden = i & 4, .end = FOREIGN};
+        if (f.forbidden && f.alone && !f.sealed)
+            continue; /* the socket's call needs no other */
+        foreign_receive(b, &f);
+        f.end = PAGE;
+        foreign_receive(b, &f);
+        f.end = 0;
+        foreign_receive(b, &f);
+    }
+}
+
+/* Append to e->bytes what has come. Returns false at the end of the stream. */
+static bool end_recv(struct end *e)
+{
+    uint8_t *to = e->sealed ? e->record + e->raw : e->bytes + e->have;
+    size_t room = e->sealed ? sizeof e->record - e->raw : sizeof e->bytes - e->have, used = 0, len;
+    ssize_t n = recv(e->fd, to, room, MSG_DONTWAIT);
+    long m;
+    if (n <= 0)
+        return n < 0 && errno == EAGAIN;
+    if (!e->sealed) {
+        e->have += (size_t)n;
+        return true;
+    }
+    e->raw += (size_t)n;
+    while ((m = wf_aead_open(&e->in, e->record + used, e->raw - used, e->bytes + e->have, &len))) {
+        assert_true(m > 0);
+        used += (size_t)m;
+        e->have += len;
+    }
+    e->raw -= used;
+    memmove(e->record, e->record + used, e->raw);
+    return true;
+}
+
+/* Returns the kind of the first frame, and that of the second in *next, as far as these have come
+ * whole, or 0. Those without number do not count. */
+static unsigned end_kinds(const struct end *e, unsigned *next)
+{
+    unsigned came[2] = {0, 0}, n = 0;
+    struct wf_net_frame f;
+    for (size_t at = 0; n < 2 && e->have - at >= sizeof f;) {
+        size_t size;
+        memcpy(&f, e->bytes + at, sizeof f);
+        size = wf_net_head_size(f.nargs) + wf_net_padded(f.len);
+        if (e->have - at < size)
+            break;
+        if (f.kind == WF_NET_BULK_REQUEST)
+            assert_memory_equal(e->bytes + at + wf_net_head_size(f.nargs), foreign, f.len);
+        if (f.kind != WF_NET_SYNC && f.kind != WF_NET_ACK)
+            came[n++] = f.kind;
+        at += size;
+    }
+    *next = came[1];
+    return came[0];
+}
+
+/* A payload, and a frame behind it, have to come as frames of [kind] and REQUEST; if [kind] is 0,
+ * the first comes in part, and the connection ends. */
+static void end_expect(struct bench *b, struct end *e, unsigned kind)
+{
+    unsigned next = 0;
+    bool open = true;
+    for (int i = 0; open && !next; i++) {
+        assert_true(i < 100000);
+        poll_once(b);
+        open = end_recv(e);
+        if (end_kinds(e, &next))
+            assert_int_equal(end_kinds(e, &next), kind);
+    }
+    assert_int_equal(open, kind != 0);
+    assert_int_equal(next, kind ? WF_NET_REQUEST : 0);
+}
+
+static void foreign_send(struct bench *b, const struct foreign *f, uint32_t len)
+{
+    struct wf_bulk bulk = {.args = &len, .len = len, .handler = WEFT_AM_USER_HANDLERS};
+    const bool whole = f->end >= len && !f->forbidden;
+    const bool breaks = !whole && f->end && !f->forbidden; /* some of it leaves */
+    struct wf_tpeer *tpeer;
+    struct sync sync;
+    struct end *e;
+    foreign_open(b, f);
+    if (f->end)
+        memset(foreign, 7, 100); /* the next pages are holes */
+    tpeer = peer_of_other(b);
+    e = end_open(b, f->sealed, 1);
+    sync = sync_of(b, 0);
+    end_send(e, &sync, sizeof sync);
+    poll_once(b);
+    assert_int_equal(wf_tcp_transport.request_bulk(tpeer, &bulk, 0, NULL), WEFT_OK);
+    assert_int_equal(wf_tcp_transport.request(tpeer, WF_AM_WHAT(3, 0), NULL, "behind", 7, 0),
+                     WEFT_OK);
+    if (breaks) {
+        end_expect(b, e, 0);
+        assert_int_equal(b->session->status, WEFT_OK);
+        end_close(e);
+        poll_once(b);
+        assert_null(b->session->chans[0]->link);
+        e = end_open(b, f->sealed, b->session->chans[0]->gen + 1);
+        end_send(e, &sync, sizeof sync);
+    }
+    end_expect(b, e, whole ? WF_NET_BULK_REQUEST : WF_NET_VOID);
+    assert_int_equal(gone, !whole);
+    foreign_close(b);
+    wf_tcp_transport.peer_close(tpeer);
+    free(tpeer);
+    end_close(e);
+}
+
+/* Fails when: payload without a page ends the process or the session, or is not reported as gone;
+ * or breaks a connection by which none of it has left; the frame behind it is lost; memory that has
+ * no page yet is not sent as zeroes; or the process copies it itself if the kernel may not. */
+static void test_foreign_send(void **state)
+{
+    struct bench *b = *state;
+    b->tctx->close_ms = 100;
+    for (int sealed = 0; sealed < 2; sealed++) {
+        const struct foreign holes = {.sealed = sealed, .end = FOREIGN};
+        const struct foreign none = {.sealed = sealed};
+        const struct foreign some = {.sealed = sealed, .end = FOREIGN - PAGE};
+        foreign_send(b, &holes, SHORT);
+        foreign_send(b, &holes, FOREIGN);
+        foreign_send(b, &none, SHORT);
+        foreign_send(b, &none, FOREIGN);
+        foreign_send(b, &some, FOREIGN);
+    }
+    foreign_send(b, &(struct foreign){.sealed = true, .forbidden = true, .end = FOREIGN}, SHORT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1464,6 +1766,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_ring_grows, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_altered, bench_open, bench_close),
         cmocka_unit_test_setup_teardown(test_stream, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_foreign_receive, bench_open, bench_close),
+        cmocka_unit_test_setup_teardown(test_foreign_send, bench_open, bench_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "config/config.h"
+#include "mem/lent.h"
 #include "transport/net/channel.h"
 
 /* A peer whose SYNC states more than FRAMES_MAX unacknowledged frames breaks the protocol: a frame
@@ -511,6 +512,18 @@ void wf_net_chan_writable(struct net_chan *chan)
     wf_net_chan_fed(chan);
     if (chan->blocked)
         wf_net_dirty(chan);
+}
+
+bool wf_net_chan_lent_read(const struct net_chan *chan, void *to, const void *lent, size_t n)
+{
+    return chan->session->ep->base.events->bulk_is_foreign ? wf_foreign_read(to, lent, n)
+                                                           : wf_lent_read(to, lent, n);
+}
+
+bool wf_net_chan_lent_write(const struct net_chan *chan, void *lent, const void *from, size_t n)
+{
+    return chan->session->ep->base.events->bulk_is_foreign ? wf_foreign_write(lent, from, n)
+                                                           : wf_lent_write(lent, from, n);
 }
 
 void wf_net_chan_starved(struct net_chan *chan)

@@ -63,8 +63,9 @@ struct net_link_ops {
     void (*start)(struct net_link *link);
 
     /* Like sendmsg(2) with the [n] elements of [v], [len] bytes in all. Bit i of [lent] is set if
-     * v[i] is memory that the program lent for a transfer; such elements are among the first 64.
-     * Fails with EFAULT if the program has unmapped such memory. Sets is_full and has_unsent. */
+     * v[i] is memory that the core lent for a transfer; such elements are among the first 64. Only
+     * the kernel and wf_net_chan_lent_read may read it. Fails with EFAULT if some of it is not
+     * there. Sets is_full and has_unsent. */
     ssize_t (*sendv)(struct net_link *link, const struct iovec *v, unsigned n, size_t len,
                      uint64_t lent);
     /* Send one short frame as a whole. Returns false if nothing was sent. This pointer is NULL if
@@ -185,6 +186,11 @@ void wf_net_chan_relink(struct net_chan *chan, struct net_link *link);
 
 /* Returns NULL if the channel has no link. */
 struct net_link *wf_net_chan_link(const struct net_chan *chan);
+
+/* Copy [n] bytes from or to memory that the core lent (bulk_hold). Both return false with errno
+ * EFAULT if some of that memory is not there. */
+bool wf_net_chan_lent_read(const struct net_chan *chan, void *to, const void *lent, size_t n);
+bool wf_net_chan_lent_write(const struct net_chan *chan, void *lent, const void *from, size_t n);
 
 /* Called when the driver refuses a NIC operation for want of room. The next wf_net_chan_writable
  * makes the core try again. */

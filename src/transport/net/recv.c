@@ -12,7 +12,6 @@
 
 #include "base/hook.h"
 #include "base/log.h"
-#include "mem/lent.h"
 #include "transport/net/channel.h"
 
 #define READ_MAX ((size_t)131072)   /* the most bytes of small frames in one read */
@@ -162,8 +161,8 @@ static void bulk_copy(struct net_chan *chan, const uint8_t *bytes, size_t n)
         size_t part = n;
         void *to = bulk_hold(chan, &token, &bulk, &part);
         if (to) {
-            if (chan->link->buffered)
-                chan->bulk.lost |= !wf_lent_write(to, bytes, part);
+            if (chan->link->buffered || chan->session->ep->base.events->bulk_is_foreign)
+                chan->bulk.lost |= !wf_net_chan_lent_write(chan, to, bytes, part);
             else
                 memcpy(to, bytes, part);
             bulk_unhold(chan, &bulk);

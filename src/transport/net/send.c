@@ -222,13 +222,16 @@ static void send_end(struct net_chan *chan)
     chan->link->ops->half_close(chan->link);
 }
 
-/* Called when the kernel found the memory of a payload unmapped. For a reply, the peer named the
- * region with this memory: the peer receives an error, and sending goes on. For a request, a call
- * of this program lent the memory: that call's operation can end only together with the session, so
- * sending ends. Returns true if sending goes on. */
+/* Called when the kernel found the memory of a payload unmapped, or without a page. For a reply,
+ * the peer named the region with this memory: the peer receives an error, and sending goes on. The
+ * same holds for a request whose memory is another process's: bulk_gone reports that it is not
+ * sent. (Where a part of it has left, the next wf_net_batch_make gives up the link.) For any other
+ * request, a call of this program lent the memory: that call's operation can end only together with
+ * the session, so sending ends. Returns true if sending goes on. */
 static bool payload_gone(struct net_chan *chan, struct net_bulk *bulk)
 {
-    if (wf_net_is_reply(wf_net_frame_at(chan, bulk->at)->kind)) {
+    if (wf_net_is_reply(wf_net_frame_at(chan, bulk->at)->kind) ||
+        chan->session->ep->base.events->bulk_is_foreign) {
         bulk->lost = true;
         return true;
     }

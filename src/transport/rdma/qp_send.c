@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "config/config.h"
-#include "mem/lent.h"
 #include "transport/rdma/qp_run.h"
 #include "transport/rdma/rail.h"
 
@@ -157,10 +156,10 @@ void wf_qp_ask(struct qp_link *l)
 /* ---- frames ---- */
 
 /* Copies [len] bytes of [v], starting at offset [from]. Bit i of [lent] is set if v[i]
- * is memory that the program lent for a transfer. Returns false with errno if the program has
- * unmapped such memory. */
-static bool gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, size_t len,
-                   uint64_t lent)
+ * is memory that the core lent for a transfer. Returns false with errno if some of it is not
+ * there. */
+static bool gather(const struct net_chan *chan, uint8_t *to, const struct iovec *v, unsigned n,
+                   size_t from, size_t len, uint64_t lent)
 {
     for (unsigned i = 0; i < n && len; i++) {
         const uint8_t *base = v[i].iov_base;
@@ -172,7 +171,7 @@ static bool gather(uint8_t *to, const struct iovec *v, unsigned n, size_t from, 
         part = WF_MIN(len, v[i].iov_len - from);
         if (!(lent >> i & 1))
             memcpy(to, base + from, part);
-        else if (!wf_lent_read(to, base + from, part))
+        else if (!wf_net_chan_lent_read(chan, to, base + from, part))
             return false;
         to += part;
         len -= part;
@@ -221,7 +220,7 @@ static bool send_make(struct qp_link *l, const struct iovec *v, unsigned n, size
         q.piece = r->free_pieces[r->nfree_pieces - 1];
         bytes = wf_rdma_piece_at(r, q.piece);
     }
-    if (!gather(bytes, v, n, from, len, lent))
+    if (!gather(l->base.chan, bytes, v, n, from, len, lent))
         return false;
     wr->sge[0] = (struct wf_hca_sge){bytes, len, r->mr->lkey};
     if (q.piece != NO_PIECE) {

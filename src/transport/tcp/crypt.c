@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include "mem/lent.h"
 #include "transport/tcp/sock_link.h"
 
 struct sock_crypt {
@@ -69,16 +68,17 @@ static bool record_send(struct sock_link *s)
 }
 
 /* Copy the first bytes of the [count] elements of [v] to [to], at most one record. Returns how many
- * bytes these are, or -1 with errno EFAULT if the program has unmapped the lent memory. Bit i
- * of [lent] is set if v[i] is lent memory. */
-static ssize_t gather(uint8_t *to, const struct iovec *v, unsigned count, uint64_t lent)
+ * bytes these are, or -1 with errno EFAULT if some of the lent memory is not there. Bit i of [lent]
+ * is set if v[i] is lent memory. */
+static ssize_t gather(const struct net_chan *chan, uint8_t *to, const struct iovec *v,
+                      unsigned count, uint64_t lent)
 {
     size_t at = 0;
     for (unsigned i = 0; i < count && at < WF_AEAD_RECORD; i++) {
         size_t n = WF_MIN(v[i].iov_len, WF_AEAD_RECORD - at);
         if (!(lent >> i & 1))
             memcpy(to + at, v[i].iov_base, n);
-        else if (!wf_lent_read(to + at, v[i].iov_base, n))
+        else if (!wf_net_chan_lent_read(chan, to + at, v[i].iov_base, n))
             return -1;
         at += n;
     }
@@ -91,7 +91,7 @@ ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned
     ssize_t len;
     if (!record_send(s))
         return -1;
-    len = gather(c->plain, v, n, lent);
+    len = gather(s->base.chan, c->plain, v, n, lent);
     if (len <= 0)
         return len;
     c->out_len = (uint32_t)wf_aead_seal(&c->out, c->plain, (size_t)len, c->record);

@@ -21,8 +21,8 @@ struct sock_link {
 bool wf_sock_crypt_open(struct sock_link *s, const struct wf_net_conn *conn);
 void wf_sock_crypt_close(struct sock_link *s);
 /* Like sendmsg(2), but encrypts and sends at most one record. Bit i of [lent] is set if v[i] is
- * memory that the program lent for a transfer. Fails with EFAULT if the program has unmapped such
- * memory. Sets s->base.has_unsent to whether a part of the record is still to be sent. */
+ * memory that the core lent for a transfer. Fails with EFAULT if some of that memory is not there.
+ * Sets s->base.has_unsent to whether a part of the record is still to be sent. */
 ssize_t wf_sock_crypt_sendv(struct sock_link *s, const struct iovec *v, unsigned n, uint64_t lent);
 /* Like recv(2): stores decrypted bytes. Fails with EBADMSG if a record was altered on the way. */
 ssize_t wf_sock_crypt_recv(struct sock_link *s, uint8_t *to, size_t room);
