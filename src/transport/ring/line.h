@@ -147,4 +147,26 @@ static inline void wf_shm_copy_args(void *dst, const uint32_t *args, unsigned n)
     }
 }
 
+/* The same, in fewer instructions if there are four arguments or more. */
+static inline void wf_shm_copy_many_args(uint8_t *dst, const uint32_t *args, unsigned n)
+{
+    for (; n >= 4; n -= 4, args += 4, dst += 16)
+        wf_shm_copy_args(dst, args, 4);
+    wf_shm_copy_args(dst, args, n);
+}
+
+/* Copy [n] arguments, without stores that overlap. The handler reads several of them by one load.
+ * The load would wait if it needed bytes of two stores that are still in the store buffer. */
+static inline void wf_shm_args_take(uint32_t *to, const uint8_t *from, unsigned n)
+{
+    if (n == 2) {
+        memcpy(to, from, 8);
+        return;
+    }
+    for (; n >= 4; n -= 4, to += 4, from += 16)
+        memcpy(to, from, 16);
+    for (; n; n--, to++, from += 4)
+        memcpy(to, from, 4);
+}
+
 #endif

@@ -87,11 +87,11 @@ static void reply_none(struct shm_token *t)
     reply_publish(t->rx, r, t->pos, 0);
 }
 
-enum weft_status wf_shm_reply(struct wf_token *token, const struct wf_am_out *out)
+/* Send a reply that does not fit in the line of the reply slot. */
+__attribute__((noinline)) static void reply_large(struct shm_token *t, struct wf_shm_reply *r,
+                                                  const struct wf_am_out *out)
 {
-    struct shm_token *t = SHM_OF(token, shm_token);
     struct shm_rx *rx = t->rx;
-    struct wf_shm_reply *r = &rx->back->replies[t->pos & rx->mask];
     bool in_place = out->len > WF_SHM_DATA;
     bool next = 4u * out->nargs + (in_place ? 0 : out->len) > WF_SHM_DATA;
     uint8_t flags = (uint8_t)((in_place ? WF_SHM_IN_PLACE : 0) | (next ? WF_SHM_ARGS_NEXT : 0));
@@ -105,6 +105,22 @@ enum weft_status wf_shm_reply(struct wf_token *token, const struct wf_am_out *ou
         wf_shm_copy_args(next ? (uint8_t *)r->args : r->line.data + WF_SHM_DATA - 4u * out->nargs,
                          out->args, out->nargs);
     reply_publish(rx, r, t->pos, out->len);
+}
+
+enum weft_status wf_shm_reply(struct wf_token *token, const struct wf_am_out *out)
+{
+    struct shm_token *t = SHM_OF(token, shm_token);
+    struct shm_rx *rx = t->rx;
+    struct wf_shm_reply *r = &rx->back->replies[t->pos & rx->mask];
+    if (out->len + 4u * out->nargs > WF_SHM_DATA) {
+        reply_large(t, r, out);
+    } else {
+        wf_shm_header_write(&r->line, out->handler, out->nargs, 0, 0, 0);
+        WF_HOOK("reply.header");
+        wf_copy_small(r->line.data, out->data, out->len);
+        wf_shm_copy_many_args(r->line.data + WF_SHM_DATA - 4u * out->nargs, out->args, out->nargs);
+        reply_publish(rx, r, t->pos, out->len);
+    }
     wf_shm_count(rx->tep, WF_STAT_REPLIES_SENT);
     return WEFT_OK;
 }
@@ -214,22 +230,55 @@ __attribute__((noinline)) static bool more_deliver(const struct shm_rx *rx,
     return rx->tep->base.events->tagged_more(rx->conn, tag, word, what, line->data, len);
 }
 
-/* Copy [n] arguments, without stores that overlap. The handler reads several of them by one load.
- * The load would wait if it needed bytes of two stores that are still in the store buffer. */
-static inline void args_copy(uint32_t *to, const uint8_t *from, unsigned n)
+/* Let the reply to the request that [d] has go to the reply slot at [pos]. */
+static inline void reply_expect(struct shm_rx *rx, struct shm_delivery *d, uint32_t pos,
+                                uint16_t reply_max, uint8_t place)
 {
-    if (n == 2) {
-        memcpy(to, from, 8);
-        return;
-    }
-    for (; n >= 4; n -= 4, to += 4, from += 16)
-        memcpy(to, from, 16);
-    for (; n; n--, to++, from += 4)
-        memcpy(to, from, 4);
+    d->am.reply_max = reply_max;
+    d->am.can_reply = true;
+    d->token.base.can_reply = WF_REPLY_DUE;
+    d->token.base.reply_room = reply_max - 1u;
+    d->token.pos = pos;
+    d->token.place = place;
+    d->am.serial = ++d->token.base.serial;
+    rx->wants_reply = true;
 }
 
-/* Deliver a message for which request_deliver has no short way: one that needs payload blocks or
- * expects a reply, that the core wants by deliver, or that breaks the protocol.
+/* The handler of a request that expects a reply has returned. */
+static inline void reply_expected(struct shm_delivery *d)
+{
+    if (__builtin_expect(d->token.base.can_reply, 0))
+        reply_none(&d->token);
+    d->am.reply_max = 0;
+    d->am.can_reply = false;
+}
+
+/* Deliver a request of one line, with [nargs] arguments, whose reply fits in the line of the reply
+ * slot. [ready] and [rest] are the two words of its header, which request_deliver has checked. */
+__attribute__((noinline)) static void ask_deliver(struct shm_rx *rx, struct shm_delivery *d,
+                                                  uint32_t pos, uint64_t ready, uint64_t rest)
+{
+    const struct wf_shm_line *line = &rx->lines[pos & rx->mask];
+    unsigned nargs = rest >> 8 & 0xff;
+    wf_shm_args_take(d->args, line->data + WF_SHM_DATA - 4u * nargs, nargs);
+    d->am.data = line->data;
+    d->am.len = (uint16_t)(ready >> 32);
+    d->am.nargs = (uint8_t)nargs;
+    d->am.handler = (uint8_t)rest;
+    reply_expect(rx, d, pos, (uint16_t)(ready >> 48), WF_SHM_NO_PLACE);
+    rx->tep->base.events->deliver(rx->tep->base.owner, &d->am);
+    reply_expected(d);
+}
+
+/* Do the two words of a header describe a request for ask_deliver? */
+static inline bool is_ask(uint64_t ready, uint64_t rest)
+{
+    return wf_shm_is_short(rest) && ready >> 48 && ready >> 48 <= WF_SHM_DATA + 1 &&
+           (uint16_t)(ready >> 32) + 4 * (rest >> 8 & 0xff) <= WF_SHM_DATA;
+}
+
+/* Deliver a message for which request_deliver has no short way: one that needs payload blocks or a
+ * place for its reply, that the core wants by deliver, or that breaks the protocol.
  * [ready] and [rest] are the two words of its header. Returns false if it breaks the protocol; the
  * connection is then refused. */
 __attribute__((noinline)) static bool deliver_slow(struct shm_rx *rx, struct shm_delivery *d,
@@ -243,28 +292,17 @@ __attribute__((noinline)) static bool deliver_slow(struct shm_rx *rx, struct shm
     if ((uint32_t)rest == WF_SHM_TAGGED_BESIDE && !h.reply_max &&
         tagged_deliver(rx, line, d->am.data, h.len))
         return true;
-    args_copy(d->args,
-              h.flags & WF_SHM_ARGS_NEXT ? (const uint8_t *)d->am.data - WF_SHM_ARGS_BLOCK
-                                         : line->data + WF_SHM_DATA - 4u * h.nargs,
-              h.nargs);
+    wf_shm_args_take(d->args,
+                     h.flags & WF_SHM_ARGS_NEXT ? (const uint8_t *)d->am.data - WF_SHM_ARGS_BLOCK
+                                                : line->data + WF_SHM_DATA - 4u * h.nargs,
+                     h.nargs);
     d->am.len = h.len;
     d->am.nargs = h.nargs;
     d->am.handler = h.handler;
-    if (h.reply_max) {
-        d->am.reply_max = h.reply_max;
-        d->am.can_reply = true;
-        d->token.base.can_reply = WF_REPLY_DUE;
-        d->token.base.reply_room = h.reply_max - 1u;
-        d->token.pos = pos;
-        d->token.place = h.place;
-        d->am.serial = ++d->token.base.serial;
-        rx->wants_reply = true;
-    }
+    if (h.reply_max)
+        reply_expect(rx, d, pos, h.reply_max, h.place);
     rx->tep->base.events->deliver(rx->tep->base.owner, &d->am);
-    if (d->token.base.can_reply)
-        reply_none(&d->token);
-    d->am.reply_max = 0;
-    d->am.can_reply = false;
+    reply_expected(d);
     return true;
 }
 
@@ -287,7 +325,7 @@ static inline bool request_deliver(struct shm_rx *rx, struct shm_delivery *d, ui
             return true;
     } else if (wf_shm_is_short(rest) && len + 4 * nargs <= WF_SHM_DATA) {
         if (nargs)
-            args_copy(d->args, line->data + WF_SHM_DATA - 4u * nargs, nargs);
+            wf_shm_args_take(d->args, line->data + WF_SHM_DATA - 4u * nargs, nargs);
         d->am.data = line->data;
         d->am.len = (uint32_t)len;
         d->am.nargs = (uint8_t)nargs;
@@ -295,7 +333,10 @@ static inline bool request_deliver(struct shm_rx *rx, struct shm_delivery *d, ui
         tep->events->deliver(tep->owner, &d->am);
         return true;
     }
-    return deliver_slow(rx, d, pos, ready, rest);
+    if (!is_ask(ready, rest))
+        return deliver_slow(rx, d, pos, ready, rest);
+    ask_deliver(rx, d, pos, ready, rest);
+    return true;
 }
 
 static void count_received(struct shm_rx *rx, int n)

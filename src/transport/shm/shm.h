@@ -425,7 +425,7 @@ size_t wf_shm_ring_bytes(const struct wf_shm_geometry *g);
 /* Returns the most bytes that all rings of a context with [endpoints] endpoints can take. */
 uint64_t wf_shm_memory_bound(unsigned endpoints, uint32_t am_max);
 
-/* tx.c */
+/* tx.c, tx_reply.c */
 enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                 const void *data, size_t len, size_t reply_max);
 enum weft_status wf_shm_requestv(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
