@@ -299,40 +299,54 @@ static void array_answer(const struct weft_am *am)
     wf_ctl_reply(am, WF_CTL_ANSWER, args, WF_ARRAY_LEN(args), am->ep->scratch, len);
 }
 
+/* Do [a] on the word of [want], in a region that needs more than the operation itself. */
+static enum weft_status atomic_in_use(const struct weft_am *am, const struct wf_want *want,
+                                      struct wf_mem_atomic *a)
+{
+    const bool fetches = want->access & WEFT_REMOTE_READ;
+    struct weft_counter *more;
+    struct wf_region *region;
+    uint64_t answer;
+    enum weft_status status = wf_mem_use(&am->ep->ctx->mem, want, &region);
+    void *word;
+    if (status != WEFT_OK)
+        return status;
+    word = wf_region_word(region, want->offset, want->len, true, &status);
+    if (word) {
+        a->old = weft_atomic_do_(word, a->operation, a->type, a->operand, a->compare);
+        more = wf_ep_counter(am->ep, region, fetches ? WEFT_REMOTE_READ : WEFT_REMOTE_WRITE);
+        status = wf_rma_written(region, want->offset, (uint32_t)want->len, true,
+                                fetches ? NULL : more, &answer);
+        if (status == WEFT_OK && fetches && more)
+            wf_counter_add(more, 1);
+    }
+    wf_mem_unuse(&am->ep->ctx->mem, region);
+    return status;
+}
+
 void wf_rma_on_atomic(const struct weft_am *am)
 {
-    const uint32_t *a = am->args + WF_REGION_ARGS;
-    unsigned operation, type, size;
+    const uint32_t *args = am->args + WF_REGION_ARGS;
     enum weft_status status = WEFT_EPROTO;
-    uint64_t old = 0, answer;
-    struct target t;
-    void *word;
+    struct wf_mem_atomic a;
+    struct wf_want want;
     if (am->nargs == WF_ARRAY_ARGS) {
         array_answer(am);
         return;
     }
     if (!nargs_are(am, WF_REGION_ARGS + 6))
         return;
-    operation = a[1] & 0xff;
-    type = a[1] >> 8 & 0xff;
-    size = type <= WEFT_I64 ? 8 : 4;
-    if (operation <= WEFT_ATOMIC_CAS && type <= WEFT_I32)
-        status =
-            use(am, size, WEFT_REMOTE_WRITE | (a[1] >> 16 ? (unsigned)WEFT_REMOTE_READ : 0u), &t);
-    if (status == WEFT_OK) {
-        word = wf_region_word(t.region, t.at, size, true, &status);
-        if (word) {
-            old = weft_atomic_do_(word, operation, type, wf_word64(a + 2), wf_word64(a + 4));
-            bool fetches = a[1] >> 16;
-            unsigned access = fetches ? WEFT_REMOTE_READ : WEFT_REMOTE_WRITE;
-            struct weft_counter *more = wf_ep_counter(am->ep, t.region, access);
-            status = wf_rma_written(t.region, t.at, size, true, fetches ? NULL : more, &answer);
-            if (status == WEFT_OK && fetches && more)
-                wf_counter_add(more, 1);
-        }
-        unuse(am, &t);
+    a = (struct wf_mem_atomic){.operation = args[1] & 0xff,
+                               .type = args[1] >> 8 & 0xff,
+                               .operand = wf_word64(args + 2),
+                               .compare = wf_word64(args + 4)};
+    if (a.operation <= WEFT_ATOMIC_CAS && a.type <= WEFT_I32) {
+        wf_ctl_want(am->ep, am->args, a.type <= WEFT_I64 ? 8 : 4,
+                    WEFT_REMOTE_WRITE | (args[1] >> 16 ? (unsigned)WEFT_REMOTE_READ : 0u), &want);
+        if (!wf_mem_atomic_now(&am->ep->ctx->mem, &want, &a, &status))
+            status = atomic_in_use(am, &want, &a);
     }
-    answer_status(am, status, old);
+    answer_status(am, status, a.old);
 }
 
 /* Returns the address of a long message's bytes for the application's handler. The handler needs

@@ -314,6 +314,41 @@ void wf_mem_unuse_named(struct wf_mem *mem, uint32_t slot, uint64_t gen)
         wf_mem_unuse(mem, r);
 }
 
+/* Does an access to [r] consist of nothing but loads and stores? */
+static inline bool is_plain(const struct wf_region *r)
+{
+    return !(r->flags & ~(unsigned)(WF_REGION_NAMED | WF_REGION_OF_EP)) && !r->dmabuf &&
+           r->iov_count == 1 && r->persist == WF_PERSIST_NONE;
+}
+
+/* The caller has checked that [want] is allowed. */
+static WF_MEM_UNDER_LOCK enum weft_status
+plain_atomic(const struct wf_region *r, const struct wf_want *want, struct wf_mem_atomic *a)
+{
+    unsigned char *word = r->base + (want->offset - r->first);
+    if ((uintptr_t)word & (want->len - 1))
+        return WEFT_EINVAL;
+    a->old = weft_atomic_do_(word, a->operation, a->type, a->operand, a->compare);
+    return WEFT_OK;
+}
+
+bool wf_mem_atomic_now(struct wf_mem *mem, const struct wf_want *want, struct wf_mem_atomic *a,
+                       enum weft_status *status)
+{
+    const struct wf_region *r;
+    bool is_done = true;
+    wf_mem_lock(mem);
+    r = region_find(mem, want->slot, want->gen);
+    *status = r ? allows(r, want) : WEFT_EKEY;
+    if (*status == WEFT_OK) { /* else a refresh may be changing what is_plain reads */
+        is_done = is_plain(r);
+        if (is_done)
+            *status = plain_atomic(r, want, a);
+    }
+    wf_mem_unlock(mem);
+    return is_done;
+}
+
 void wf_mem_region_close(struct wf_mem *mem, struct wf_region *r)
 {
     struct weft_counter *counter;

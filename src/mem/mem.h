@@ -3,7 +3,8 @@
  * memory of Weft, which local processes map. Local processes are processes of the same node.
  *
  * A private region has one or more pieces. Only the owner's process accesses it: wf_mem_use checks
- * a peer's request, and keeps the region open during the access.
+ * a peer's request, and keeps the region open during the access. For an atomic on one word the lock
+ * itself keeps the region open (wf_mem_atomic_now).
  *
  * Slabs. A slab is a memfd, sealed against shrinking and growing, that local processes map as a
  * whole. A region that is at least as large as wf_mem.slab_size has a slab of its own. Smaller
@@ -220,6 +221,20 @@ enum weft_status wf_mem_use(struct wf_mem *mem, const struct wf_want *want,
 void wf_mem_unuse(struct wf_mem *mem, struct wf_region *region);
 /* As wf_mem_unuse, for a region in use that is named by [slot] and [gen] as in struct wf_want. */
 void wf_mem_unuse_named(struct wf_mem *mem, uint32_t slot, uint64_t gen);
+
+/* An atomic operation on a word: the arguments of weft_atomic. */
+struct wf_mem_atomic {
+    unsigned operation, type; /* valid */
+    uint64_t operand, compare;
+    uint64_t old; /* result: the value before */
+};
+/* Do [a] on the word that [want] names, under the lock and without a use of the region. Returns
+ * false, and has done nothing, if the access is allowed but needs more than the operation: pages of
+ * the region may be missing, peers' accesses are counted, bytes are made durable, a dma-buf is
+ * synchronized, the region has several pieces, or only the NIC does atomics. Otherwise returns
+ * true, and sets *status as wf_mem_use and wf_region_word do. */
+bool wf_mem_atomic_now(struct wf_mem *mem, const struct wf_want *want, struct wf_mem_atomic *a,
+                       enum weft_status *status);
 
 /* Returns whether [v], a range of this process's memory, lies within one piece of the region. */
 bool wf_region_covers(const struct wf_region *r, const struct iovec *v);

@@ -279,6 +279,74 @@ static void test_too_large(void **state)
     wf_mem_region_close(*state, &first);
 }
 
+/* A region of the caller's memory, enabled. */
+static void private_open(struct wf_mem *mem, struct wf_region *r, void *base, size_t len,
+                         unsigned access, unsigned flags)
+{
+    *r = (struct wf_region){.length = len,
+                            .access = access,
+                            .base = base,
+                            .iov_count = 1,
+                            .flags = flags,
+                            .own_iov = {base, len}};
+    r->iov = &r->own_iov;
+    OK(wf_mem_region_add(mem, r, 64));
+    OK(wf_mem_region_enable(mem, r));
+}
+
+/* Add 1 to the word of [size] bytes at [offset]. Returns the status, or PENDING if nothing was done
+ * because the region needs more than the operation. */
+static enum weft_status add_now(struct wf_mem *mem, const struct wf_region *r, uint64_t offset,
+                                size_t size, uint64_t *old)
+{
+    const struct wf_want want = {
+        .slot = r->slot, .access = RW, .gen = r->gen, .offset = offset, .len = size};
+    struct wf_mem_atomic a = {
+        .operation = WEFT_ATOMIC_ADD, .type = size == 8 ? WEFT_U64 : WEFT_U32, .operand = 1};
+    enum weft_status status = WEFT_ESYSTEM;
+    if (!wf_mem_atomic_now(mem, &want, &a, &status))
+        return WEFT_PENDING;
+    *old = a.old;
+    return status;
+}
+
+/* Fails when: an atomic that the owner does at once goes to another word, is done although the
+ * access is not allowed or the word not aligned, or is done at once in a region whose accesses are
+ * counted or whose pages may be missing. */
+static void test_atomic_now(void **state)
+{
+    static uint64_t words[4] = {0, 7};
+    struct wf_region r;
+    uint64_t old = 0;
+    private_open(*state, &r, words, sizeof words, RW, 0);
+    OK(add_now(*state, &r, 8, 8, &old));
+    assert_true(old == 7 && words[1] == 8);
+    OK(add_now(*state, &r, 8, 4, &old));
+    assert_true(old == 8 && words[1] == 9 && !words[0] && !words[2]);
+    assert_int_equal(add_now(*state, &r, 12, 8, &old), WEFT_EINVAL);
+    assert_int_equal(add_now(*state, &r, 10, 4, &old), WEFT_EINVAL);
+    assert_int_equal(add_now(*state, &r, sizeof words, 8, &old), WEFT_ERANGE);
+    assert_int_equal(add_now(*state, &r, UINT64_MAX - 7, 8, &old), WEFT_ERANGE);
+    OK(wf_mem_refresh_begin(*state, &r));
+    assert_int_equal(add_now(*state, &r, 8, 8, &old), WEFT_EKEY);
+    wf_mem_refresh_end(*state, &r, true);
+    OK(add_now(*state, &r, 8, 8, &old));
+    wf_mem_region_close(*state, &r);
+    assert_int_equal(add_now(*state, &r, 8, 8, &old), WEFT_EKEY);
+    private_open(*state, &r, words, sizeof words, WEFT_REMOTE_WRITE, 0);
+    assert_int_equal(add_now(*state, &r, 8, 8, &old), WEFT_EACCESS);
+    wf_mem_region_close(*state, &r);
+    for (unsigned flag = WF_REGION_UNBACKED; flag <= WF_REGION_KEPT; flag <<= 1) {
+        if (flag == WF_REGION_OF_EP)
+            continue;
+        private_open(*state, &r, words, sizeof words, RW, flag);
+        assert_int_equal(add_now(*state, &r, 8, 8, &old), WEFT_PENDING);
+        assert_int_equal(add_now(*state, &r, 32, 8, &old), WEFT_ERANGE);
+        wf_mem_region_close(*state, &r);
+    }
+    assert_true(words[1] == 10 && !words[0] && !words[2] && !words[3]);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, mem_setup, mem_teardown)
 int main(void)
 {
@@ -293,6 +361,7 @@ int main(void)
         T(test_map_checks),
         T(test_map_huge),
         T(test_too_large),
+        T(test_atomic_now),
     };
     return cmocka_run_group_tests_name("mem", tests, NULL, NULL);
 }
