@@ -213,15 +213,11 @@ static bool fence_begins(struct wf_flow *flow)
 
 /* ---- starting ---- */
 
-static enum weft_status req_start(struct wf_req *req, enum weft_status (*first)(struct wf_req *),
-                                  bool may_refuse)
+/* A push of [req] has returned [status]; AGAIN, too, if it has to wait for others. The rest of
+ * wf_req_start. */
+static inline enum weft_status req_started(struct wf_req *req, enum weft_status status, bool fences,
+                                           bool may_refuse)
 {
-    struct wf_flow *flow = req->peer->flow;
-    enum weft_status status = WEFT_AGAIN;
-    bool fences = req->flags & WEFT_OP_FENCED && is_under_way(flow, req);
-    WF_PROBE3(op_start, req->op, req->kind, req->len);
-    if (wf_list_empty(&flow->queue) && !fences) /* if not, the queued requests go first */
-        status = first(req);
     /* The operation is complete, or its first message was refused and nothing was started. */
     if (status == WEFT_OK || (status < 0 && !req->unanswered) ||
         (status == WEFT_AGAIN && may_refuse && !req->op && !req->unanswered)) {
@@ -240,6 +236,23 @@ static enum weft_status req_start(struct wf_req *req, enum weft_status (*first)(
         req->op->status = WEFT_PENDING;
     }
     return WEFT_PENDING;
+}
+
+static enum weft_status req_start(struct wf_req *req, enum weft_status (*first)(struct wf_req *),
+                                  bool may_refuse)
+{
+    enum weft_status status = WEFT_AGAIN;
+    bool fences = req->flags & WEFT_OP_FENCED && is_under_way(req->peer->flow, req);
+    WF_PROBE3(op_start, req->op, req->kind, req->len);
+    if (wf_list_empty(&req->peer->flow->queue) && !fences) /* else the queued requests go first */
+        status = first(req);
+    return req_started(req, status, fences, may_refuse);
+}
+
+enum weft_status wf_req_started(struct wf_req *req, enum weft_status status)
+{
+    WF_PROBE3(op_start, req->op, req->kind, req->len);
+    return req_started(req, status, false, true);
 }
 
 enum weft_status wf_req_start(struct wf_req *req, enum weft_status (*first)(struct wf_req *))

@@ -110,6 +110,9 @@ void wf_flushes_end(struct weft_ep *ep, struct wf_flow *flow);
  * wf_req_start frees the request, leaves its weft_op unchanged, and returns what [push] returned.
  * If there is no weft_op and nothing could be sent, it frees the request and returns AGAIN. */
 enum weft_status wf_req_start(struct wf_req *req, enum weft_status (*push)(struct wf_req *));
+/* Like wf_req_start, for a request without flags that was pushed already, with the result [status],
+ * or AGAIN because others are queued. */
+enum weft_status wf_req_started(struct wf_req *req, enum weft_status status);
 /* Like wf_req_start, for an operation that is already partly done. Never returns AGAIN: if there is
  * no room, the request waits even if it has no weft_op. */
 enum weft_status wf_req_continue(struct wf_req *req, enum weft_status (*push)(struct wf_req *));

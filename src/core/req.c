@@ -22,6 +22,7 @@ struct recv_chunk {
 
 void wf_reqs_init(struct weft_ep *ep)
 {
+    ep->reqs.bounded_max = wf_config()->ops;
     wf_list_init(&ep->reqs.free);
     wf_list_init(&ep->reqs.chunks);
     wf_list_init(&ep->stalled);
@@ -79,7 +80,8 @@ static void req_clear(struct wf_req *req, enum wf_req_kind kind)
     req->held = false;
     req->unanswered = 0;
     req->copy = 0;
-    req->mem = (struct wf_iov){0};
+    req->mem.v = &req->mem.one; /* no buffer */
+    req->mem.n = req->mem.note = 0;
     req->len = req->sent = req->copied = 0;
     if (wf_req_is_rma(kind)) /* wf_rma_req_new clears the others */
         return;
@@ -89,37 +91,53 @@ static void req_clear(struct wf_req *req, enum wf_req_kind kind)
         memset(&req->u.send, 0, sizeof req->u.send);
 }
 
-struct wf_req *wf_req_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_req_kind kind,
-                          struct weft_op *op, bool issued, enum weft_status *why)
+struct wf_req *wf_req_take(struct weft_ep *ep, enum wf_req_kind kind, enum weft_status *why)
 {
     struct wf_req_table *t = &ep->reqs;
     struct wf_req *req;
     bool bounded = kind != WF_REQ_COPY && kind != WF_REQ_PARTS && kind != WF_REQ_LATE && !t->redo;
     *why = WEFT_OK;
-    if (bounded && t->bounded >= wf_config()->ops)
+    if (bounded && t->bounded >= t->bounded_max)
         *why = WEFT_ELIMIT;
     else if (wf_list_empty(&t->free))
         *why = table_grow(t);
     if (*why != WEFT_OK)
         return NULL;
     req = wf_container_of(wf_list_pop(&t->free), struct wf_req, queued);
-    req_clear(req, kind);
     req->ep = ep;
-    req->op = op;
     req->kind = (uint8_t)kind;
     req->bounded = bounded;
-    wf_list_init(&req->issued);
-    wf_list_init(&req->queued);
-    wf_list_init(&req->on_loss);
     t->used++;
     t->bounded += bounded;
-    if (peer && (*why = wf_req_bind(req, peer)) != WEFT_OK) {
-        wf_req_free(req);
-        return NULL;
-    }
-    if (issued)
-        wf_list_append(&peer->flow->issued, &req->issued);
     return req;
+}
+
+enum weft_status wf_req_fill(struct wf_req *req, struct weft_peer *peer, struct weft_op *op,
+                             bool issued)
+{
+    enum weft_status status = WEFT_OK;
+    req_clear(req, (enum wf_req_kind)req->kind);
+    req->op = op;
+    wf_list_init(&req->issued);
+    wf_list_init(&req->on_loss);
+    if (peer)
+        status = wf_req_bind(req, peer);
+    if (issued && status == WEFT_OK)
+        wf_list_append(&peer->flow->issued, &req->issued);
+    return status;
+}
+
+struct wf_req *wf_req_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_req_kind kind,
+                          struct weft_op *op, bool issued, enum weft_status *why)
+{
+    struct wf_req *req = wf_req_take(ep, kind, why);
+    if (!req)
+        return NULL;
+    *why = wf_req_fill(req, peer, op, issued);
+    if (*why == WEFT_OK)
+        return req;
+    wf_req_free(req);
+    return NULL;
 }
 
 enum weft_status wf_req_bind(struct wf_req *req, struct weft_peer *peer)
@@ -198,7 +216,8 @@ void wf_req_free(struct wf_req *req)
     wf_list_remove(&req->issued);
     wf_list_remove(&req->queued);
     wf_list_remove(&req->on_loss);
-    wf_iov_clear(&req->mem);
+    if (req->mem.v != &req->mem.one)
+        wf_iov_clear(&req->mem);
     if (req->kind == WF_REQ_COPY)
         wf_iov_clear(&req->u.copy.from);
     if (req->kind == WF_REQ_OPEN && req->remote) /* cancelled, or the peer is lost */
@@ -244,7 +263,7 @@ void wf_req_end(struct wf_req *req, enum weft_status status)
         flow->failure = status;
     if (op)
         wf_op_end(ep, op, status);
-    if (issued)
+    if (issued && !wf_list_empty(&flow->issued))
         wf_flushes_end(ep, flow);
 }
 

@@ -229,7 +229,8 @@ struct wf_req_table {
     uint32_t room;    /* of by_index */
     uint32_t created; /* requests allocated so far, used or free */
     uint32_t used;
-    uint32_t bounded; /* used requests that count; at most wf_config()->ops */
+    uint32_t bounded;     /* used requests that count */
+    uint32_t bounded_max; /* wf_config()->ops */
     /* true while wf_rma_put_again makes a request; such a request does not count */
     bool redo;
     struct wf_list free;
@@ -245,6 +246,14 @@ void wf_reqs_fini(struct weft_ep *ep);
  * many operations are in flight, or to ENOMEM. */
 struct wf_req *wf_req_new(struct weft_ep *ep, struct weft_peer *peer, enum wf_req_kind kind,
                           struct weft_op *op, bool issued, enum weft_status *why);
+/* The two halves of wf_req_new. Between them the caller may send the operation's message, which
+ * needs the id of the request: then the second half runs while the message is under way. The caller
+ * may also set u.rma between them, which wf_req_fill does not clear. wf_req_take returns as
+ * wf_req_new does. */
+struct wf_req *wf_req_take(struct weft_ep *ep, enum wf_req_kind kind, enum weft_status *why);
+/* Returns OK | ENOMEM (not if [peer] has a flow) */
+enum weft_status wf_req_fill(struct wf_req *req, struct weft_peer *peer, struct weft_op *op,
+                             bool issued);
 /* Make [peer] the peer of a request that has no peer yet. Returns OK | ENOMEM */
 enum weft_status wf_req_bind(struct wf_req *req, struct weft_peer *peer);
 /* Let the peer of [req] read the memory of [req] by itself, until the peer has reported that it is

@@ -17,8 +17,8 @@ enum weft_status wf_rma_refused(const struct weft_remote *r, uint64_t offset, ui
     return status == WEFT_OK ? WEFT_EKEY : status;
 }
 
-enum weft_status wf_rma_begin_message(const struct weft_remote *r, uint64_t offset, uint64_t len,
-                                      unsigned access)
+static inline enum weft_status begin_message(const struct weft_remote *r, uint64_t offset,
+                                             uint64_t len, unsigned access)
 {
     enum weft_status status;
     if (!r || !r->peer)
@@ -39,24 +39,23 @@ enum weft_status wf_rma_begin_message(const struct weft_remote *r, uint64_t offs
     return status == WEFT_OK ? WEFT_OK : wf_ep_left(r->peer->ep, status);
 }
 
+enum weft_status wf_rma_begin_message(const struct weft_remote *r, uint64_t offset, uint64_t len,
+                                      unsigned access)
+{
+    return begin_message(r, offset, len, access);
+}
+
 enum weft_status wf_rma_begin(const struct weft_remote *r, uint64_t offset, uint64_t len,
                               unsigned access)
 {
     if (r && r->peer && r->base)
         return wf_rma_refused(r, offset, len, access);
-    return wf_rma_begin_message(r, offset, len, access);
+    return begin_message(r, offset, len, access);
 }
 
-struct wf_req *wf_rma_req_new(struct wf_remote *r, enum wf_req_kind kind, uint64_t offset,
-                              uint64_t len, struct weft_op *op, enum weft_status *why)
+/* Set the member of the union for an operation on [r]. */
+static inline void rma_set(struct wf_req *req, const struct wf_remote *r, uint64_t offset)
 {
-    struct weft_peer *peer = r->pub.peer;
-    struct wf_req *req = wf_req_new(peer->ep, peer, kind, op, true, why);
-    if (!req)
-        return NULL;
-    req->len = len;
-    req->remote = r;
-    r->refs++;
     req->u.rma.offset = offset;
     req->u.rma.gen = r->sent;
     req->u.rma.slot = r->key.slot;
@@ -68,6 +67,24 @@ struct wf_req *wf_rma_req_new(struct wf_remote *r, enum wf_req_kind kind, uint64
     req->u.rma.elements = 0;
     req->u.rma.operand = req->u.rma.compare = 0;
     req->u.rma.fetched = NULL;
+}
+
+static inline void remote_set(struct wf_req *req, struct wf_remote *r)
+{
+    req->remote = r;
+    r->refs++;
+}
+
+struct wf_req *wf_rma_req_new(struct wf_remote *r, enum wf_req_kind kind, uint64_t offset,
+                              uint64_t len, struct weft_op *op, enum weft_status *why)
+{
+    struct weft_peer *peer = r->pub.peer;
+    struct wf_req *req = wf_req_new(peer->ep, peer, kind, op, true, why);
+    if (!req)
+        return NULL;
+    req->len = len;
+    remote_set(req, r);
+    rma_set(req, r, offset);
     return req;
 }
 
@@ -391,6 +408,33 @@ static enum weft_status no_atomic(const struct wf_remote *r)
     return wf_key_has_nic(&r->key) ? WEFT_ENOSYS : WEFT_EKEY;
 }
 
+/* The owner's processor does the atomic. Its message leaves before the rest of the request is made:
+ * the initiator waits for the answer anyway. Returns what weft_atomic returns. */
+static inline enum weft_status atomic_by_owner(struct wf_remote *r, uint64_t offset,
+                                               unsigned operation, unsigned type, uint64_t operand,
+                                               uint64_t compare, uint64_t *fetched,
+                                               struct weft_op *op)
+{
+    struct weft_peer *peer = r->pub.peer;
+    struct wf_flow *flow = wf_flow_of(peer);
+    enum weft_status status = WEFT_ENOMEM;
+    struct wf_req *req = flow ? wf_req_take(peer->ep, WF_REQ_ATOMIC, &status) : NULL;
+    if (!req)
+        return status;
+    rma_set(req, r, offset);
+    req->u.rma.operation = (uint8_t)operation;
+    req->u.rma.type = (uint8_t)type;
+    req->u.rma.operand = operand;
+    req->u.rma.compare = compare;
+    req->u.rma.fetched = fetched;
+    status = wf_list_empty(&flow->queue) ? wf_rma_atomic_send(req, peer) : WEFT_AGAIN;
+    (void)wf_req_fill(req, peer, op, true); /* succeeds, since there is a flow */
+    remote_set(req, r);
+    req->path = WF_PATH_WHOLE;
+    req->unanswered = status == WEFT_PENDING;
+    return wf_req_started(req, status);
+}
+
 enum weft_status wf_rma_atomic(struct wf_remote *r, uint64_t offset, unsigned operation,
                                unsigned type, uint64_t operand, uint64_t compare, uint64_t *fetched,
                                struct weft_op *op, unsigned flags)
@@ -399,6 +443,8 @@ enum weft_status wf_rma_atomic(struct wf_remote *r, uint64_t offset, unsigned op
     enum wf_path path = wf_path_atomic(r, operation, size);
     enum weft_status status;
     struct wf_req *req;
+    if (path == WF_PATH_WHOLE && !flags)
+        return atomic_by_owner(r, offset, operation, type, operand, compare, fetched, op);
     if (path == WF_PATH_NONE)
         return no_atomic(r);
     if (wf_path_is_copy(path))
@@ -422,15 +468,21 @@ enum weft_status weft_atomic_slow_(struct weft_remote *r, uint64_t offset, unsig
 {
     const unsigned size = type <= WEFT_I64 ? 8 : 4;
     const unsigned access = WEFT_REMOTE_WRITE | (fetched ? (unsigned)WEFT_REMOTE_READ : 0u);
-    enum weft_status status = wf_rma_begin(r, offset, size, access);
+    enum weft_status status = r && r->peer && r->base ? wf_rma_refused(r, offset, size, access)
+                                                      : begin_message(r, offset, size, access);
     if (status != WEFT_OK)
         return status;
     if (fetched)
         status = wf_local_one(r->peer->ep, op, fetched, sizeof *fetched, WEFT_READ);
-    if (status == WEFT_OK)
-        status = wf_rma_atomic(wf_remote_of(r), offset, operation, type, operand, compare, fetched,
-                               op, 0);
-    return wf_ep_left(r->peer->ep, wf_op_result(op, status));
+    if (status != WEFT_OK)
+        return wf_ep_left(r->peer->ep, status);
+    if (wf_path_atomic(wf_remote_of(r), operation, size) == WF_PATH_WHOLE)
+        status = atomic_by_owner(wf_remote_of(r), offset, operation, type, operand, compare,
+                                 fetched, op);
+    else
+        status = wf_op_result(op, wf_rma_atomic(wf_remote_of(r), offset, operation, type, operand,
+                                                compare, fetched, op, 0));
+    return wf_ep_left(r->peer->ep, status);
 }
 
 enum weft_status weft_flush(struct weft_peer *peer, struct weft_op *op)

@@ -67,6 +67,9 @@ enum weft_status wf_rma_put_ordered(struct wf_remote *r, uint64_t offset, const 
 enum weft_status wf_rma_get_ordered(struct wf_remote *r, uint64_t offset, void *dst, size_t len,
                                     struct weft_op *op, const struct wf_order *order, uint64_t *id);
 
+/* Send the message of an atomic on a word to [peer]. Of [req], its id and u.rma are set. Returns
+ * PENDING | AGAIN | a failure */
+enum weft_status wf_rma_atomic_send(const struct wf_req *req, struct weft_peer *peer);
 /* The push function of a request for an atomic on an array. */
 enum weft_status wf_atomic_array_push(struct wf_req *req);
 /* The region's owner: do the atomic on an array that [am] asks for. Stores in *old_len the number

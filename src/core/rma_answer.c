@@ -114,20 +114,32 @@ void wf_rma_answer_gone(struct wf_req *req)
     answer_count(req);
 }
 
+/* The answer [am] to an atomic on a word, which is one message. */
+static void atomic_answered(struct wf_req *req, const struct weft_am *am)
+{
+    note_status(req, am);
+    if (!req->status && req->u.rma.fetched)
+        *req->u.rma.fetched = wf_word64(am->args + 2);
+    req->unanswered--;
+    wf_req_end(req, (enum weft_status)req->status);
+}
+
 void wf_rma_on_answer(const struct weft_am *am)
 {
     struct wf_req *req = am->nargs == WF_ANSWER_ARGS ? asked(am->ep, am->token, am->args[0]) : NULL;
     if (!req || req->kind == WF_REQ_GET)
         return;
+    if (req->kind == WF_REQ_ATOMIC && !req->u.rma.elements) {
+        atomic_answered(req, am);
+        return;
+    }
     note_status(req, am);
     if (req->kind != WF_REQ_ATOMIC && !req->word_sent && am->args[2] & WF_ANSWER_ASKED)
         raw_key_came(req, am, am->data, am->len);
     if (req->kind != WF_REQ_ATOMIC && !req->word_sent && am->args[2] & WF_ANSWER_COUNT &&
         req->u.rma.count == WF_COUNT_NONE)
         req->u.rma.count = WF_COUNT_WANTED;
-    if (req->kind == WF_REQ_ATOMIC && !req->status && req->u.rma.fetched)
-        *req->u.rma.fetched = wf_word64(am->args + 2);
-    if (req->kind == WF_REQ_ATOMIC && req->u.rma.elements)
+    if (req->kind == WF_REQ_ATOMIC)
         olds_came(req, am);
     answer_count(req);
 }

@@ -271,7 +271,7 @@ static enum weft_status push_atomic_nic(struct wf_req *req)
     return WEFT_PENDING;
 }
 
-static enum weft_status push_atomic_message(struct wf_req *req)
+enum weft_status wf_rma_atomic_send(const struct wf_req *req, struct weft_peer *peer)
 {
     uint32_t what =
         req->u.rma.operation | (uint32_t)req->u.rma.type << 8 | (req->u.rma.fetched ? 1u << 16 : 0);
@@ -283,12 +283,18 @@ static enum weft_status push_atomic_message(struct wf_req *req)
                        WF_LO(req->u.rma.compare),
                        WF_HI(req->u.rma.compare)};
     enum weft_status status =
-        wf_ctl_request(req->peer, WF_CTL_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
+        wf_ctl_request(peer, WF_CTL_ATOMIC, args, WF_ARRAY_LEN(args), NULL, 0, 1);
     if (status != WEFT_OK)
         return status;
-    wf_ep_count(req->ep, WF_STAT_ATOMIC_SENT, 1);
-    req->unanswered++;
+    wf_ep_count(peer->ep, WF_STAT_ATOMIC_SENT, 1);
     return WEFT_PENDING;
+}
+
+static enum weft_status push_atomic_message(struct wf_req *req)
+{
+    enum weft_status status = wf_rma_atomic_send(req, req->peer);
+    req->unanswered += status == WEFT_PENDING;
+    return status;
 }
 
 static enum weft_status push_atomic(struct wf_req *req)
