@@ -290,7 +290,9 @@ static int begin(wbtl_access *a)
         return OPAL_SUCCESS;
     }
     /* Orders are those of the first port's peers. */
-    a->port = wbtl.vars.order == WBTL_ORDER_TAG && !a->after.v[0] ? wbtl_port_of_thread() : 0;
+    a->port = 0;
+    if (wbtl.nports > 1 && wbtl.vars.order == WBTL_ORDER_TAG && !a->after.v[0])
+        a->port = wbtl_port_of_thread();
     if (OPAL_UNLIKELY(a->what == WBTL_PUT && wbtl.vars.order == WBTL_ORDER_ALL))
         return begin_waited(peer, a);
     if (OPAL_LIKELY(!(wbtl_slow(peer) & ~WBTL_PASSES))) {
