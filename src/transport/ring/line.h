@@ -96,8 +96,8 @@ static inline void wf_shm_header_write(struct wf_shm_line *line, uint8_t handler
     __builtin_memcpy(&line->handler, &rest, sizeof rest);
 }
 
-/* Like wf_shm_header_write, for a message of one line without a reply. [what] is
- * WF_AM_WHAT(handler, nargs) of transport.h. */
+/* Like wf_shm_header_write, for a message of one line whose reply, if it expects one, needs no
+ * place. [what] is WF_AM_WHAT(handler, nargs) of transport.h. */
 static inline void wf_shm_header_short(struct wf_shm_line *line, uint32_t what)
 {
     uint64_t rest = what | (uint64_t)WF_SHM_NO_PLACE << 16;

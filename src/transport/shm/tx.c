@@ -343,7 +343,9 @@ __attribute__((noinline)) static enum weft_status request_slow(struct wf_tpeer *
 }
 
 /* Send any message that fits in one line, if there is credit, and if its reply, should it expect
- * one, fits in the line of a reply slot. All other messages go to request_slow. */
+ * one, fits in the line of a reply slot. All other messages go to request_slow. While there is
+ * credit, an entry of tx->due and the reply slot at tail are free: head_refresh gives credit only
+ * for positions whose earlier request was answered. */
 __attribute__((noinline)) static enum weft_status request_line(struct wf_tpeer *tpeer,
                                                                unsigned what, const uint32_t *args,
                                                                const void *data, size_t len,
@@ -370,8 +372,8 @@ __attribute__((noinline)) static enum weft_status request_line(struct wf_tpeer *
  * function stores nothing else. The reason: stores leave the store buffer in order, and their
  * number limits how many lines can be in transit to this core (bench/results/store-buffer.md).
  *
- * The fast path does not check whether the peer is down. Until the owner polls, messages to a dead
- * peer are lost, as if the peer had died a moment later. */
+ * The fast path does not check whether the peer is down, nor does request_line. Until the owner
+ * polls, messages to a dead peer are lost, as if the peer had died a moment later. */
 enum weft_status wf_shm_request(struct wf_tpeer *tpeer, unsigned what, const uint32_t *args,
                                 const void *data, size_t len, size_t reply_max)
 {
