@@ -263,6 +263,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(fenced_answers)                                                                              \
     X(fenced_ends)                                                                                 \
     X(fenced_random)                                                                               \
+    X(fenced_atomics)                                                                              \
     X(delivered_received)                                                                          \
     X(delivered_kept)                                                                              \
     X(delivered_many)                                                                              \

@@ -375,3 +375,77 @@ void test_fenced_random(void **state)
         region_close(&g);
     }
 }
+
+/* [waits] is the operation in front of a fence. */
+struct behind {
+    struct weft_op waits, fenced, add;
+    enum weft_status status; /* of starting [waits] */
+};
+
+static void on_added(struct weft_op *op)
+{
+    const struct behind *b = op->user;
+    EXPECT(b->status != WEFT_PENDING || b->waits.status != WEFT_PENDING);
+}
+
+/* Active messages until there is no more room, a put, a fenced put, and an add after [polls] polls
+ * of the other end, which make room again. */
+static void add_behind(struct pair *p, const struct region *g, unsigned polls)
+{
+    struct behind b = {.fenced.flags = WEFT_OP_FENCED, .add = {.done = on_added, .user = &b}};
+    uint64_t word = 1, old;
+    const struct iovec one = {&word, 8};
+    enum weft_status fenced, added;
+    for (unsigned i = 0; i < 3000; i++)
+        if (weft_am_request(p->peer[0], HANDLER, NULL, 0, NULL, 0, 0) != WEFT_OK)
+            break;
+    b.status = weft_put(g->r, FAR, &word, 8, &b.waits);
+    fenced = weft_putv(g->r, 0, &one, 1, &b.fenced);
+    while (polls--)
+        (void)weft_ep_poll(p->ep[1]);
+    added = weft_atomic(g->r, 0, WEFT_ATOMIC_ADD, WEFT_U64, 1, 0, &old, &b.add);
+    GIVES(WEFT_OK, op_end(p, &b.add, added));
+    GIVES(WEFT_OK, op_end(p, &b.fenced, fenced));
+    GIVES(WEFT_OK, op_end(p, &b.waits, b.status));
+}
+
+/* Fails when: an atomic on a word, by messages, overtakes a fence that waits, or what waits for
+ * room in front of the fence. */
+void test_fenced_atomics(void **state)
+{
+    struct pair *p = *state;
+    unsigned char *block = malloc(LONG);
+    struct region g = region_open(p, 1, REGION, RW, 1);
+    struct weft_op b = {0}, fenced = {.flags = WEFT_OP_FENCED}, add = {0};
+    uint64_t word = 7, old;
+    const struct iovec one = {&word, 8};
+    enum weft_status sent, held, added;
+    struct weft_msg_info info;
+    struct weft_path path;
+    pair_register(p, HANDLER, on_long);
+    OK(weft_path_of(g.r->peer, WEFT_OP_ATOMIC, g.r, 8, &path));
+    if (strcmp(path.protocol, "message")) { /* done within the call */
+        region_close(&g);
+        free(block);
+        return;
+    }
+    sent = weft_msg_send(p->peer[0], BLOCK_TAG, block, LONG, &b);
+    GIVES(WEFT_PENDING, sent);
+    UNTIL(p, weft_msg_probe(p->ep[1], NULL, BLOCK_TAG, FULL, &info) == WEFT_OK);
+    held = weft_putv(g.r, FAR, &one, 1, &fenced);
+    GIVES(WEFT_PENDING, held);
+    added = weft_atomic(g.r, 0, WEFT_ATOMIC_ADD, WEFT_U64, 5, 0, &old, &add);
+    GIVES(WEFT_PENDING, added);
+    pair_quiet(p);
+    assert_int_equal(add.status, WEFT_PENDING);
+    assert_false(g.base[0]);
+    receive(p, BLOCK_TAG, 0, block, LONG);
+    GIVES(WEFT_OK, op_end(p, &b, sent));
+    GIVES(WEFT_OK, op_end(p, &fenced, held));
+    GIVES(WEFT_OK, op_end(p, &add, added));
+    assert_true(!old && g.base[0] == 5);
+    for (unsigned i = 0; i < 16; i++)
+        add_behind(p, &g, 8 * (i % 4));
+    region_close(&g);
+    free(block);
+}
