@@ -377,7 +377,7 @@ static void heir_half_come(void)
     struct wf_node_attach_params params;
     struct wf_node_packet hello, challenge, proof;
     struct wf_node_link first, second, third, heir;
-    int sock, status;
+    int sock;
     params = heir_killed("1", &first, &heir, &second);
     sock = near_connect(key);
     hello = near_hello(WF_NODE_ATTACH);
@@ -386,7 +386,7 @@ static void heir_half_come(void)
     hello.u.hello.line = heir.line;
     CHECK(!wf_node_packet_send(sock, &hello, NULL, 0));
     CHECK(near_receive(sock, &challenge) == WF_NODE_CHALLENGE);
-    CHECK(!kill(second.pid, SIGSTOP) && waitpid(second.pid, &status, WUNTRACED) == second.pid);
+    near_stop(second.pid);
     wf_node_packet_init(&proof, WF_NODE_PROOF);
     proof.u.proof.parameters = params.parameters;
     wf_node_proof_sign(key, &hello, &challenge, &proof);

@@ -170,9 +170,10 @@ static void no_answer(void)
         uint64_t begin;
         near_attach(key, &link);
         ctx = ctx_open();
-        CHECK(!kill(link.pid, rows[i].signal));
-        if (rows[i].signal == SIGKILL)
-            (void)near_reap(link.pid);
+        if (rows[i].signal == SIGSTOP)
+            near_stop(link.pid);
+        else
+            CHECK(!kill(link.pid, SIGKILL) && near_reap(link.pid) > 0);
         begin = wf_now_ns();
         near_stderr_begin();
         CHECK_STATUS(weft_ep_open(ctx, NULL, &ep), WEFT_ESYSTEM);
@@ -200,7 +201,7 @@ static void late_rings(void)
     begin_near();
     near_attach(key, &link);
     ctx = ctx_open();
-    CHECK(!kill(link.pid, SIGSTOP));
+    near_stop(link.pid);
     near_stderr_begin();
     CHECK_STATUS(weft_ep_open(ctx, NULL, &eps[0]), WEFT_ESYSTEM);
     CHECK(strstr(near_stderr_end(), "does not answer"));
@@ -287,7 +288,7 @@ static void send_one(struct weft_peer *peer)
 /* Send a message while the peer's service, process [service], is stopped. */
 static void send_stopped(struct weft_peer *peer, pid_t service, const char *what)
 {
-    CHECK(!kill(service, SIGSTOP));
+    near_stop(service);
     send_one(peer);
     expect_wait(peer, "messages to it are not in its ring: the node's service");
     expect_wait(peer, what);

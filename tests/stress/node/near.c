@@ -47,6 +47,14 @@ void near_begin(void)
     CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0));
 }
 
+void near_stop(pid_t pid)
+{
+    siginfo_t info;
+    CHECK(!kill(pid, SIGSTOP));
+    CHECK(!waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED));
+    CHECK(info.si_code == CLD_STOPPED);
+}
+
 int near_reap(pid_t pid)
 {
     int pidfd = wf_pidfd_open(pid), status = -1;

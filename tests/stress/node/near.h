@@ -28,6 +28,8 @@ void near_attach(const uint8_t key[WF_NODE_KEY], struct wf_node_link *link);
 enum weft_status near_hear(struct wf_node_link *link);
 /* Wait until the process has ended, and reap it. Returns its wait status. */
 int near_reap(pid_t pid);
+/* Stop the service. Returns when all its threads have stopped. */
+void near_stop(pid_t pid);
 
 /* Connect to the service of [key] as a program of its own would. */
 int near_connect(const uint8_t key[WF_NODE_KEY]);

@@ -434,7 +434,7 @@ static void stopped_service(void)
     struct wf_node_link link, other;
     near_begin();
     near_attach(key, &link);
-    CHECK(!kill(link.pid, SIGSTOP));
+    near_stop(link.pid);
     params = near_client(key);
     params.until_ns = wf_now_ns() + SHORT_NS;
     near_stderr_begin();
