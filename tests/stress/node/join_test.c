@@ -12,8 +12,6 @@
  *   join_test queue-pairs ONE TWO  the services' lanes are queue pairs, of one device on each node
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -21,9 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -31,13 +27,13 @@
 #include <unistd.h>
 
 #include "base/hook.h"
+#include "services.h"
 #include "stress/kill/proc.h"
 
 enum { SIDE = 4, ALL = 2 * SIDE, LANES = 4, FEW = 50, MOST = 1 << 20 };
 enum { ASK, ANSWER, TELL };
 
-static unsigned each = 2000; /* requests to each peer */
-static pid_t subreaper;
+static unsigned each = 2000;   /* requests to each peer */
 static const char *devices[2]; /* of the two nodes; NULL: the lanes are TCP */
 static const unsigned char key[WEFT_KEY_SIZE] = "the key of the join test";
 
@@ -268,33 +264,9 @@ static void members_end(struct proc *p)
 
 static void begin(void)
 {
-    struct ifreq lo = {.ifr_name = "lo"};
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    bool alone = !devices[0] && !unshare(CLONE_NEWNET);
-    close(fd);
-    fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (alone) {
-        CHECK(!ioctl(fd, SIOCGIFFLAGS, &lo));
-        lo.ifr_flags |= IFF_UP;
-        CHECK(!ioctl(fd, SIOCSIFFLAGS, &lo));
-    }
-    close(fd);
-    CHECK(!setenv("WEFT_TCP_INTERFACES", "127.0.0.1", 1) &&
-          !setenv("WEFT_TRANSPORTS", devices[0] ? "loop,node,rdma" : "loop,node", 1) &&
-          !setenv("WEFT_NODE", "1", 1));
-    CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)); /* services become its children */
-    subreaper = getpid();
+    services_begin(devices[0] != NULL);
     deaths = mmap(NULL, sizeof *deaths, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(deaths != MAP_FAILED);
-}
-
-/* The services must end by themselves. */
-static void end(void)
-{
-    int status;
-    while (waitpid(-1, &status, 0) > 0) /* an alarm ends this process if a child does not end */
-        ;
-    CHECK(errno == ECHILD);
 }
 
 /* Fails when: messages are lost, come twice or out of order, or the services of two nodes have more
@@ -317,7 +289,7 @@ static void all_to_all(void)
 {
     begin();
     talk_all(connections_look);
-    end();
+    services_end();
 }
 
 /* ---- by queue pairs ---- */
@@ -363,7 +335,7 @@ static void queue_pairs(void)
     for (int i = 0; i < 2; i++)
         before[i] = held(devices[i]);
     talk_all(queue_pairs_look);
-    end();
+    services_end();
     for (int i = 0; i < 2; i++) {
         struct held h = held(devices[i]);
         CHECK(!memcmp(&h, &before[i], sizeof h));
@@ -430,55 +402,7 @@ static void client_killed(void)
             else
                 proc_join(&p[i]);
         }
-    end();
-}
-
-/* Is the process a service that runs? One that finds the name taken ends as a single thread. */
-static bool is_service(int pid)
-{
-    char path[64], name[32] = "", state = 'Z';
-    long threads = 0;
-    FILE *f;
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    f = fopen(path, "re");
-    if (f) {
-        if (fscanf(f,
-                   "%*d (%31[^)]) %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-                   "%*s %ld",
-                   name, &state, &threads) != 3)
-            state = 'Z';
-        fclose(f);
-    }
-    return !strcmp(name, "weft-node") && state != 'Z' && threads > 1;
-}
-
-/* The services that the case's process has as children, at most 2. */
-static unsigned services_find(pid_t services[2])
-{
-    char path[64], text[512];
-    unsigned found = 0;
-    FILE *f;
-    size_t n;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)subreaper, (int)subreaper);
-    f = fopen(path, "re");
-    CHECK(f);
-    n = fread(text, 1, sizeof text - 1, f);
-    fclose(f);
-    text[n] = 0;
-    for (char *next, *at = strtok_r(text, " ", &next); at; at = strtok_r(NULL, " ", &next))
-        if (found < 2 && is_service(atoi(at)))
-            services[found++] = (pid_t)atoi(at);
-    return found;
-}
-
-/* Wait until there are [count] services. */
-static void services_await(pid_t services[2], unsigned count)
-{
-    uint64_t end = proc_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
-    unsigned found;
-    while ((found = services_find(services)) < count && proc_now_ns() < end)
-        CHECK(!sched_yield());
-    CHECK(found == count);
+    services_end();
 }
 
 static void mourn_starved(int sock, void *arg)
@@ -506,7 +430,7 @@ static void no_successor(void)
         proc_say(p[i].sock, "!", 1);
         proc_join(&p[i]);
     }
-    end();
+    services_end();
 }
 
 /* ---- kills among traffic ---- */
@@ -712,7 +636,7 @@ static void services_kill(void)
         service_kill(services[!(whose % 2)]);
     if (victim != SUCCESSOR)
         return;
-    while (is_service(services[whose % 2]))
+    while (services_runs(services[whose % 2]))
         CHECK(!sched_yield());
     services_await(services, 2);
     wait_ms(at_ms / 4);
@@ -816,7 +740,7 @@ static void kill_round(void)
         }
     if (victim == CLOSES)
         proc_join(&kills);
-    end();
+    services_end();
     CHECK(connections() == 0 && names_are_gone());
     if (deaths->away_ns) /* as scripts/soak reads it */
         printf("%s: to the first new answer %d of 1 held; slowest %.1f ms\n", victim_names[victim],
@@ -934,7 +858,7 @@ static void latency(void)
     members_start(p, measure);
     members_await(p);
     members_end(p);
-    end();
+    services_end();
 }
 
 /* ---- equal streams ---- */
@@ -1000,7 +924,7 @@ static void streams(void)
     }
     fflush(stdout);
     members_end(p);
-    end();
+    services_end();
 }
 
 int main(int argc, char **argv)
