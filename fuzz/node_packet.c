@@ -35,6 +35,8 @@ static void fill(struct wf_node_packet *p)
     case WF_NODE_RESOURCE:
         p->u.resource = (struct wf_node_resource){396, 24 << 20, "queue pairs"};
         break;
+    case WF_NODE_SLAB: p->u.slab = (struct wf_node_slab){7, 2 << 20, 1, 0}; break;
+    case WF_NODE_UNSLAB: p->u.slab.id = 7; break;
     default: break;
     }
 }
@@ -42,7 +44,7 @@ static void fill(struct wf_node_packet *p)
 size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 {
     static const uint8_t fds[WF_NODE_TYPES] = {
-        [WF_NODE_WELCOME] = 3, [WF_NODE_RING] = 2, [WF_NODE_RING_OK] = 1};
+        [WF_NODE_WELCOME] = 3, [WF_NODE_RING] = 2, [WF_NODE_RING_OK] = 1, [WF_NODE_SLAB] = 1};
     struct wf_node_packet p;
     if (i + 1 >= WF_NODE_TYPES || room <= sizeof p)
         return 0;
@@ -74,6 +76,11 @@ static void check_body(const struct wf_node_packet *p)
     case WF_NODE_RESOURCE:
         FUZZ_CHECK(strlen(p->u.resource.name) < sizeof p->u.resource.name);
         break;
+    case WF_NODE_SLAB:
+        FUZZ_CHECK(p->u.slab.size && p->u.slab.size <= SIZE_MAX / 2 && p->u.slab.read_only <= 1);
+        FUZZ_CHECK(p->u.slab.id || p->u.slab.size == sizeof(struct wf_node_regions));
+        break;
+    case WF_NODE_UNSLAB: FUZZ_CHECK(p->u.slab.id); break;
     default: break;
     }
 }

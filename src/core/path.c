@@ -56,9 +56,16 @@ static bool is_covered(const struct wf_remote *r, uint64_t offset, uint64_t len,
     return !r->named || wf_named_covers(r, offset, len, access);
 }
 
+bool wf_path_can_nic(const struct weft_peer *peer, bool is_put, uint64_t len)
+{
+    return peer->caps & WF_CAP_NIC &&
+           (!(peer->caps & WF_CAP_NIC_PUTS) || (is_put && len >= WF_NIC_LONG));
+}
+
 bool wf_path_has_nic(const struct wf_remote *r, uint64_t offset, uint64_t len, unsigned access)
 {
-    return wf_remote_has_nic(r) && is_covered(r, offset, len, access);
+    return wf_remote_has_nic(r) && is_covered(r, offset, len, access) &&
+           wf_path_can_nic(r->pub.peer, access == WEFT_REMOTE_WRITE, len);
 }
 
 enum wf_path wf_path_put(const struct wf_remote *r, uint64_t offset, size_t len, unsigned pieces)
@@ -68,7 +75,9 @@ enum wf_path wf_path_put(const struct wf_remote *r, uint64_t offset, size_t len,
         return WF_PATH_INLINE;
     if (wf_path_is_here(r))
         return WF_PATH_HERE;
-    if (wf_path_has_nic(r, offset, len, WEFT_REMOTE_WRITE))
+    /* A service without a NIC takes each piece as a put of its own, which may be short. */
+    if (wf_path_has_nic(r, offset, len, WEFT_REMOTE_WRITE) &&
+        (pieces <= 1 || !(peer->caps & WF_CAP_NIC_PUTS)))
         return WF_PATH_NIC;
     if (wf_peer_can_bulk(peer))
         return wf_path_messages(r, len);
@@ -138,6 +147,11 @@ static const struct row put_rows[] = {
                      "the NICs reach it: the one here reads it where it is, or, up to 4096 bytes, "
                      "from a copy, and the one there writes it, without its owner",
                      0}};
+static const struct row service_write = {"service write",
+                                         "the services of both nodes move it: this node's sends it "
+                                         "from a copy, and the one there stores "
+                                         "it in the region, without its owner",
+                                         3};
 static const struct row get_rows[] = {
     [WF_PATH_PULL] = {"pull",
                       "the region is its owner's private memory: one copy by the kernel, "
@@ -195,6 +209,14 @@ static const struct row *mapped_or(enum wf_path path, const struct row *rows)
     return path == WF_PATH_INLINE ? &inlined : path == WF_PATH_HERE ? &here : &rows[path];
 }
 
+static const struct row *put_row(const struct wf_remote *r, size_t len)
+{
+    enum wf_path path = wf_path_put(r, r->key.first, len, 1);
+    if (path == WF_PATH_NIC && r->pub.peer->caps & WF_CAP_NIC_PUTS)
+        return &service_write;
+    return mapped_or(path, put_rows);
+}
+
 /* Returns the row that describes an atomic, or NULL if no path can do the atomic. */
 static const struct row *atomic_row(const struct wf_remote *r, size_t len)
 {
@@ -210,12 +232,10 @@ static const struct row *row_of(const struct weft_peer *peer, unsigned operation
     switch (operation) {
     case WEFT_OP_AM: return &am;
     case WEFT_OP_MSG: return &msg_rows[wf_path_msg(peer, len)];
-    case WEFT_OP_PUT: return mapped_or(wf_path_put(r, r->key.first, len, 1), put_rows);
+    case WEFT_OP_PUT: return put_row(r, len);
     case WEFT_OP_GET: return mapped_or(wf_path_get(r, r->key.first, len), get_rows);
     case WEFT_OP_ATOMIC: return atomic_row(r, len);
-    default:
-        return wf_remote_mapped(r) ? &long_mapped
-                                   : mapped_or(wf_path_put(r, r->key.first, len, 1), put_rows);
+    default: return wf_remote_mapped(r) ? &long_mapped : put_row(r, len);
     }
 }
 

@@ -34,6 +34,9 @@ enum wf_path wf_path_messages(const struct wf_remote *r, uint64_t len);
  * buffers. */
 enum wf_path wf_path_put(const struct wf_remote *r, uint64_t offset, size_t len, unsigned pieces);
 enum wf_path wf_path_get(const struct wf_remote *r, uint64_t offset, size_t len);
+/* Can NICs, or services that stand in for them, do a put or get of [len] bytes of memory that they
+ * reach at [peer]? */
+bool wf_path_can_nic(const struct weft_peer *peer, bool is_put, uint64_t len);
 /* Can NICs do a put or get of this range? [access] is WEFT_REMOTE_READ or WEFT_REMOTE_WRITE. */
 bool wf_path_has_nic(const struct wf_remote *r, uint64_t offset, uint64_t len, unsigned access);
 /* Is the region one of this process? */

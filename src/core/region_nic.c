@@ -36,7 +36,12 @@ bool wf_region_nic_atomics(const struct weft_ctx *ctx)
 static enum weft_status register_with(struct wf_region_nic *n, struct wf_tctx *t,
                                       const struct wf_region *r)
 {
-    const struct wf_nic_memory memory = {r->base, r->length, r->dmabuf};
+    const struct wf_nic_memory memory = {.addr = r->base,
+                                         .len = r->length,
+                                         .dmabuf = r->dmabuf,
+                                         .slab = r->slab ? r->slab->id : 0,
+                                         .offset = r->offset,
+                                         .slot = r->slot};
     bool atomics = r->flags & WF_REGION_ONLY_NIC;
     enum weft_status status = WEFT_ENOSYS;
     if (!atomics || t->nic_atomics)
@@ -99,7 +104,7 @@ void wf_region_nic_close(struct wf_region_nic *n)
 static void key_fill_locked(struct wf_region_nic *n, struct wf_key *key)
 {
     if (n->tctx && n->tctx->transport->region_keys)
-        n->tctx->transport->region_keys(n->handle, &n->at, n->keys);
+        n->tctx->transport->region_keys(n->tctx, n->handle, &n->at, n->keys);
     key->nic_at = n->tctx ? n->at : 0;
     for (int i = 0; i < WF_KEY_NICS; i++)
         key->nic_key[i] = n->tctx ? n->keys[i] : 0;

@@ -292,6 +292,10 @@ void wf_node_client_packet(struct node_desk *desk, struct desk_client *client,
         wf_node_ring_read(desk, client, packet, fds, nfds);
         return;
     }
+    if (type == WF_NODE_SLAB && client->state == NODE_ATTACHED) {
+        wf_node_slab_read(desk, client, packet, fds, nfds);
+        return;
+    }
     if (type)
         wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
     if (received == WEFT_ECLOSED)
@@ -311,6 +315,8 @@ void wf_node_client_packet(struct node_desk *desk, struct desk_client *client,
         wf_node_unring_read(desk, client, packet);
     else if (type == WF_NODE_NODE && client->state == NODE_ATTACHED)
         wf_node_other_read(desk, client, packet);
+    else if (type == WF_NODE_UNSLAB && client->state == NODE_ATTACHED)
+        wf_node_unslab_read(desk, client, packet);
     else if (type == WF_NODE_SETTLED && client->state == NODE_ATTACHED)
         wf_node_work_heir(&desk->work, client->index, NODE_HEIR_GONE);
     else

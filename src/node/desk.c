@@ -130,6 +130,7 @@ static void client_begin(struct node_desk *desk, int sock)
         *client = (struct desk_client){
             .sock = sock, .pidfd = -1, .pid = creds.pid, .since_ns = wf_now_ns()};
         wf_list_init(&client->rings);
+        wf_list_init(&client->slabs);
         wf_list_append(&desk->unproved, &client->item);
         desk->unproved_count++;
         if (client_watch(desk, client))

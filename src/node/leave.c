@@ -29,6 +29,7 @@ void wf_node_client_end(struct node_desk *desk, struct desk_client *client)
         close(client->pidfd);
     sock_close(client->sock); /* its end, when all else that belonged to it is closed */
     wf_node_rings_end(desk, client);
+    wf_node_slabs_end(desk, client);
     wf_node_window_leave(desk, client);
     if (client->state == NODE_ATTACHED) {
         desk->by_index[client->index] = NULL;

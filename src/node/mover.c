@@ -33,18 +33,24 @@ enum weft_status wf_node_mover_open(const struct node_mover_params *params, stru
     return WEFT_OK;
 }
 
+static void session_free(struct node_session *s)
+{
+    if (s)
+        free(s->owed);
+    free(s);
+}
+
 void wf_node_mover_close(struct node_mover *m)
 {
     struct wf_list *item;
     while ((item = wf_list_pop(&m->ends)))
         free(wf_container_of(item, struct node_end, item));
+    wf_node_parts_close(m);
     for (uint32_t i = 0; i < m->nsessions; i++)
-        free(m->sessions[i]);
+        session_free(m->sessions[i]);
     free(m->rows);
     free(m->waiters);
     free(m->waiter_hash);
-    free(m->parts);
-    free(m->blames);
     free(m->ports);
     free(m);
 }
@@ -136,6 +142,7 @@ enum weft_status wf_node_port_attach(struct node_mover *m, const struct node_por
 {
     struct node_port *port = wf_lines_new(sizeof *port);
     uint32_t lines = params->lines ? params->lines : wf_node_lines(params->size);
+    bool moves;
     if (!port)
         return WEFT_ENOMEM;
     *port = (struct node_port){.mover = m,
@@ -155,12 +162,13 @@ enum weft_status wf_node_port_attach(struct node_mover *m, const struct node_por
                                .waiting_last = WF_NODE_NIL,
                                .pay_end = calloc(lines, sizeof(uint64_t))};
     sender_pack(port, params);
-    if (!wf_node_moves_open(port) || !port->pay_end || !tail_recover(port) ||
-        id_free(m) >= WF_NODE_PORTS || !id_take(m, port)) {
-        enum weft_status why = !port->pay_end || (port->window && !port->moves) ? WEFT_ENOMEM
-                               : id_free(m) >= WF_NODE_PORTS                    ? WEFT_ELIMIT
-                                                                                : WEFT_EINVAL;
-        free(port->moves);
+    moves = wf_node_moves_open(port);
+    if (!moves || !port->pay_end || !tail_recover(port) || id_free(m) >= WF_NODE_PORTS ||
+        !id_take(m, port)) {
+        enum weft_status why = !moves || !port->pay_end      ? WEFT_ENOMEM
+                               : id_free(m) >= WF_NODE_PORTS ? WEFT_ELIMIT
+                                                             : WEFT_EINVAL;
+        wf_node_moves_close(port);
         free(port->pay_end);
         free(port);
         return why;
@@ -192,9 +200,10 @@ static void lanes_forget(struct node_mover *m, const struct node_port *port)
         }
 }
 
-void wf_node_port_detach(struct node_port *port)
+bool wf_node_port_detach(struct node_port *port)
 {
     struct node_mover *m = port->mover;
+    bool kept;
     struct node_port **at = &m->by_index[port->index];
     while (*at != port)
         at = &(*at)->next_of_index;
@@ -202,10 +211,11 @@ void wf_node_port_detach(struct node_port *port)
     lanes_forget(m, port);
     wf_node_waiters_forget(m, port);
     wf_node_rows_forget(m, port->id);
-    wf_node_moves_forget(port);
+    kept = wf_node_moves_forget(port);
     m->ports[port->id] = NULL;
     free(port->pay_end);
     free(port);
+    return kept;
 }
 
 /* ---- sessions ---- */
@@ -215,6 +225,10 @@ static struct node_session *session_new(struct node_mover *m, uint16_t word)
     struct node_session *s = m->sessions[word];
     if (s || !(s = calloc(1, sizeof *s)))
         return s;
+    if (m->ops->send_part && !(s->owed = calloc(WF_NODE_PARTS, sizeof *s->owed))) {
+        free(s);
+        return NULL;
+    }
     m->sessions[word] = s;
     m->nsessions = WF_MAX(m->nsessions, word + 1u);
     for (unsigned l = 0; l < WF_NODE_LANES; l++)
@@ -243,6 +257,7 @@ enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
         wf_node_ends_cut(m, s);
     wf_node_rows_cut(m, word);
     wf_node_waiters_cut(m, word);
+    wf_node_owed_cut(m, word);
     atomic_fetch_add_explicit(&m->page->changes, 1, memory_order_relaxed);
     wf_store_release(&m->page->words[word],
                      wf_node_session_word(s->number, state, wf_node_word_of(m, word))); /* "page" */
@@ -288,6 +303,8 @@ int wf_node_mover_turn(struct node_mover *m)
             n += wf_node_submit_turn(m->ports[i]);
     if (m->nqueued)
         n += wf_node_moves_turn(m);
+    if (m->nowed)
+        n += wf_node_owed_turn(m);
     if (m->nwrites_due || m->ntaken_due)
         n += wf_node_writes_turn(m);
     if (m->ndirty)

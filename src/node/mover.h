@@ -32,7 +32,7 @@ struct node_part;
 /* ---- frames ---- */
 
 /* In HELLO, the first frame of each lane (others.c). Counted up with each change of a frame. */
-#define WF_NODE_FRAMES_VERSION 5
+#define WF_NODE_FRAMES_VERSION 6
 
 enum wf_node_frame {
     WF_NODE_FRAME_DATA = 2,
@@ -41,8 +41,13 @@ enum wf_node_frame {
     WF_NODE_FRAME_END = 5,     /* on each lane: an endpoint has ended */
     WF_NODE_FRAME_WRITTEN = 8, /* the bytes of a write are there: an event for a client */
     WF_NODE_FRAME_TAKEN = 9,   /* the WRITTENs of a lane, up to a number, were taken */
+    /* Between services without a NIC. */
+    WF_NODE_FRAME_PUT = 10,   /* a part of a put, by a bulk message with its bytes */
+    WF_NODE_FRAME_ENDED = 11, /* the end of a part, by the PUT's lane: enum wf_node_move_end */
 };
 #define WF_NODE_DATA_ARGS 9
+#define WF_NODE_PUT_ARGS 6
+#define WF_NODE_ENDED_ARGS 2
 
 /* DATA, as arguments of a frame. */
 struct node_data {
@@ -94,6 +99,10 @@ struct node_mover_ops {
     /* A frame has come from the service of page word [word]. Is it the one with [incarnation]? OK;
      * EKEY: that one has ended; EUNREACH: that is a later one. NULL: there is no NIC. */
     enum weft_status (*instance)(void *owner, uint16_t word, uint32_t incarnation);
+    /* As send, with [len] bytes more: those of the part [id] (wf_node_part_at), also after the call
+     * has returned. NULL: there is a NIC, or moves are not possible. */
+    enum weft_status (*send_part)(void *owner, uint16_t word, unsigned lane, unsigned kind,
+                                  const uint32_t *args, unsigned nargs, uint32_t id, uint32_t len);
 };
 
 /* ---- objects ---- */
@@ -121,14 +130,24 @@ struct node_lane {
     bool taken_due; /* TAKEN is to be sent */
 };
 
+/* An ENDED that is to be sent. */
+struct node_owed {
+    uint32_t id;
+    uint8_t lane, end;
+};
+
 struct node_session {
     uint32_t number;
     uint32_t use;   /* services that had the word before */
     uint32_t state; /* enum wf_node_session_state */
     struct node_lane lanes[WF_NODE_LANES];
-    uint32_t moving;      /* bytes of parts under way to the services that have, or had, the word */
-    uint32_t nparts;      /* and how many */
-    uint32_t moves_full;  /* the turn in which it last had no room for a part */
+    uint32_t moving;     /* bytes of parts under way to the services that have, or had, the word */
+    uint32_t nparts;     /* and how many */
+    uint32_t moves_full; /* the turn in which it last had no room for a part */
+    /* ENDEDs, the oldest first: a ring of WF_NODE_PARTS, as many as the other service may wait for.
+     * NULL with a NIC. */
+    struct node_owed *owed;
+    uint32_t owed_first, nowed;
     struct node_end *end; /* the next to send by it, in mover->ends; NULL: none */
     uint32_t end_lane;    /* and by which lane */
 };
@@ -155,8 +174,30 @@ struct node_move {
     /* a write's */
     uint8_t stage;   /* enum node_write_stage */
     uint8_t lane;    /* of WRITTEN: the client's choice */
+    uint16_t to;     /* without a NIC: the index of the destination's process */
     uint32_t bytes;  /* all of them */
     uint32_t number; /* of WRITTEN, in its lane */
+};
+
+/* The submit segment of an endpoint whose buffers are sent. It stays mapped while a part is under
+ * way, also when the endpoint has left: else its bytes would be missing in the middle of a frame,
+ * which breaks a lane that all clients use. */
+struct node_buffers {
+    const struct wf_node_submit *submit;
+    uint32_t bytes; /* that are mapped */
+    uint32_t size;  /* where the buffers begin */
+    uint32_t parts; /* under way */
+    bool left;      /* the endpoint: unmapped with the last part */
+};
+
+/* A slab of a client, in which regions of its table are, or that table (id 0). The desk's memory.
+ */
+struct node_slab {
+    struct node_slab *next; /* of the client */
+    void *base;
+    uint64_t id, size;
+    uint16_t index; /* the client's */
+    bool read_only;
 };
 
 /* An attached endpoint. */
@@ -185,7 +226,8 @@ struct node_port {
     struct node_near near[WF_NODE_SLOTS];
     /* moves (parts.c) */
     uint32_t window;                /* of its client (wf_node_window); 0: it has none */
-    struct node_move *moves;        /* by place; NULL without a window */
+    struct node_move *moves;        /* by place; NULL: it has none */
+    struct node_buffers *buffers;   /* NULL: of a service with a NIC */
     uint8_t moves_head, moves_tail; /* those with bytes to be posted */
     uint8_t nqueued;
     /* writes.c: the most events of peers' writes that wait; 0: it takes messages */
@@ -272,8 +314,11 @@ struct node_mover {
     /* parts.c */
     struct node_part *parts; /* NULL: there is no NIC */
     uint32_t nparts, next_part;
-    uint32_t nqueued;          /* moves with bytes to be posted */
-    uint32_t next_port;        /* where a turn of them begins */
+    uint32_t nqueued;   /* moves with bytes to be posted */
+    uint32_t next_port; /* where a turn of them begins */
+    /* regions.c: by index */
+    struct node_slab *slabs[WF_NODE_INDEXES];
+    uint32_t nowed;            /* ENDEDs of all sessions */
     struct node_blame *blames; /* by index */
     /* writes.c: writes that wait for room, and for TAKEN; lanes by which TAKEN is to be sent */
     uint32_t nwrites_due, nwrites_sent, ntaken_due;
@@ -318,8 +363,9 @@ void wf_node_mover_close(struct node_mover *m);
  * ELIMIT (32,768 endpoints) | EINVAL (the segments contradict themselves). */
 enum weft_status wf_node_port_attach(struct node_mover *m, const struct node_port_params *params,
                                      struct node_port **out);
-/* From here on, nothing of the endpoint is read or written. */
-void wf_node_port_detach(struct node_port *port);
+/* From here on, nothing of the endpoint is read or written, but for bytes of parts that are under
+ * way. Returns true if it has such parts, and so keeps the submit segment: the mover unmaps it. */
+bool wf_node_port_detach(struct node_port *port);
 /* The session of page word [word] has a new state. UP counts the session up, which makes all flows
  * begin again; after LOST it is that of another service. Returns OK | ENOMEM (only the first time
  * for a word). */
@@ -355,8 +401,11 @@ void wf_node_lanes_reset(struct node_mover *m, struct node_session *s);
 enum weft_status wf_node_parts_open(struct node_mover *m);
 /* Prepare an endpoint that is being attached. Returns false without memory. */
 bool wf_node_moves_open(struct node_port *port);
-/* It is being detached. The NIC goes on with parts that are under way. */
-void wf_node_moves_forget(struct node_port *port);
+/* Free what wf_node_moves_open has made: it is not attached. */
+void wf_node_moves_close(struct node_port *port);
+void wf_node_parts_close(struct node_mover *m);
+/* It is being detached. Parts that are under way go on. Returns as wf_node_port_detach. */
+bool wf_node_moves_forget(struct node_port *port);
 /* An entry with WF_NODE_MOVE. Returns false if the client broke the protocol. */
 bool wf_node_move_take(struct node_port *port, const struct wf_node_entry *e, uint32_t len,
                        uint32_t reply_max);
@@ -369,8 +418,39 @@ void wf_node_part_done(struct node_mover *m, uint32_t id, enum weft_status statu
  * reports none of their parts. */
 void wf_node_parts_cut(struct node_mover *m, uint16_t word, uint32_t session);
 
+/* Byte [at] of the part [id], which was given to ops.send_part. Returns NULL if it has ended. */
+const void *wf_node_part_at(const struct node_mover *m, uint32_t id, uint32_t at);
+/* An ENDED of the service of page word [word]. */
+enum weft_status wf_node_ended_take(struct node_mover *m, uint16_t word, const uint32_t *args,
+                                    unsigned nargs);
+
 /* Report the end of the move to its client, if it has no more to do. */
 void wf_node_move_end_if_over(struct node_port *port, uint8_t move);
+
+/* ---- regions.c ---- */
+
+/* A client gives a slab, whose id it gives once at a time, or takes it back. */
+void wf_node_slab_add(struct node_mover *m, struct node_slab *slab);
+void wf_node_slab_remove(struct node_mover *m, struct node_slab *slab);
+/* Find [len] bytes at [at], an address of the region with [key] of the client at [index], which a
+ * peer accesses as [access] says. Returns the first of them, or NULL with the end of the part:
+ * REFUSED or, if the service has not got the slab, LOST. */
+void *wf_node_region_find(const struct node_mover *m, uint32_t index, uint64_t key, uint64_t at,
+                          uint32_t len, unsigned access, enum wf_node_move_end *end);
+
+/* ---- carry.c ---- */
+
+/* The bytes of PUT from [at] on are to be stored; [len] is its length. Returns where, or NULL: they
+ * are dropped. */
+void *wf_node_put_at(const struct node_mover *m, const uint32_t *args, unsigned nargs, uint32_t len,
+                     uint32_t at);
+/* A PUT has come whole. [stored]: all its bytes were. Returns OK | EPROTO */
+enum weft_status wf_node_put_take(struct node_mover *m, uint16_t word, const uint32_t *args,
+                                  unsigned nargs, bool stored);
+/* Send the ENDEDs that are due. Returns the number of frames. */
+int wf_node_owed_turn(struct node_mover *m);
+/* The session of [word] has ended: nothing is due to it. */
+void wf_node_owed_cut(struct node_mover *m, uint16_t word);
 
 /* ---- writes.c ---- */
 

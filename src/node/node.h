@@ -21,7 +21,9 @@
  * | ATTACHED | UNRING                           | take it back, UNRING_OK, unmap      | ATTACHED |
  * | ATTACHED | NODE                             | ask the mover, NODE_OK              | ATTACHED |
  * | ATTACHED | SETTLED                          | its index is awaited no more        | ATTACHED |
- * | ATTACHED | BYE, or its socket or process ended | its rings go, its index is free  | -        |
+ * | ATTACHED | SLAB                             | map it, hand it to the mover        | ATTACHED |
+ * | ATTACHED | UNSLAB                           | take it back, unmap it              | ATTACHED |
+ * | ATTACHED | BYE, or its socket or process ended | rings and slabs go, its index is free | -   |
  * | any     | any other packet, or no packet     | LOG, close                          | -        |
  *
  * Successors. A service whose clients live leaves them its estate (packet.h), with which one of
@@ -68,6 +70,10 @@ struct desk_client {
     bool fence;        /* it cannot use membarrier(2) */
     struct wf_list rings;
     unsigned nrings, nasks;
+    struct wf_list slabs; /* slabs.c */
+    bool has_table;       /* it has given its region table */
+    unsigned nslabs;
+    uint64_t slab_bytes;
     struct node_left *left; /* what it leaves when it ends; NULL: it has no window */
     uint32_t next_row; /* LISTS: the next index to look at; WF_NODE_NO_INDEX: the service's row */
     unsigned next_resource; /* LISTS: how many RESOURCEs it has got */
@@ -128,6 +134,8 @@ struct node_desk {
     struct node_work work;
     struct node_share share;
     uint32_t next_index; /* where the search for a free index begins */
+    unsigned nslabs;     /* of all clients */
+    uint64_t slab_bytes;
 };
 
 static inline uint32_t node_indexes(const struct node_desk *desk)
@@ -171,6 +179,18 @@ void wf_node_other_read(struct node_desk *desk, struct desk_client *client,
 void wf_node_rings_end(struct node_desk *desk, struct desk_client *client);
 /* Handle the mover's results. */
 void wf_node_jobs_take(struct node_desk *desk);
+
+/* slabs.c */
+
+/* SLAB and UNSLAB. wf_node_slab_read takes over the descriptors. */
+void wf_node_slab_read(struct node_desk *desk, struct desk_client *client,
+                       const struct wf_node_packet *packet, const int *fds, int nfds);
+void wf_node_unslab_read(struct node_desk *desk, struct desk_client *client,
+                         const struct wf_node_packet *packet);
+/* The mover has done the job. */
+void wf_node_slab_done(struct node_desk *desk, struct node_job *job);
+/* The client has ended: take its slabs back. */
+void wf_node_slabs_end(struct node_desk *desk, struct desk_client *client);
 
 /* leave.c */
 

@@ -8,7 +8,6 @@
 
 #include "base/log.h"
 
-#define FRAME_HANDLER WEFT_AM_USER_HANDLERS /* plus the kind of the frame */
 #define FRAME_HELLO 1
 #define HELLO_ARGS 7
 #define GUESSES 0xffffu /* more than a transport remembers sessions that have ended */
@@ -222,7 +221,7 @@ static enum weft_status frame_send(struct node_other *other, unsigned lane, unsi
 {
     struct wf_order order = {.lane = WF_LANE_FIXED(lane)};
     return other->peer->tep->transport->request_after(
-        other->peer, &order, WF_AM_WHAT(FRAME_HANDLER + kind, nargs), args, data, len, 0);
+        other->peer, &order, WF_AM_WHAT(WF_NODE_FRAME_HANDLER + kind, nargs), args, data, len, 0);
 }
 
 /* Values that both services must have in common, and the number of this lane. */
@@ -248,36 +247,46 @@ static enum weft_status greet(const struct node_work *work, struct node_other *o
     return status;
 }
 
+enum weft_status wf_node_lane_open(struct node_work *work, struct node_other *other, unsigned lane)
+{
+    if (other->down)
+        return WEFT_EPEER;
+    if (other->now_gen) /* the session has ended, and the next one is to be opened */
+        return WEFT_AGAIN;
+    return other->greeted >> lane & 1 ? WEFT_OK : greet(work, other, lane);
+}
+
+enum weft_status wf_node_lane_sent(struct node_work *work, struct node_other *other, unsigned lane,
+                                   enum weft_status status)
+{
+    if (status == WEFT_OK || other->down)
+        return status;
+    if (status != WEFT_AGAIN && status != WEFT_ENOMEM) {
+        other_lose(work, other);
+        return WEFT_EPEER;
+    }
+    other->full |= 1u << lane;
+    work->any_full = true;
+    work->is_short |= status == WEFT_ENOMEM;
+    return status;
+}
+
 enum weft_status wf_node_other_send(void *owner, uint16_t word, unsigned lane, unsigned kind,
                                     const uint32_t *args, unsigned nargs, const void *data,
                                     size_t len)
 {
     struct node_work *work = owner;
     struct node_other *other = work->others[word];
-    enum weft_status status = WEFT_OK;
-    if (other->down)
-        return WEFT_EPEER;
-    if (!other->peer) {
+    enum weft_status status;
+    if (!other->peer && !other->down) {
         if (wf_node_frame_take(work->mover, word, kind, args, nargs, data, len) != WEFT_OK)
             wf_error("a client's message to its own node breaks the protocol");
         return WEFT_OK;
     }
-    if (other->now_gen) /* the session has ended, and the next one is to be opened */
-        status = WEFT_AGAIN;
-    else if (!(other->greeted >> lane & 1))
-        status = greet(work, other, lane);
+    status = wf_node_lane_open(work, other, lane);
     if (status == WEFT_OK)
         status = frame_send(other, lane, kind, args, nargs, data, len);
-    if (status == WEFT_AGAIN || status == WEFT_ENOMEM) {
-        other->full |= 1u << lane;
-        work->any_full = true;
-        work->is_short |= status == WEFT_ENOMEM;
-    }
-    if (status != WEFT_OK && status != WEFT_AGAIN && status != WEFT_ENOMEM) {
-        other_lose(work, other);
-        status = WEFT_EPEER;
-    }
-    return status;
+    return wf_node_lane_sent(work, other, lane, status);
 }
 
 bool wf_node_other_has_room(void *owner, uint16_t word, unsigned lane)
@@ -432,7 +441,7 @@ static void on_deliver(void *owner, struct weft_am *am)
     struct node_work *work = owner;
     struct wf_token *token = am->token;
     struct node_other *other;
-    unsigned kind = am->handler - FRAME_HANDLER;
+    unsigned kind = am->handler - WF_NODE_FRAME_HANDLER;
     uint32_t line = kind == FRAME_HELLO && am->nargs == HELLO_ARGS ? am->args[6] : 0;
     enum weft_status status = source_of(work, token, line, &other);
     bool ok;
@@ -445,10 +454,14 @@ static void on_deliver(void *owner, struct weft_am *am)
         full_warn(work);
     if (status != WEFT_OK || other->down)
         return;
-    if (am->is_reply || am->handler < FRAME_HANDLER)
+    if (am->is_reply || am->handler < WF_NODE_FRAME_HANDLER)
         ok = false;
     else if (kind == FRAME_HELLO)
         ok = hello_take(work, other, am->args, am->nargs);
+    else if (kind == WF_NODE_FRAME_PUT)
+        ok = other->greetings && !am->len &&
+             wf_node_put_take(work->mover, other->word, am->args, am->nargs, am->long_len) ==
+                 WEFT_OK;
     else
         ok = other->greetings && wf_node_frame_take(work->mover, other->word, kind, am->args,
                                                     am->nargs, am->data, am->len) == WEFT_OK;
@@ -482,22 +495,6 @@ static void on_conn_down(void *owner, void **conn)
     (void)conn;
 }
 
-/* No frame is a bulk one: its payload is dropped, and the frame breaks the protocol. */
-static void *on_bulk_hold(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n)
-{
-    (void)owner;
-    (void)bulk;
-    (void)at;
-    (void)n;
-    return NULL;
-}
-
-static void on_bulk_unhold(void *owner, const struct wf_bulk *bulk)
-{
-    (void)owner;
-    (void)bulk;
-}
-
 static void on_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old)
 {
     (void)old;
@@ -514,8 +511,10 @@ static bool on_is_unfinished(void *owner, struct wf_tpeer *peer)
 static const struct wf_tep_events events = {.deliver = on_deliver,
                                             .peer_down = on_peer_down,
                                             .conn_down = on_conn_down,
-                                            .bulk_hold = on_bulk_hold,
-                                            .bulk_unhold = on_bulk_unhold,
+                                            .bulk_hold = wf_node_bulk_hold,
+                                            .bulk_unhold = wf_node_bulk_unhold,
+                                            .bulk_is_foreign = true,
+                                            .bulk_gone = wf_node_bulk_gone,
                                             .nic_op_done = on_nic_op_done,
                                             .is_unfinished = on_is_unfinished,
                                             .moved = on_moved};
@@ -550,6 +549,11 @@ enum weft_status wf_node_others_open(struct node_work *work)
     enum weft_status status = wf_node_lanes_open(work, &events);
     if (status != WEFT_OK)
         return status;
+    if (!(work->tctx->transport->caps & WF_CAP_NIC)) { /* also where a NIC was asked for */
+        work->ops.move = NULL;
+        work->ops.instance = NULL;
+        work->ops.send_part = wf_node_other_send_part;
+    }
     status = other_new(work, &work->address, NULL, &own);
     if (status == WEFT_OK)
         status = work->tctx->transport->set_key(work->tctx, work->key, sizeof work->key);

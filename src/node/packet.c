@@ -35,6 +35,8 @@ static const struct {
     [WF_NODE_BYE] = {0, 0},
     [WF_NODE_SETTLED] = {0, 0},
     [WF_NODE_RESOURCE] = {0, sizeof(struct wf_node_resource)},
+    [WF_NODE_SLAB] = {1, sizeof(struct wf_node_slab)},
+    [WF_NODE_UNSLAB] = {0, sizeof(struct wf_node_slab)},
 };
 
 /* ---- bodies ---- */
@@ -122,6 +124,13 @@ static bool welcome_ok(const struct wf_node_welcome *w)
            is_service(&w->contact);
 }
 
+static bool slab_ok(const struct wf_node_slab *s)
+{
+    if (!s->id)
+        return s->size == sizeof(struct wf_node_regions) && !s->read_only && !s->zero;
+    return s->size && s->size <= SIZE_MAX / 2 && s->read_only <= 1 && !s->zero;
+}
+
 static bool body_ok(const struct wf_node_packet *p)
 {
     switch (p->type) {
@@ -141,6 +150,9 @@ static bool body_ok(const struct wf_node_packet *p)
     case WF_NODE_LOG: return line_ok(&p->u.log);
     case WF_NODE_ROW: return row_ok(&p->u.row);
     case WF_NODE_RESOURCE: return resource_ok(&p->u.resource);
+    case WF_NODE_SLAB: return slab_ok(&p->u.slab);
+    case WF_NODE_UNSLAB:
+        return p->u.slab.id && !p->u.slab.size && !p->u.slab.read_only && !p->u.slab.zero;
     default: return true;
     }
 }

@@ -28,12 +28,12 @@
 #define WF_NODE_MAGIC 0x444e4657u /* "WFND" */
 /* Of the packets; part of the socket's name, too. Counted up with each change of a packet, which a
  * new status is, too; test_versions in node_packet_test.c compares the layouts. */
-#define WF_NODE_VERSION 8
+#define WF_NODE_VERSION 9
 _Static_assert(
     WF_STATUSES == 34,
     "RING_NO and NODE_OK carry the statuses of weft/status.def: count WF_NODE_VERSION up");
 /* Of the memory that client and service share. Counted up with each change of layout.h. */
-#define WF_NODE_SHARED_VERSION 5
+#define WF_NODE_SHARED_VERSION 6
 #define WF_NODE_KEY 32 /* bytes of the job's key */
 #define WF_NODE_NONCE 32
 #define WF_NODE_MAC 32
@@ -76,6 +76,11 @@ enum wf_node_type {
     /* From a client that held an index: it has given all rings that the service before had. */
     WF_NODE_SETTLED,
     WF_NODE_RESOURCE, /* from the service, after its own ROW: what it occupies of its NICs */
+    /* From a client of a service without a NIC. fd: a slab in which regions of its table are, or,
+     * with the id 0, the table, which comes first and once. There is no answer: the service
+     * accesses no region whose slab it has no room for. */
+    WF_NODE_SLAB,
+    WF_NODE_UNSLAB, /* from the client: no region is in the slab any more */
     WF_NODE_TYPES
 };
 
@@ -212,6 +217,14 @@ struct wf_node_resource {
 };
 _Static_assert(sizeof(struct wf_node_resource) == 80, "wire structure");
 
+struct wf_node_slab {
+    uint64_t id; /* the client's; 0: its region table */
+    uint64_t size;
+    uint32_t read_only; /* 1: peers may only read it; it has F_SEAL_FUTURE_WRITE */
+    uint32_t zero;
+};
+_Static_assert(sizeof(struct wf_node_slab) == 24, "wire structure");
+
 struct wf_node_packet {
     uint32_t magic;
     uint8_t version;
@@ -235,6 +248,7 @@ struct wf_node_packet {
         struct wf_node_line log;
         struct wf_node_row row;
         struct wf_node_resource resource;
+        struct wf_node_slab slab; /* and UNSLAB: [id], else 0 */
         uint8_t room[240];
     } u;
 };

@@ -34,7 +34,7 @@ static void ring_no(struct node_desk *desk, struct desk_client *client, uint32_t
 static void ring_free(struct desk_ring *ring)
 {
     if (ring->params.submit)
-        munmap(ring->params.submit, ring->params.size);
+        munmap(ring->params.submit, wf_node_submit_bytes(ring->params.size));
     if (ring->params.event)
         munmap(ring->params.event, ring->params.size);
     if (ring->bell >= 0)
@@ -94,7 +94,8 @@ static bool bell_open(struct desk_ring *ring)
 static enum weft_status ring_map(struct desk_ring *ring, const int *fds)
 {
     void *submit = NULL, *event = NULL;
-    enum weft_status status = wf_shared_map(fds[0], ring->params.size, 0, &submit);
+    enum weft_status status =
+        wf_shared_map(fds[0], wf_node_submit_bytes(ring->params.size), 0, &submit);
     ring->params.submit = submit;
     if (status == WEFT_OK)
         status = wf_shared_map(fds[1], ring->params.size, 1, &event);
@@ -308,6 +309,8 @@ static void job_take(struct node_desk *desk, struct node_job *job)
         break;
     case NODE_JOB_DETACH: detached(desk, ring); break;
     case NODE_JOB_OTHER: other_found(desk, wf_container_of(job, struct desk_other, job)); break;
+    case NODE_JOB_SLAB:
+    case NODE_JOB_UNSLAB: wf_node_slab_done(desk, job); break;
     }
 }
 

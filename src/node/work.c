@@ -131,7 +131,8 @@ static void detach(struct node_work *work, struct desk_ring *r)
     wf_store_relaxed(&work->page->left[r->port->index], is_last && r->end->state == WF_NODE_CLOSED);
     /* It may have taken messages since the last turn: acknowledge these before END. */
     (void)wf_node_acks_send(work->mover);
-    wf_node_port_detach(r->port);
+    if (wf_node_port_detach(r->port))
+        r->params.submit = NULL; /* the mover unmaps it */
     wf_node_end_add(work->mover, r->end);
     r->end = NULL;
     r->port = NULL;
@@ -147,6 +148,8 @@ static void job_do(struct node_work *work, struct node_job *job)
         other = wf_container_of(job, struct desk_other, job);
         other->status = wf_node_other_find(work, &other->address, &other->contact, &other->word);
         break;
+    case NODE_JOB_SLAB:
+    case NODE_JOB_UNSLAB: wf_node_slab_do(work, job); break;
     }
     finish(work, job);
 }

@@ -7,6 +7,8 @@
  * | ATTACH | read and write the rings of an endpoint            | sends RING_OK or RING_NO  |
  * | DETACH | read and write them no more, and report the end    | sends UNRING_OK, unmaps   |
  * | OTHER  | find the word of another service, or call it       | sends NODE_OK             |
+ * | SLAB   | access a client's memory (slabs.c)                 | -                         |
+ * | UNSLAB | access it no more                                  | unmaps it                 |
  * | FAILED | (from the mover) its client broke the protocol     | ends the client           |
  *
  * Lock: node_work.lock guards the two lists of jobs, and nothing is called while it is held. A job
@@ -24,7 +26,13 @@
 
 WF_LOCK_CLASS(node_work_lock_class); /* struct node_work.lock */
 
-enum node_job_kind { NODE_JOB_ATTACH, NODE_JOB_DETACH, NODE_JOB_OTHER };
+enum node_job_kind {
+    NODE_JOB_ATTACH,
+    NODE_JOB_DETACH,
+    NODE_JOB_OTHER,
+    NODE_JOB_SLAB,
+    NODE_JOB_UNSLAB,
+};
 
 struct node_job {
     struct wf_list item;
@@ -171,11 +179,19 @@ void wf_node_work_settle(struct node_work *work);
 /* A ring's client broke the protocol. Only the mover calls it. */
 void wf_node_work_failed(struct node_work *work, struct desk_ring *ring);
 
+/* ---- slabs.c ---- */
+
+/* Do the job; only the mover's thread calls it. */
+void wf_node_slab_do(struct node_work *work, struct node_job *job);
+
 /* ---- lanes.c ---- */
 
 /* Open the network of the lanes, by the sockets of work->estate if there are any: then the network
  * takes these over. Sets tctx, tep, contact, address and estate. */
 enum weft_status wf_node_lanes_open(struct node_work *work, const struct wf_tep_events *events);
+
+/* The handler of a frame: this plus its kind. */
+#define WF_NODE_FRAME_HANDLER WEFT_AM_USER_HANDLERS
 
 /* ---- others.c: only the mover's thread calls these ---- */
 
@@ -195,11 +211,27 @@ void wf_node_others_retry(struct node_work *work);
 enum weft_status wf_node_other_send(void *owner, uint16_t word, unsigned lane, unsigned kind,
                                     const uint32_t *args, unsigned nargs, const void *data,
                                     size_t len);
+/* Before a frame is sent by a lane, and after that, with its status. Return as node_mover_ops.send
+ */
+enum weft_status wf_node_lane_open(struct node_work *work, struct node_other *other, unsigned lane);
+enum weft_status wf_node_lane_sent(struct node_work *work, struct node_other *other, unsigned lane,
+                                   enum weft_status status);
 bool wf_node_other_has_room(void *owner, uint16_t word, unsigned lane);
 void wf_node_other_behind(void *owner, uint16_t word);
 /* node_mover_ops.move, of a network with NICs. */
 enum weft_status wf_node_other_instance(void *owner, uint16_t word, uint32_t incarnation);
 enum weft_status wf_node_other_move(void *owner, uint16_t word, const struct wf_nic_op *op,
                                     uint32_t incarnation, size_t *taken);
+
+/* ---- put_bytes.c: the same ---- */
+
+/* node_mover_ops.send_part. */
+enum weft_status wf_node_other_send_part(void *owner, uint16_t word, unsigned lane, unsigned kind,
+                                         const uint32_t *args, unsigned nargs, uint32_t id,
+                                         uint32_t len);
+/* Of struct wf_tep_events. */
+void *wf_node_bulk_hold(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n);
+void wf_node_bulk_unhold(void *owner, const struct wf_bulk *bulk);
+void wf_node_bulk_gone(void *owner, const struct wf_bulk *bulk);
 
 #endif

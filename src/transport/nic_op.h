@@ -15,6 +15,9 @@ struct wf_nic_memory {
     void *addr;
     size_t len;
     const struct wf_dmabuf *dmabuf; /* NULL if no dma-buf is behind the memory */
+    /* Where it is, if it is Weft's own memory (mem/mem.h): slab and offset there; 0: it is not. */
+    uint64_t slab, offset;
+    uint32_t slot; /* of the region */
 };
 
 /* A request to the NICs. They copy bytes between this process's memory and a region of the peer, or
@@ -43,6 +46,8 @@ struct wf_nic_op {
     bool is_lent;
     uint32_t lkey;
 };
+
+#define WF_NIC_LONG 16384u /* WF_CAP_NIC_PUTS of transport.h */
 
 static inline bool wf_nic_op_is_atomic(const struct wf_nic_op *op)
 {

@@ -58,11 +58,12 @@ struct wf_hca_share;
 
 /* What a transport can do. The core reads the capabilities when a peer is opened. */
 enum wf_transport_caps {
-    WF_CAP_MAPS = 1,  /* remote_map maps a peer's memory; put and get copy bytes */
-    WF_CAP_SLEEP = 2, /* arm works */
-    WF_CAP_BULK = 4,  /* request_bulk and reply_bulk work */
-    WF_CAP_NIC = 8,   /* region_open, region_close and nic_op work */
-    WF_CAP_PULL = 16, /* pull works, and peers can pull from this process */
+    WF_CAP_MAPS = 1,      /* remote_map maps a peer's memory; put and get copy bytes */
+    WF_CAP_SLEEP = 2,     /* arm works */
+    WF_CAP_BULK = 4,      /* request_bulk and reply_bulk work */
+    WF_CAP_NIC = 8,       /* region_open, region_close and nic_op work */
+    WF_CAP_PULL = 16,     /* pull works, and peers can pull from this process */
+    WF_CAP_NIC_PUTS = 32, /* nic_op does only puts, of WF_NIC_LONG bytes or more */
 };
 
 /* The parameter [what] of request, request_ordered and requestv. */
@@ -228,9 +229,7 @@ struct wf_tctx {
     unsigned caps_off;
     /* The NIC can perform atomics on this process's regions for other processes. Constant. */
     bool nic_atomics;
-    /* How many NICs pin the pages of each region that is opened from now on. set_key may change
-     * it. */
-    _Atomic uint32_t pins;
+    _Atomic uint32_t pins; /* NICs that pin a region that is opened now; set_key may change it */
     /* Set by the core: for how many milliseconds ep_close and ctx_close may wait for slow or
      * distant peers. If 0, WEFT_PEER_TIMEOUT applies. */
     uint32_t close_ms;
@@ -494,8 +493,9 @@ struct wf_transport {
                                     unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
                                     void **handle);
     /* Set *at and keys to what they are now. NULL: region_open has set them for good. */
-    void (*region_keys)(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS]);
-    /* When the call returns, no NIC can access the memory. */
+    void (*region_keys)(struct wf_tctx *, void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS]);
+    /* When the call returns, no NIC can access the memory, but bytes of a put that a service
+     * without a NIC stores may still come (node/exposed.h). */
     void (*region_close)(struct wf_tctx *tctx, void *handle);
     /* Start [op], or only its first part: *taken is the number of bytes that were started.
      * nic_op_done reports the end of that part once, inside poll. Until then the local memory

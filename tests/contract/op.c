@@ -442,16 +442,24 @@ static bool has_sockets(const struct pair *p, const char *transport)
     return p->setup->network && strcmp(transport, "node") != 0;
 }
 
-/* What may be said of a network is what the sizes say. */
-static void network_path(const struct pair *p, const struct weft_path *path, size_t len)
+/* Do NICs move the bytes, or the nodes' services without one? */
+static bool is_without_owner(const struct weft_path *path)
 {
+    return !strncmp(path->protocol, "rdma ", 5) || !strcmp(path->protocol, "service write");
+}
+
+/* What may be said of a network is what the sizes say. */
+static void network_path(const struct pair *p, const struct weft_path *path, unsigned kind,
+                         bool own, size_t len)
+{
+    bool writes = by_service() && !by_nic(p) && kind == WEFT_OP_PUT && !own && len >= 16384;
     int is_long = len > weft_am_max(p->ep[0]) && has_sockets(p, path->transport);
     assert_true(is_network(path->transport));
     assert_int_equal(path->inlined, 0);
     if (p->setup->contexts == 1)
         assert_string_equal(path->protocol, "here");
     else if (strncmp(path->protocol, "rdma ", 5) != 0)
-        assert_string_equal(path->protocol, is_long ? "bulk" : "pieces");
+        assert_string_equal(path->protocol, writes ? "service write" : is_long ? "bulk" : "pieces");
     else
         assert_true(by_nic(p));
 }
@@ -466,7 +474,7 @@ static void rma_path(struct pair *p, struct region *g, unsigned kind, unsigned c
     OK(weft_path_of(p->peer[0], kind, g->r, n, &path));
     assert_int_equal(path.inlined, g->r->base != NULL);
     if (p->setup->network)
-        network_path(p, &path, n);
+        network_path(p, &path, kind, g->own, n);
     rows_now(p, before);
     sent = pair_stat(p, "TCP_BYTES_SENT");
     GIVES(WEFT_OK, get ? get_end(p, g->r, 0, local, n) : put_end(p, g->r, 0, local, n));
@@ -477,11 +485,11 @@ static void rma_path(struct pair *p, struct region *g, unsigned kind, unsigned c
         row = get ? "GET_PIECES" : "PUT_PIECES";
     else if (!strcmp(path.protocol, "bulk"))
         row = get ? "GET_BULK" : "PUT_BULK";
-    else if (!strncmp(path.protocol, "rdma ", 5))
+    else if (is_without_owner(&path))
         row = get ? "GET_NIC" : "PUT_NIC";
     rows_say(p, before, row);
     sent = pair_stat(p, "TCP_BYTES_SENT") - sent;
-    if (strncmp(path.protocol, "rdma ", 5) != 0)
+    if (!is_without_owner(&path))
         assert_true(has_sockets(p, path.transport) && row ? sent >= n : !sent);
 }
 

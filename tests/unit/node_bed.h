@@ -7,8 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/rand.h"
+#include "mem/shared.h"
 #include "node/mover.h"
 #include "transport/node/engine.h"
 
@@ -57,6 +60,8 @@ struct bed_client {
     struct node_client *c;
     struct node_port *port;
     struct wf_node_submit *submit;
+    struct wf_node_submit *mapped; /* as its service has mapped it */
+    int submit_fd;
     struct wf_node_event *event;
     struct wf_address address;
     uint16_t index;
@@ -92,6 +97,9 @@ struct bed {
     /* NULL: the services have no NIC */
     enum weft_status (*on_move)(struct bed_service *s, const struct wf_nic_op *op,
                                 uint32_t incarnation, size_t *taken);
+    /* NULL: they do not send parts themselves */
+    enum weft_status (*on_part)(struct bed_service *s, unsigned lane, const uint32_t *args,
+                                uint32_t id, uint32_t len);
     void (*on_moved)(struct bed_client *b, uint32_t id, void *user, enum weft_status status);
     void (*on_stop)(struct bed_client *b, void *user);
 };
@@ -259,6 +267,16 @@ static enum weft_status bed_move(void *owner, uint16_t word, const struct wf_nic
     return s->bed->on_move(s, op, incarnation, taken);
 }
 
+static enum weft_status bed_send_part(void *owner, uint16_t word, unsigned lane, unsigned kind,
+                                      const uint32_t *args, unsigned nargs, uint32_t id,
+                                      uint32_t len)
+{
+    struct bed_service *s = owner;
+    CHECK(word == BED_WORD && lane < BED_LANES && kind == WF_NODE_FRAME_PUT);
+    CHECK(nargs == WF_NODE_PUT_ARGS && args[0] == id && len);
+    return s->bed->on_part(s, lane, args, id, len);
+}
+
 static const struct node_client_ops bed_client_ops = {
     bed_deliver, bed_replied, bed_ended, bed_gone, bed_resolve, bed_wake, bed_moved, bed_stop};
 
@@ -268,19 +286,62 @@ static inline void bed_resolve_all(struct bed_client *b)
         wf_node_flow_resolve(b->c, b->asked[--b->nasked], BED_WORD);
 }
 
+static inline uint32_t bed_submit_bytes(const struct bed *bed)
+{
+    return bed->on_part ? wf_node_submit_bytes(bed->limits.size) : bed->limits.size;
+}
+
+static inline void bed_submit_open(struct bed_client *b)
+{
+    uint32_t bytes = bed_submit_bytes(b->bed);
+    void *p = NULL;
+    if (b->bed->on_part)
+        CHECK((b->submit_fd = wf_shared_create("bed", bytes, 0, &p)) >= 0);
+    else
+        CHECK(p = wf_lines_new(bytes));
+    b->submit = p;
+}
+
+static inline void bed_submit_close(struct bed_client *b)
+{
+    if (!b->bed->on_part)
+        free(b->submit);
+    else if (b->submit)
+        CHECK(!munmap(b->submit, bed_submit_bytes(b->bed)) && !close(b->submit_fd));
+}
+
+/* A service that sends parts keeps the memory of some endpoints that have left: it has a mapping of
+ * its own. */
+static inline void bed_submit_map(struct bed_client *b)
+{
+    void *p = b->submit;
+    if (b->bed->on_part)
+        CHECK(wf_shared_map(b->submit_fd, bed_submit_bytes(b->bed), 0, &p) == WEFT_OK);
+    b->mapped = p;
+}
+
+static inline void bed_detach(struct bed_client *b)
+{
+    bool kept = wf_node_port_detach(b->port);
+    CHECK(!kept || b->bed->on_part);
+    if (b->bed->on_part && !kept)
+        CHECK(!munmap(b->mapped, bed_submit_bytes(b->bed)));
+    b->attached = false;
+}
+
 static inline void bed_attach(struct bed_client *b)
 {
     const struct bed_limits *l = &b->bed->limits;
-    const struct node_port_params params = {.submit = b->submit,
-                                            .event = b->event,
-                                            .size = l->size,
-                                            .am_max = BED_AM_MAX,
-                                            .lines = l->lines,
-                                            .index = b->index,
-                                            .window =
-                                                b->bed->on_move ? wf_node_window(b->index, 1) : 0,
-                                            .address = b->address,
-                                            .contact = {.port = 7, .count = 1}};
+    struct node_port_params params = {.event = b->event,
+                                      .size = l->size,
+                                      .am_max = BED_AM_MAX,
+                                      .lines = l->lines,
+                                      .index = b->index,
+                                      .window = b->bed->on_move ? wf_node_window(b->index, 1) : 0,
+                                      .address = b->address,
+                                      .contact = {.port = 7, .count = 1}};
+    bed_submit_map(b);
+    params.submit = b->mapped;
     CHECK(wf_node_port_attach(b->service->mover, &params, &b->port) == WEFT_OK);
     b->port->user = b;
     b->attached = true;
@@ -298,9 +359,9 @@ static inline void bed_client_open(struct bed *bed, unsigned side, unsigned i)
                                      .size = sizeof b->address,
                                      .ep = (uint16_t)(i + 40),
                                      .process = {.pid = 1 + i, .token = {100 * side + i + 1}}};
-    b->submit = wf_lines_new(l->size);
+    bed_submit_open(b);
     b->event = wf_lines_new(l->size);
-    CHECK(b->submit && b->event);
+    CHECK(b->event);
     params = (struct node_client_params){.submit = b->submit,
                                          .event = b->event,
                                          .page = b->service->page,
@@ -362,6 +423,8 @@ static inline void bed_open(struct bed *bed)
                                          bed_failed, bed_behind,   s};
         if (bed->on_move)
             s->ops.move = bed_move;
+        if (bed->on_part)
+            s->ops.send_part = bed_send_part;
         for (unsigned lane = 0; lane < BED_LANES; lane++) {
             s->out[lane].room = bed->limits.lane_room;
             s->out[lane].last = &s->out[lane].first;
@@ -398,8 +461,7 @@ static inline void bed_kill(struct bed *bed, unsigned side)
     for (unsigned i = 0; i < bed->limits.clients; i++) {
         struct bed_client *b = &bed->clients[side][i];
         if (b->attached)
-            wf_node_port_detach(b->port);
-        b->attached = false;
+            bed_detach(b);
         if (bed_draw(bed, 2))
             bed_bell_lose(b);
     }
@@ -416,10 +478,11 @@ static inline void bed_close(struct bed *bed)
         for (unsigned i = 0; i < bed->limits.clients; i++) {
             struct bed_client *b = &bed->clients[side][i];
             if (b->attached)
-                wf_node_port_detach(b->port);
+                bed_detach(b);
             if (b->c)
                 wf_node_client_close(b->c);
-            free(b->submit);
+            if (b->bed)
+                bed_submit_close(b);
             free(b->event);
         }
         if (bed->services[side].mover)

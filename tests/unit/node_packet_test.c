@@ -10,7 +10,7 @@
 #include "node/packet.h"
 
 static const int fds_of_type[WF_NODE_TYPES] = {
-    [WF_NODE_WELCOME] = 3, [WF_NODE_RING] = 2, [WF_NODE_RING_OK] = 1};
+    [WF_NODE_WELCOME] = 3, [WF_NODE_RING] = 2, [WF_NODE_RING_OK] = 1, [WF_NODE_SLAB] = 1};
 #ifdef WF_HAVE_VERBS
 #define LANES_HERE WF_NODE_RDMA
 #else
@@ -47,6 +47,10 @@ static struct wf_node_packet good(unsigned type)
         p.u.row.pid = 1;
     if (type == WF_NODE_RESOURCE)
         p.u.resource = (struct wf_node_resource){396, 1, "queue pairs"};
+    if (type == WF_NODE_SLAB)
+        p.u.slab = (struct wf_node_slab){.id = 1, .size = 4096};
+    if (type == WF_NODE_UNSLAB)
+        p.u.slab.id = 1;
     return p;
 }
 
@@ -211,6 +215,22 @@ static void test_fields(void **state)
     BAD(WF_NODE_ROW, u.row.clients = 1); /* in the service's own row only */
     GOOD(WF_NODE_ROW,
          u.row = ((struct wf_node_row){.index = WF_NODE_NO_INDEX, .pid = 1, .clients = 1}));
+    GOOD(WF_NODE_SLAB, u.slab.read_only = 1);
+    BAD(WF_NODE_SLAB, u.slab.read_only = 2);
+    GOOD(WF_NODE_SLAB, u.slab.size = SIZE_MAX / 2);
+    BAD(WF_NODE_SLAB, u.slab.size = SIZE_MAX / 2 + 1);
+    BAD(WF_NODE_SLAB, u.slab.size = 0);
+    BAD(WF_NODE_SLAB, u.slab.zero = 1);
+    BAD(WF_NODE_SLAB, u.slab.id = 0); /* the region table has a size */
+    GOOD(WF_NODE_SLAB, u.slab = ((struct wf_node_slab){.size = sizeof(struct wf_node_regions)}));
+    BAD(WF_NODE_SLAB, u.slab = ((struct wf_node_slab){0, sizeof(struct wf_node_regions), 1, 0}));
+    BAD(WF_NODE_SLAB, u.slab = ((struct wf_node_slab){0, sizeof(struct wf_node_regions), 0, 1}));
+    BAD(WF_NODE_SLAB,
+        u.slab = ((struct wf_node_slab){0, sizeof(struct wf_node_regions) - 1, 0, 0}));
+    BAD(WF_NODE_UNSLAB, u.slab.id = 0); /* the region table stays */
+    BAD(WF_NODE_UNSLAB, u.slab.size = 1);
+    BAD(WF_NODE_UNSLAB, u.slab.read_only = 1);
+    BAD(WF_NODE_UNSLAB, u.slab.zero = 1);
 }
 
 /* Fails when: a packet changes in transit, or the receiver keeps more than its descriptors. */
@@ -341,6 +361,7 @@ static void test_versions(void **state)
                                 AT(wf_node_line, text),
                                 AT(wf_node_row, most_descriptors),
                                 AT(wf_node_resource, name),
+                                AT(wf_node_slab, read_only),
                                 sizeof(struct wf_address),
                                 sizeof(struct wf_contact)};
     const uint64_t word = wf_node_session_word(1, WF_NODE_UP, wf_node_word_name(2, 3));
@@ -368,6 +389,10 @@ static void test_versions(void **state)
                                AT(wf_node_entry, use),
                                AT(wf_node_entry, move),
                                AT(wf_node_move, incarnation),
+                               AT(wf_node_region, access),
+                               (uint32_t)(wf_node_region_at(1) >> 32),
+                               wf_node_submit_bytes(1 << 20),
+                               WF_NODE_BUFFER,
                                AT(wf_node_record, attempt),
                                AT(wf_node_submit, events),
                                AT(wf_node_submit, records),
@@ -384,11 +409,11 @@ static void test_versions(void **state)
                                AT(wf_node_page, left)};
     uint64_t h = layout_hash(packets, WF_ARRAY_LEN(packets));
     (void)state;
-    if (WF_NODE_VERSION != 8 || h != UINT64_C(0xb4746d230d6463c4))
+    if (WF_NODE_VERSION != 9 || h != UINT64_C(0xed5ec9d3d44edc46))
         fail_msg("packets of version %d have the hash 0x%llx", WF_NODE_VERSION,
                  (unsigned long long)h);
     h = layout_hash(shared, WF_ARRAY_LEN(shared));
-    if (WF_NODE_SHARED_VERSION != 5 || h != UINT64_C(0x507a0659f7d37065))
+    if (WF_NODE_SHARED_VERSION != 6 || h != UINT64_C(0x881dd33139ccc9ab))
         fail_msg("shared memory of version %d has the hash 0x%llx", WF_NODE_SHARED_VERSION,
                  (unsigned long long)h);
 }

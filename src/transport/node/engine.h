@@ -113,6 +113,7 @@ struct node_move_out {
     enum wf_node_move_kind kind;
     uint32_t len; /* 1 .. WF_NODE_MOVE_MAX */
     struct wf_node_move at;
+    uint16_t index; /* of the destination's process, if the service has no NIC; else 0 */
     uint32_t id;
     void *user;
     const void *peer; /* the owner's handle that begins it: several may share a flow */

@@ -8,6 +8,10 @@
  *                   place waits for, and after the death of a service [taken].
  *   page            Written by the service, read by its clients, and by its successor.
  *
+ * Behind the submit segment's [size] bytes are the *buffers*: the bytes of puts that the service is
+ * to send, of clients whose service has no NIC. Such a client also gives the service a *region
+ * table*, which it writes, and the slabs (mem/mem.h) that the table's regions are in.
+ *
  * The *body* of a message is its payload, zeroes up to a multiple of 4, and its arguments. It lies
  * in the entry if it fits there, else at the beginning of a block.
  *
@@ -24,6 +28,11 @@
  *             (acquire).
  *   "moved"   The service's NIC has ended a move. The service stores the completion, then rings the
  *             bell (both release). The client reads the bell (acquire), then the completion.
+ *   "buffer"  The client writes a buffer before the entry of the move that names it ("entry"), and
+ *             writes it again when the move has ended ("moved").
+ *   "region"  The client writes a region's fields, then its key (release). It stores 0 in the key
+ *             before the memory is closed. The service loads the key (acquire), then the fields,
+ *             then the key again, and acts only if both are the key that the peer has named.
  *   "page"    The service counts [changes] up, stores a word of the page, and counts up again (both
  *             release). A client that reads the new word (acquire) reads another count after it. */
 #ifndef WF_NODE_LAYOUT_H
@@ -44,7 +53,10 @@
 #define WF_NODE_NO_PLACE 0xff
 #define WF_NODE_MOVES 64            /* of an endpoint that are not complete */
 #define WF_NODE_MOVE_MAX (1u << 30) /* bytes */
-#define WF_NODE_WORDS 4096          /* of the page: one for each other service */
+/* The buffers of an endpoint, and their bytes. */
+#define WF_NODE_BUFFERS 16u
+#define WF_NODE_BUFFER (256u << 10)
+#define WF_NODE_WORDS 4096 /* of the page: one for each other service */
 #define WF_NODE_NO_WORD UINT32_MAX
 #define WF_NODE_OWN 0 /* the word of the service itself, once its owner has set it up */
 #define WF_NODE_INDEXES 4096
@@ -94,13 +106,16 @@ enum wf_node_move_end {
     WF_NODE_MOVE_ENDS,
 };
 
-/* What a move copies, as the service's NIC accesses it. */
+/* What a move copies, as the service's NIC accesses it; in brackets, without a NIC. */
 struct wf_node_move {
-    uint64_t local;  /* in the client's window */
-    uint64_t remote; /* at the peer */
-    uint32_t lkey, rkey;
-    uint32_t incarnation; /* of the service by which the peer got the key (28 bits) */
-    uint32_t immediate;   /* of a write; else 0 */
+    uint64_t local;  /* in the client's window [offset in the buffers] */
+    uint64_t remote; /* at the peer [wf_node_region_at of its region, plus the offset there] */
+    uint32_t lkey;   /* [0] */
+    uint32_t rkey;   /* [the lower half of the region's key] */
+    /* Of the service by which the peer got the key (28 bits) [the upper half of the region's key].
+     */
+    uint32_t incarnation;
+    uint32_t immediate; /* of a write; else 0 */
 };
 _Static_assert(sizeof(struct wf_node_move) == WF_NODE_SUBMIT_DATA, "wire structure");
 
@@ -260,6 +275,37 @@ static inline uint32_t wf_node_window(uint32_t index, uint32_t round)
 static inline bool wf_node_is_in_window(uint32_t window, uint64_t at, uint64_t len)
 {
     return at >> WF_NODE_WINDOW_BITS == window && (at + len - 1) >> WF_NODE_WINDOW_BITS == window;
+}
+
+/* ---- regions, of services without a NIC ---- */
+
+#define WF_NODE_REGIONS 65536 /* of a client: WF_MEM_STATE_WORDS */
+#define WF_NODE_REGION_BITS 44
+#define WF_NODE_REGION_MOST (UINT64_C(1) << WF_NODE_REGION_BITS) /* bytes */
+
+/* A region that services access: its part of a slab. The client writes it. */
+struct wf_node_region {
+    _Atomic uint64_t key; /* drawn at random, never given twice; 0: there is no such region */
+    _Atomic uint64_t slab, offset, length;
+    _Atomic uint32_t access; /* WEFT_REMOTE_READ, WEFT_REMOTE_WRITE */
+    uint8_t zero[28];
+};
+_Static_assert(sizeof(struct wf_node_region) == 64, "wire structure");
+
+struct wf_node_regions {
+    struct wf_node_region of[WF_NODE_REGIONS];
+};
+
+/* The address by which peers name the first byte of the region at index [slot] of the table. */
+static inline uint64_t wf_node_region_at(uint32_t slot)
+{
+    return (uint64_t)(slot + 1) << WF_NODE_REGION_BITS;
+}
+
+/* The bytes of an endpoint's submit segment with its buffers. */
+static inline uint32_t wf_node_submit_bytes(uint32_t size)
+{
+    return size + WF_NODE_BUFFERS * WF_NODE_BUFFER;
 }
 
 /* ---- words ---- */

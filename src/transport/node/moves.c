@@ -91,7 +91,8 @@ enum weft_status wf_node_client_move(struct node_client *c, struct node_flow *fl
     e->flags = WF_NODE_MOVE;
     e->where = flow->to.word;
     e->number = out->len;
-    e->slot = e->attempt = 0;
+    e->slot = out->index;
+    e->attempt = 0;
     e->session = c->moves[move].session; /* 0, if it has just ended: the service drops the move */
     e->use = c->move_uses;
     e->move = out->at;

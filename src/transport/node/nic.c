@@ -410,7 +410,7 @@ static WF_UNCHECKED void region_renew(struct via_mr *mr)
 }
 
 /* A region that is not registered has no keys: there is no service, or no room. */
-void wf_via_region_keys(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS])
+void wf_via_nic_region_keys(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS])
 {
     struct via_mr *mr = handle;
     if (!atomic_load_explicit(&mr->lkey, memory_order_relaxed))
@@ -424,14 +424,10 @@ void wf_via_region_keys(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS])
     keys[VIA_KEY_INCARNATION] = atomic_load_explicit(&mr->incarnation, memory_order_relaxed);
 }
 
-enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
-                                    unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
-                                    void **handle)
+enum weft_status wf_via_nic_region_open(struct via_nic *nic, const struct wf_nic_memory *memory,
+                                        unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
+                                        void **handle)
 {
-    struct via_ctx *ctx = VIA_OF(tctx, via_ctx);
-    /* Another thread may be setting the context's key. */
-    struct via_nic *nic =
-        atomic_load_explicit(&ctx->attached, memory_order_acquire) ? ctx->nic : NULL;
     struct region_attempt a = {nic, memory, wf_rdma_access(access), NULL};
     enum weft_status status;
     if (!nic || (memory->dmabuf && memory->dmabuf->is_real))
@@ -448,15 +444,14 @@ enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_me
                     : "");
         return status;
     }
-    wf_via_region_keys(a.made, at, keys);
+    wf_via_nic_region_keys(a.made, at, keys);
     *handle = a.made;
     return WEFT_OK;
 }
 
-void wf_via_region_close(struct wf_tctx *tctx, void *handle)
+void wf_via_nic_region_close(void *handle)
 {
     struct via_mr *mr = handle;
-    (void)tctx;
     wf_budget_give(wf_budget_own(), mr->len);
     mr_close(mr);
 }

@@ -19,7 +19,6 @@
 #include "transport/node/via.h"
 
 #ifndef WF_HAVE_VERBS
-#define WF_VIA_NIC_CAPS 0u
 /* No service has a NIC: struct via_ctx.nic is NULL. */
 static inline struct via_nic *wf_via_nic_open(struct wf_node_link *link, bool moves)
 {
@@ -48,9 +47,53 @@ static inline void wf_via_nic_ep_close(struct via_ep *ep)
 {
     (void)ep;
 }
+static inline enum weft_status wf_via_nic_region_open(struct via_nic *nic,
+                                                      const struct wf_nic_memory *memory,
+                                                      unsigned access, uint64_t *at,
+                                                      uint32_t keys[WF_KEY_NICS], void **handle)
+{
+    (void)nic;
+    (void)memory;
+    (void)access;
+    (void)at;
+    (void)keys;
+    (void)handle;
+    return WEFT_EUNREACH;
+}
+static inline void wf_via_nic_region_keys(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS])
+{
+    (void)handle;
+    *at = 0;
+    memset(keys, 0, WF_KEY_NICS * sizeof *keys);
+}
+static inline void wf_via_nic_region_close(void *handle)
+{
+    (void)handle;
+}
+static inline enum weft_status wf_via_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *op,
+                                             size_t *taken)
+{
+    (void)tpeer;
+    (void)op;
+    (void)taken;
+    return WEFT_EUNREACH;
+}
+static inline void wf_via_nic_stop(struct wf_tpeer *tpeer)
+{
+    (void)tpeer;
+}
+static inline void wf_via_nic_moved(struct via_ep *ep, const struct node_move_use *move,
+                                    enum weft_status status)
+{
+    (void)ep;
+    (void)move;
+    (void)status;
+}
+static inline void wf_via_nic_move_stop(const struct node_move_use *move)
+{
+    (void)move;
+}
 #else
-#define WF_VIA_NIC_CAPS WF_CAP_NIC
-
 /* Register by the service of [link], which has given a window. If [moves], endpoints put and get by
  * it. Returns NULL, and logs the reason, if nothing can be registered: puts and gets then go by
  * messages. */
@@ -75,11 +118,7 @@ bool wf_via_nic_keys(void *handle, uint64_t *at, uint32_t *lkey, uint32_t *rkey)
 void wf_via_nic_ep_open(struct via_ep *ep);
 void wf_via_nic_ep_close(struct via_ep *ep);
 
-/* ---- for via_moves.c ---- */
-
-/* Where a region's keys have its remote key, and the incarnation of the service. */
-#define VIA_KEY_RKEY 0
-#define VIA_KEY_INCARNATION (WF_KEY_NICS - 1)
+/* ---- for nic_moves.c ---- */
 
 /* A registration, the handle in the descriptors of [staging]. */
 struct via_mr;
@@ -90,23 +129,20 @@ uint32_t wf_via_mr_use(struct via_mr *mr, const void *addr, uint64_t *at);
 /* The NIC may access [mr] no more. It is registered again at its next use. */
 void wf_via_mr_stop(struct via_mr *mr);
 
-/* ---- for the transport ---- */
+/* ---- for via_moves.c ---- */
 
-/* Functions of the transport's table. */
-enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
-                                    unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
-                                    void **handle);
-void wf_via_region_keys(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS]);
-void wf_via_region_close(struct wf_tctx *tctx, void *handle);
+/* As the functions of the transport's table. [nic] may be NULL. */
+enum weft_status wf_via_nic_region_open(struct via_nic *nic, const struct wf_nic_memory *memory,
+                                        unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
+                                        void **handle);
+void wf_via_nic_region_keys(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NICS]);
+void wf_via_nic_region_close(void *handle);
 enum weft_status wf_via_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *op, size_t *taken);
 void wf_via_nic_stop(struct wf_tpeer *tpeer);
-bool wf_via_put_open(struct wf_tpeer *tpeer, struct wf_put_window *window, uint32_t most,
-                     size_t len);
 
-/* node_client_ops.moved and .stop. */
-void wf_via_moved(void *owner, struct node_flow *flow, const struct node_move_use *move,
-                  enum weft_status status);
-void wf_via_move_stop(void *owner, const struct node_move_use *move);
+/* As node_client_ops.moved and .stop. */
+void wf_via_nic_moved(struct via_ep *ep, const struct node_move_use *move, enum weft_status status);
+void wf_via_nic_move_stop(const struct node_move_use *move);
 
 #endif
 #endif

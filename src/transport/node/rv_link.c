@@ -132,7 +132,7 @@ static WF_UNCHECKED enum weft_status rings_map(struct weft_node *node, uint32_t 
     uint32_t size = wf_rv_ring_size(events);
     void *submit = NULL, *event = NULL, *page = NULL;
     enum weft_status status;
-    fds[0] = wf_shared_create("weft-node-ring", size, 1, &submit);
+    fds[0] = wf_shared_create("weft-node-ring", wf_node_submit_bytes(size), 1, &submit);
     fds[1] = wf_shared_create("weft-node-ring", size, 0, &event);
     status = wf_shared_map(node->link.page_fd, sizeof(struct wf_node_page), 0, &page);
     node->ring = (struct wf_rv_ring){.submit = submit, .event = event, .size = size, .bell = -1};
@@ -188,7 +188,7 @@ WF_UNCHECKED void wf_rv_rings_close(struct weft_node *node)
         free(wf_container_of(item, struct weft_node_peer, item));
     wf_fork_leave(&node->fork);
     bell_in_child(&node->fork);
-    unmap(node->ring.submit, node->ring.size);
+    unmap(node->ring.submit, wf_node_submit_bytes(node->ring.size));
     unmap(node->ring.event, node->ring.size);
     unmap(node->ring.page, sizeof *node->ring.page);
     pthread_cond_destroy(&node->answered);

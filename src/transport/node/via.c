@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Contexts, and the transport's table of functions. */
 #define _GNU_SOURCE
-#include "transport/node/nic.h"
-
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +8,8 @@
 
 #include "base/log.h"
 #include "config/config.h"
+#include "transport/node/exposed.h"
+#include "transport/node/nic.h"
 
 #define OFF "WEFT_NODE of this process is off"
 #define NO_KEY                                                                                     \
@@ -42,7 +42,10 @@ static void nic_close(struct via_ctx *ctx)
 {
     if (ctx->nic)
         wf_via_nic_close(ctx->nic);
+    if (ctx->exposed)
+        wf_via_exposed_close(ctx->exposed);
     ctx->nic = NULL;
+    ctx->exposed = NULL;
 }
 
 /* Without a service the context goes on by other transports: wf_node_attach has said why. */
@@ -72,9 +75,13 @@ static WF_UNCHECKED void attach(struct via_ctx *ctx)
     contact_set(ctx, ctx->link);
     if (ctx->link->window)
         ctx->nic = wf_via_nic_open(ctx->link, true);
+    else if (wf_node_lanes_of(&ctx->link->contact) == WF_NODE_TCP)
+        ctx->exposed = wf_via_exposed_open(ctx->mem);
     wf_node_command_close(ctx->link); /* unless the NIC's registrar has it */
     ctx->base.pins = ctx->nic != NULL;
-    ctx->base.caps_off = ctx->nic ? 0 : WF_CAP_NIC;
+    ctx->base.caps_off = ctx->nic       ? WF_CAP_NIC_PUTS
+                         : ctx->exposed ? 0
+                                        : WF_CAP_NIC | WF_CAP_NIC_PUTS;
     if (wf_via_reader_start(ctx) != WEFT_OK) {
         nic_close(ctx);
         wf_via_page_drop(ctx->page);
@@ -88,11 +95,9 @@ static WF_UNCHECKED void attach(struct via_ctx *ctx)
 
 static WF_UNCHECKED void ctx_init(struct via_ctx *ctx, const struct wf_tctx_params *params)
 {
-    struct wf_node_parameters parameters;
     ctx->base.transport = &wf_node_transport;
-    wf_node_parameters_here(&parameters);
-    if (parameters.lanes != WF_NODE_RDMA)
-        ctx->base.caps_off = WF_CAP_NIC;
+    ctx->base.caps_off = WF_CAP_NIC | WF_CAP_NIC_PUTS; /* until it is attached */
+    ctx->mem = params->mem;
     ctx->self = *params->self;
     ctx->number = atomic_fetch_add(&contexts, 1);
     ctx->stop_fd = ctx->wake_fd = -1;
@@ -214,7 +219,7 @@ static enum weft_status via_reach(struct wf_tctx *tctx, const struct wf_address 
 
 const struct wf_transport wf_node_transport = {
     .name = "node",
-    .caps = WF_CAP_SLEEP | WF_VIA_NIC_CAPS,
+    .caps = WF_CAP_SLEEP | WF_CAP_NIC | WF_CAP_NIC_PUTS,
     .tpeer_size = sizeof(struct via_peer),
     .probe = via_probe,
     .ctx_open = via_ctx_open,
@@ -245,14 +250,12 @@ const struct wf_transport wf_node_transport = {
     .is_same = wf_via_is_same,
     .remote_map = wf_via_remote_map,
     .remote_unmap = wf_via_remote_unmap,
-#ifdef WF_HAVE_VERBS
     .region_open = wf_via_region_open,
     .region_keys = wf_via_region_keys,
     .region_close = wf_via_region_close,
-    .nic_op = wf_via_nic_op,
-    .nic_stop = wf_via_nic_stop,
+    .nic_op = wf_via_op,
+    .nic_stop = wf_via_op_stop,
     .put_open = wf_via_put_open,
-#endif
     .flush = wf_via_status,
     .status = wf_via_status,
     .failed = wf_via_failed,

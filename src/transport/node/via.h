@@ -8,6 +8,7 @@
  *   via_next.c  what that thread does when the service has ended: a successor
  *   via_ep.c    endpoints: rings, polling, sleeping, closing
  *   via_ops.c   peers, requests and replies
+ *   via_moves.c regions, puts and gets that the service executes
  *   via_state.c what messages to a peer wait for, for the log
  *
  * Threads. An endpoint's owner uses its engine, flows and peers. The reader's thread sends and
@@ -73,10 +74,16 @@ struct via_page {
 };
 
 struct via_nic;
+struct via_exposed;
+struct wf_mem;
 
 struct via_ctx {
     struct wf_tctx base;
-    struct via_nic *nic; /* nic.h; not to be read before [attached]. NULL: nothing is registered */
+    /* By which of the two the service accesses this process's memory: nic.h, or exposed.h. At most
+     * one is not NULL. Not to be read before [attached]. */
+    struct via_nic *nic;
+    struct via_exposed *exposed;
+    struct wf_mem *mem;
     struct wf_process_id self;
     unsigned number; /* of the context in its process: %n of WEFT_NODE_NAME */
     /* The key is set once. The thread that sets it attaches; endpoints are opened before that, and
@@ -136,6 +143,7 @@ struct via_ep {
     uint32_t size;
     struct wf_cache_user *user; /* of the memory for puts and gets; NULL: these go by messages */
     unsigned descs;             /* of mem/staging.h that it holds */
+    uint32_t buffers;           /* of its submit segment that have bytes (bounce.c), as bits */
     int budget;
     bool closing;
     uint32_t changes; /* of ctx->changes, seen */
@@ -237,6 +245,27 @@ bool wf_via_ep_look(struct via_ep *ep);
 int wf_via_poll(struct wf_tep *tep);
 enum weft_status wf_via_arm(struct wf_tep *tep);
 void wf_via_disarm(struct wf_tep *tep);
+
+/* ---- via_moves.c: functions of the transport's table, and node_client_ops.moved and .stop ---- */
+
+/* Where a region's keys have its remote key, and the incarnation of the service. Without a NIC,
+ * they have the halves of the region's key there. */
+#define VIA_KEY_RKEY 0
+#define VIA_KEY_INCARNATION (WF_KEY_NICS - 1)
+
+enum weft_status wf_via_region_open(struct wf_tctx *tctx, const struct wf_nic_memory *memory,
+                                    unsigned access, uint64_t *at, uint32_t keys[WF_KEY_NICS],
+                                    void **handle);
+void wf_via_region_keys(struct wf_tctx *tctx, void *handle, uint64_t *at,
+                        uint32_t keys[WF_KEY_NICS]);
+void wf_via_region_close(struct wf_tctx *tctx, void *handle);
+enum weft_status wf_via_op(struct wf_tpeer *tpeer, const struct wf_nic_op *op, size_t *taken);
+void wf_via_op_stop(struct wf_tpeer *tpeer);
+bool wf_via_put_open(struct wf_tpeer *tpeer, struct wf_put_window *window, uint32_t most,
+                     size_t len);
+void wf_via_moved(void *owner, struct node_flow *flow, const struct node_move_use *move,
+                  enum weft_status status);
+void wf_via_move_stop(void *owner, const struct node_move_use *move);
 
 /* ---- via_ops.c ---- */
 

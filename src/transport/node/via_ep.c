@@ -45,7 +45,7 @@ static WF_UNCHECKED void ep_opened(struct via_ep *ep)
 static void segments_unmap(struct via_ep *ep)
 {
     if (ep->submit)
-        munmap(ep->submit, ep->size);
+        munmap(ep->submit, wf_node_submit_bytes(ep->size));
     if (ep->event)
         munmap(ep->event, ep->size);
 }
@@ -262,7 +262,7 @@ static enum weft_status rings_open(struct via_ep *ep)
     if (!ep->page)
         return ring_failed(ep->ctx, WEFT_EPEER);
     wf_fork_join(&ep->fork, &fork_ops);
-    ep->fds[0] = wf_shared_create("weft-node-ring", ep->size, 1, &ep->submit);
+    ep->fds[0] = wf_shared_create("weft-node-ring", wf_node_submit_bytes(ep->size), 1, &ep->submit);
     ep->fds[1] = wf_shared_create("weft-node-ring", ep->size, 0, &ep->event);
     params.submit = ep->submit;
     params.event = ep->event;

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "config/config.h"
+#include "transport/node/exposed.h"
 #include "transport/node/nic.h"
 
 #define STACK (128u << 10)
@@ -247,6 +248,8 @@ static WF_REQUIRES(via_ctx_lock_class) bool packets_send(struct via_ctx *ctx, in
     if (sent && ctx->unsettled)
         sent = settled_send(ctx);
     sent = sent && nodes_ask(ctx, ms);
+    if (sent && ctx->exposed)
+        sent = wf_via_exposed_send(ctx->exposed, ctx->link->sock);
     ctx->unsent |= !sent;
     return sent || errno != EAGAIN; /* else the service has ended, which the reader sees */
 }

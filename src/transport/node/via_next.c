@@ -14,6 +14,7 @@
 #include "base/process.h"
 #include "config/config.h"
 #include "mem/shared.h"
+#include "transport/node/exposed.h"
 #include "transport/node/nic.h"
 #include "transport/ring/sleep.h"
 
@@ -97,6 +98,8 @@ static WF_UNCHECKED void away(struct via_ctx *ctx)
     wf_via_page_drop(ctx->page);
     ctx->page = NULL;
     ctx->unsettled = false;
+    if (ctx->exposed)
+        wf_via_exposed_stale(ctx->exposed);
     via_unlock(ctx);
 }
 

@@ -207,10 +207,8 @@ const struct node_client_ops wf_via_client_ops = {.deliver = on_request,
                                                   .ended = on_ended,
                                                   .gone = on_gone,
                                                   .resolve = on_resolve,
-#ifdef WF_HAVE_VERBS
                                                   .moved = wf_via_moved,
                                                   .stop = wf_via_move_stop,
-#endif
                                                   .wake = on_wake};
 
 /* ---- peers ---- */
