@@ -12,6 +12,8 @@
  *   HOLD=0      no other client has the command descriptors: the queue pairs of a dead service end
  *               when its client closes its descriptor
  *   CLOSE=0     the region stays open; else its owner may close it at any step
+ *   TCP=1       the services have no NIC: a part is a frame PUT, its end a frame ENDED, and the
+ *               region's key is its owner's own, so nothing is fenced; with GET=0, CUTS=0
  *   CANCEL=1    the program may end the last move at any step (nic_stop)
  *   BUG=<n>     plant one bug, the list below
  *   WITNESS=1   claim that not everything happens (must be refuted) */
@@ -35,6 +37,9 @@
 #endif
 #ifndef CLOSE
 #define CLOSE 1
+#endif
+#ifndef TCP
+#define TCP 0
 #endif
 #ifndef CANCEL
 #define CANCEL 0
@@ -60,6 +65,9 @@
 #define NO_REPEAT 12      /* a client forgets the move that A had when A died */
 #define KEY_UNCHECKED 13  /* holds: A posts moves with a key of an earlier B; the NIC refuses it */
 #define WORD_UNREAD 14    /* holds: a client does not look whether the dead A has ended its move */
+
+#define NO_SLAB_REFUSED 15 /* holds: TCP: B reports REFUSED until its client has given the slab */
+#define ENDED_FIRST 16    /* TCP: B sends ENDED, then stores the bytes */
 
 #define C 3 /* connections that have something under way */
 
@@ -110,8 +118,15 @@ typedef conn {
 conn link[C];
 chan posted[C] = [PARTS] of { byte, byte, byte, byte };  /* move, part, lkey, key */
 chan there[C] = [PARTS] of { byte, byte, byte, byte };   /* move, part, lkey, key */
-chan back[C] = [PARTS] of { byte, byte, byte, bool };    /* move, part, lkey, it was executed */
-chan done[C] = [PARTS] of { bool };                      /* completions that A has not read */
+#if TCP
+#define HOW byte
+#define HOW_ENDS(x) ((x) == 1 -> DONE : ((x) -> LOST : REFUSED))
+#else
+#define HOW bool
+#define HOW_ENDS(x) ((x) -> DONE : REFUSED)
+#endif
+chan back[C] = [PARTS] of { byte, byte, byte, HOW };     /* move, part, lkey, it was executed */
+chan done[C] = [PARTS] of { HOW };                       /* completions that A has not read */
 
 /* ---- B, and its client ---- */
 
@@ -130,6 +145,9 @@ byte reply;             /* the answer to it */
 bool reply_failed;      /* the region is closed */
 byte reply_key;
 
+#if TCP
+byte late[PARTS];       /* ENDED_FIRST: bytes that are to be stored */
+#endif
 byte dies, cuts;
 bool died_a, died_b, by_nic, cancelled;
 
@@ -236,7 +254,8 @@ end_reader:
         :: BUG == NO_FENCE || BUG == NO_DROP -> left_lkey = lkey; left_ldomain = ldomain
         :: else
         fi;
-        lkey = 0; registrar = 0; fenced = true;
+        if :: TCP :: !TCP -> lkey = 0; registrar = 0 fi;
+        fenced = true;
         if :: !HOLD -> A_PAIRS_END(heir) :: else fi }
     :: atomic { fenced && a_up && a != heir -> heir = a; registrar = a; fenced = false }
     :: atomic { BUG == NO_FENCE && left_lkey -> left_lkey = 0 }
@@ -256,13 +275,13 @@ inline parts_cut(x, report)
     do
     :: nempty(done[x]) ->
         done[x]?ok;
-        if :: v_under_way -> part_ends((ok -> DONE : REFUSED)) :: else fi
+        if :: v_under_way -> part_ends(HOW_ENDS(ok)) :: else fi
     :: empty(done[x]) -> break
     od;
     do
     :: nempty(back[x]) -> back[x]?n, p, l, ok;
         if
-        :: v_under_way && (report) && !GET -> part_ends((ok -> DONE : REFUSED))
+        :: v_under_way && (report) && !GET -> part_ends(HOW_ENDS(ok))
         :: else
         fi
     :: empty(back[x]) -> break
@@ -307,15 +326,15 @@ end_a:
     :: atomic { SERVED && v_op && v_posted < PARTS && v_end == DONE ->
         if
         :: !CAN_POST -> v_end = LOST
-        :: CAN_POST && v_key != session_b && BUG != KEY_UNCHECKED -> v_end = REFUSED
-        :: CAN_POST && (v_key == session_b || BUG == KEY_UNCHECKED) && nfull(posted[cur]) ->
+        :: CAN_POST && v_key != session_b && BUG != KEY_UNCHECKED && !TCP -> v_end = REFUSED
+        :: CAN_POST && (v_key == session_b || BUG == KEY_UNCHECKED || TCP) && nfull(posted[cur]) ->
             posted[cur]!v_op, v_posted, v_lkey, v_key; v_posted++; v_under_way++
         fi }
     :: atomic { SERVED && v_op && (v_posted == PARTS || v_end != DONE) &&
                 (!v_under_way || BUG == AT_POST) ->
         moved = v_op; moved_end = v_end; v_op = 0; v_under_way = 0 }
     :: atomic { a_up && cur < C && nempty(done[cur]) -> done[cur]?ok;
-        if :: v_under_way -> part_ends((ok -> DONE : REFUSED)) :: else fi }
+        if :: v_under_way -> part_ends(HOW_ENDS(ok)) :: else fi }
     :: atomic { BUG == REPORT_EARLY && a_up && cur < C && !link[cur].a_open && v_under_way ->
         part_ends(LOST) }
     /* A new connection of the session: B has closed the one before, and reports what came by it. */
@@ -353,9 +372,13 @@ end_a:
 
 /* ---- NICs ---- */
 
+/* Without a NIC, A reads its client's buffer, and B a region whose key is not the service's. */
 #define LOCAL(x, y)                                                                                \
-    (((y) == lkey && link[x].a == ldomain) || ((y) == left_lkey && link[x].a == left_ldomain))
-#define REGION(x, y) (((y) == region || (y) == left_region) && (y) == link[x].b && (y))
+    (TCP || ((y) == lkey && link[x].a == ldomain) ||                                               \
+     ((y) == left_lkey && link[x].a == left_ldomain))
+#define REGION(x, y)                                                                               \
+    (((y) == region || (y) == left_region) && (TCP || (y) == link[x].b) && (y))
+#define HAS_SLAB (!TCP || b_with == b)
 
 inline execute(x) /* a request leaves A's queue pair */
 {
@@ -373,15 +396,21 @@ inline arrive(x) /* at B's queue pair */
 {
     there[x]?n, p, l, r;
     if
-    :: REGION(x, r) ->
+    :: !HAS_SLAB -> back[x]!n, p, l, (BUG == NO_SLAB_REFUSED -> 0 : 2)
+    :: HAS_SLAB && REGION(x, r) ->
         assert(!closed);
+#if TCP
+        if :: BUG == ENDED_FIRST -> back[x]!n, p, l, true; late[p] = n :: else fi;
+#endif
 #if !GET
         /* The move has not ended, and B's client has not handled its repetition. */
         assert(n == op && ((state != IDLE && got < n) || cancelled));
-        memory[p] = n;
+        if :: BUG != ENDED_FIRST -> memory[p] = n :: else fi;
 #endif
-        back[x]!n, p, l, true
-    :: else -> link[x].b_open = false; back[x]!n, p, l, false
+        if :: BUG != ENDED_FIRST -> back[x]!n, p, l, true :: else fi
+    :: HAS_SLAB && !REGION(x, r) ->
+        if :: TCP :: !TCP -> link[x].b_open = false fi;
+        back[x]!n, p, l, false
     fi
 }
 inline return_to(x) /* A's queue pair gets bytes, or an acknowledgement */
@@ -399,7 +428,7 @@ inline return_to(x) /* A's queue pair gets bytes, or an acknowledgement */
         fi;
 #endif
         if :: a_up && x == cur -> done[x]!ok :: else fi;
-        if :: !ok -> close_a_side(x) :: else fi
+        if :: !ok && !TCP -> close_a_side(x) :: else fi
     fi
 }
 #define EXECUTES(x) (nempty(posted[x]) && link[x].a_open && nfull(there[x]))
@@ -424,6 +453,9 @@ active [C] proctype nic()
 #define me (_pid - 3)
 end_nic:
     do
+#if TCP
+    :: atomic { b_up && late[0] -> memory[0] = late[0]; late[0] = 0 }
+#endif
     :: atomic { EXECUTES(me) -> execute(me) }
     :: atomic { ARRIVES(me) -> arrive(me) }
     :: atomic { RETURNS(me) -> return_to(me) }
@@ -468,7 +500,8 @@ end_b:
 #endif
     :: atomic { B_DEAD && !b_fenced ->
         if :: BUG == NO_DROP_REGION && region -> left_region = region :: else fi;
-        region = 0; b_registrar = 0; b_fenced = true;
+        if :: TCP :: !TCP -> region = 0; b_registrar = 0 fi;
+        b_fenced = true;
         if :: !HOLD -> B_PAIRS_END(b_with) :: else fi }
     :: atomic { b_fenced && b_up && b != b_with -> b_with = b; b_registrar = b; b_fenced = false }
     od
@@ -484,10 +517,10 @@ end_fate:
         dies++; died_a = true; a_up = false;
         session = 0; session_b = 0; cur = C;
         v_op = 0; v_session = 0; v_key = 0; v_lkey = 0; v_posted = 0; v_under_way = 0; v_end = 0;
-        if :: !HOLD && heir != a -> A_PAIRS_END(a) :: else fi }
+        if :: TCP || (!HOLD && heir != a) -> A_PAIRS_END(a) :: else fi }
     :: atomic { !a_up -> a++; a_up = true }
     :: atomic { b_up && dies < DIES -> dies++; died_b = true; b_up = false; session_a = 0;
-        if :: !HOLD && b_with != b -> B_PAIRS_END(b) :: else fi }
+        if :: TCP || (!HOLD && b_with != b) -> B_PAIRS_END(b) :: else fi }
     :: atomic { !b_up -> b++; b_up = true }
     :: atomic { cuts < CUTS && a_up && cur < C && link[cur].a_open ->
         cuts++; link[cur].a_open = false }

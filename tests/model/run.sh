@@ -149,6 +149,10 @@ found move BUG=CLOSE_KEEPS DIES=0
 found move BUG=NO_STOP CANCEL=1 DIES=0
 found move BUG=NO_STOP CANCEL=1 GET=1 DIES=0
 found move BUG=NO_REPEAT
+holds move TCP=1
+found move TCP=1 BUG=OLD_OPEN
+found move TCP=1 BUG=CUT_OPEN
+found move TCP=1 BUG=ENDED_FIRST DIES=0
 ROWS
 }
 rows_full() {
@@ -207,6 +211,10 @@ holds move BUG=NO_DROP GET=1 HOLD=0
 holds move BUG=NO_DROP_REGION HOLD=0
 holds move BUG=KEY_UNCHECKED
 holds move BUG=WORD_UNREAD
+holds move TCP=1 DIES=2
+holds move TCP=1 PARTS=3
+holds move TCP=1 BUG=NO_FENCE
+holds move TCP=1 BUG=NO_SLAB_REFUSED
 holds arm OTHER=WAKE_DRAIN_LATE NM1=0
 holds arm OTHER=WAKE_NO_DRAIN NM1=0
 holds arm OTHER=EVEN_LATE NM1=0
