@@ -865,12 +865,12 @@ enum weft_access {
  * Across a network: if the context uses RDMA and has no authorization key (weft/mr.h), the memory
  * is registered with the NIC, as far as the limit on locked memory and WEFT_PINNED allow. Then all
  * its pages are pinned until the region is closed, and peers put and get without this process.
- * Otherwise this process performs each access when it polls the endpoint that the peer uses. This
- * process always performs atomics and signals in that way.
- *   access  enum weft_access: the rights that peers get
- * Returns  OK | EINVAL (len 0, unknown access) | ENOMEM (also: [len] is more than memory and swap
- *          of this machine. After OK memory may still be missing when it is written) | ELIMIT |
- *          ESYSTEM | EFORKED */
+ * Otherwise this process performs each access when it polls the endpoint that the peer uses, but
+ * for puts of 16 KiB or more by the services of nodes without a NIC (WEFT_NODE). This process
+ * always performs atomics and signals in that way. access  enum weft_access: the rights that peers
+ * get Returns  OK | EINVAL (len 0, unknown access) | ENOMEM (also: [len] is more than memory and
+ * swap of this machine. After OK memory may still be missing when it is written) | ELIMIT | ESYSTEM
+ * | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len,
                                                        unsigned access, struct weft_mr **out);
 
@@ -884,7 +884,7 @@ enum weft_mem_type {
 /* Grant peers access to [len] bytes of the caller's own memory at [addr]. No other process maps
  * this memory. A get by a peer on this node is one copy through the kernel, without this process.
  * This process performs puts and atomics of these peers when it polls the endpoint that the peer
- * uses. Within a node memory of weft_mem_alloc is faster. Across a network there is no difference.
+ * uses. Memory of weft_mem_alloc is faster within a node, and for puts by services without a NIC.
  *   addr    any mapped memory. The caller still owns it, and keeps it mapped until the region is
  *           closed. After its pages were replaced (munmap and mmap, MADV_DONTNEED, truncation of a
  *           file) call weft_mr_refresh (weft/mr.h), since NICs still use the old pages
@@ -1151,16 +1151,17 @@ WEFT_INLINE void weft_copy_(void *dst, const void *src, size_t len)
  * Blocks    never. Within a node a put is two checks and a copy, inlined. Across a network it
  *           returns PENDING. If the region is registered with NICs, they perform the put without
  *           the target. (This call first registers a long source, by system calls, and keeps it
- *           registered.) Otherwise the target performs the put when it polls its endpoint. It
- *           reports the end of the put then, or together with its next message to this
- *           endpoint if it has got used to send one soon; at the latest when it polls or arms
- *           its endpoint the next time.
- * Replay    If the connection breaks, Weft repeats all of a put that NICs had not completed, except
- *           if the target's NIC reports that the put was done. A NIC that has failed does not
- *           report that, and some drivers never report it. A long put whose rest cannot be
- *           registered is repeated, too. A repeated put could overwrite later writes. So nobody,
- *           including the target and its atomics, may write to these bytes before the put is
- *           reported complete (by weft_put_signal or weft_am_long, or by a message sent after
+ *           registered.) The services of nodes without a NIC perform puts of 16 KiB or more into
+ *           memory of weft_mem_alloc without the target, too. Otherwise the target performs the
+ *           put when it polls its endpoint. It reports the end of the put then, or together with
+ *           its next message to this endpoint if it has got used to send one soon; at the latest
+ *           when it polls or arms its endpoint the next time.
+ * Replay    If the connection breaks, Weft repeats all of a put that NICs or services had not
+ *           completed, except if the target's NIC reports that the put was done. A NIC that has
+ *           failed does not report that, and some drivers never report it. A long put whose rest
+ *           cannot be registered is repeated, too. A repeated put could overwrite later writes. So
+ *           nobody, including the target and its atomics, may write to these bytes before the put
+ *           is reported complete (by weft_put_signal or weft_am_long, or by a message sent after
  *           completion). */
 WEFT_INLINE WEFT_MUST_USE enum weft_status weft_put(struct weft_remote *r, uint64_t offset,
                                                     const void *src, size_t len, struct weft_op *op)

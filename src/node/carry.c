@@ -41,7 +41,8 @@ enum weft_status wf_node_put_take(struct node_mover *m, uint16_t word, const uin
     struct put put;
     if (!s || !s->owed || s->nowed == WF_NODE_PARTS || !put_parse(m, args, nargs, &put))
         return WEFT_EPROTO;
-    if (!stored && wf_node_region_find(m, put.to, put.key, put.at, 0, WEFT_REMOTE_WRITE, &end))
+    /* A put that ends well was stored before its region was closed. */
+    if (wf_node_region_find(m, put.to, put.key, put.at, 0, WEFT_REMOTE_WRITE, &end) && !stored)
         end = WF_NODE_MOVE_LOST; /* a page of it cannot be had */
     s->owed[(s->owed_first + s->nowed++) % WF_NODE_PARTS] = (struct node_owed){
         .id = put.id, .lane = (uint8_t)wf_node_lane_of(m, put.to, put.from), .end = (uint8_t)end};

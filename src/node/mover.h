@@ -312,12 +312,12 @@ struct node_mover {
     uint32_t *waiter_hash; /* as many buckets as waiters */
     uint32_t refusals_due;
     /* parts.c */
-    struct node_part *parts; /* NULL: there is no NIC */
+    struct node_part *parts;
     uint32_t nparts, next_part;
     uint32_t nqueued;   /* moves with bytes to be posted */
     uint32_t next_port; /* where a turn of them begins */
     /* regions.c: by index */
-    struct node_slab *slabs[WF_NODE_INDEXES];
+    struct node_slab *tables[WF_NODE_INDEXES], *slabs[WF_NODE_INDEXES];
     uint32_t nowed;            /* ENDEDs of all sessions */
     struct node_blame *blames; /* by index */
     /* writes.c: writes that wait for room, and for TAKEN; lanes by which TAKEN is to be sent */

@@ -8,6 +8,10 @@
 
 void wf_node_slab_add(struct node_mover *m, struct node_slab *slab)
 {
+    if (!slab->id) {
+        m->tables[slab->index] = slab;
+        return;
+    }
     slab->next = m->slabs[slab->index];
     m->slabs[slab->index] = slab;
 }
@@ -15,6 +19,10 @@ void wf_node_slab_add(struct node_mover *m, struct node_slab *slab)
 void wf_node_slab_remove(struct node_mover *m, struct node_slab *slab)
 {
     struct node_slab **at = &m->slabs[slab->index];
+    if (!slab->id) {
+        m->tables[slab->index] = NULL;
+        return;
+    }
     while (*at != slab)
         at = &(*at)->next;
     *at = slab->next;
@@ -47,7 +55,7 @@ static bool region_copy(struct wf_node_region *r, uint64_t key, struct copy *out
 void *wf_node_region_find(const struct node_mover *m, uint32_t index, uint64_t key, uint64_t at,
                           uint32_t len, unsigned access, enum wf_node_move_end *end)
 {
-    const struct node_slab *table = slab_find(m, index, 0), *slab;
+    const struct node_slab *table = m->tables[index], *slab;
     uint64_t slot = (at >> WF_NODE_REGION_BITS) - 1, from = at & (WF_NODE_REGION_MOST - 1);
     struct copy r;
     *end = WF_NODE_MOVE_LOST;

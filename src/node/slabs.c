@@ -58,7 +58,7 @@ static const char *slab_not(const struct node_desk *desk, const struct desk_clie
                             uint64_t size)
 {
     uint64_t room = BYTES - desk->slab_bytes;
-    if (client->nslabs >= (SLABS - desk->nslabs) / 2 || size > room ||
+    if (client->nslabs >= (SLABS - desk->nslabs + client->nslabs) / 2 || size > room ||
         client->slab_bytes + size > (room + client->slab_bytes) / 2)
         return "the service has mapped as much of its clients' memory as it may";
     if (!wf_foreign_is_allowed())
@@ -108,8 +108,10 @@ void wf_node_slab_read(struct node_desk *desk, struct desk_client *client,
                        const struct wf_node_packet *packet, const int *fds, int nfds)
 {
     const struct wf_node_slab *of = &packet->u.slab;
-    const char *wrong = nfds == 1 ? slab_wrong(desk, client, of) : "SLAB comes without its memory";
-    const char *not = wrong ? wrong : slab_not(desk, client, of->size);
+    const char *wrong = slab_wrong(desk, client, of);
+    const char *not = wrong       ? wrong
+                      : nfds != 1 ? "the service has no descriptor left (ulimit -n)"
+                                  : slab_not(desk, client, of->size);
     enum weft_status status = not ? WEFT_ELIMIT : slab_map(desk, client, of, fds[0]);
     wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
     if (status == WEFT_EPROTO)

@@ -496,6 +496,8 @@ static void test_put_frames(void **state)
     OK(take(args, false)); /* a page of the region could not be had */
     args[0]++, args[1]++;
     OK(take(args, false));
+    args[0]++;
+    OK(take(args, true)); /* the region was closed after its bytes were stored */
     args[5] = 7 | 6 << 16;
     args[0]++;
     OK(take(args, false)); /* of a client that is not attached */
@@ -503,7 +505,8 @@ static void test_put_frames(void **state)
     check_ended(1, 77, WF_NODE_DONE);
     check_ended(1, 78, WF_NODE_MOVE_LOST);
     check_ended(1, 79, WF_NODE_MOVE_REFUSED);
-    check_ended(1, 80, WF_NODE_MOVE_LOST);
+    check_ended(1, 80, WF_NODE_MOVE_REFUSED);
+    check_ended(1, 81, WF_NODE_MOVE_LOST);
     assert_int_equal(m->nowed, 0);
 }
 

@@ -136,22 +136,21 @@ static bool unslab_send(int sock, uint64_t id)
     return !wf_node_packet_send(sock, &p, NULL, 0);
 }
 
-/* The memfd is open while its packet is sent. Without a descriptor for that the slab stays due. */
+/* The memfd is open while its packet is sent. Returns false with errno if it was not sent. */
 static WF_REQUIRES(via_exposed_lock_class) bool slab_give(struct via_exposed *exposed,
                                                           struct via_slab *slab, int sock)
 {
     struct wf_node_slab of = {.id = slab->id, .read_only = slab->read_only};
     size_t size = 0;
-    int fd = wf_mem_slab_dup(exposed->mem, slab->id, &size);
+    int fd = wf_mem_slab_dup(exposed->mem, slab->id, &size), err;
     bool sent;
-    if (fd < 0) {
-        wf_info("peers of other nodes put into a slab of this process by messages: no descriptor "
-                "is left (ulimit -n)");
-        return true;
-    }
+    if (fd < 0)
+        return false;
     of.size = size;
     sent = slab_send(sock, &of, fd);
+    err = errno;
     close(fd);
+    errno = err;
     if (sent)
         slab->stage = SLAB_GIVEN;
     return sent;
@@ -170,19 +169,22 @@ static WF_REQUIRES(via_exposed_lock_class) bool packet_send(struct via_exposed *
     return true;
 }
 
-bool wf_via_exposed_send(struct via_exposed *exposed, int sock)
+bool wf_via_exposed_send(struct via_exposed *exposed, int sock, bool *later)
 {
     const struct wf_node_slab table = {.size = sizeof *exposed->table};
     bool sent = true;
     exposed_lock(exposed);
+    errno = 0;
     if (!exposed->given && !wf_list_empty(&exposed->slabs))
         sent = exposed->given = slab_send(sock, &table, exposed->table_fd);
     wf_list_each_safe(it, nx, &exposed->slabs)
     {
         sent = sent && packet_send(exposed, wf_container_of(it, struct via_slab, item), sock);
     }
+    *later =
+        !sent && errno != EAGAIN; /* also if the service has ended: then the reader sees that */
     exposed_unlock(exposed);
-    return sent;
+    return sent || *later;
 }
 
 void wf_via_exposed_stale(struct via_exposed *exposed)
@@ -269,7 +271,8 @@ enum weft_status wf_via_exposed_region_open(struct via_ctx *ctx, const struct wf
     struct via_exposed *exposed = ctx->exposed;
     struct via_region *e;
     bool due = false;
-    if (!memory->slab || memory->len < WF_NIC_LONG || memory->len > WF_NODE_REGION_MOST)
+    if (!memory->slab || !(access & WEFT_REMOTE_WRITE) || memory->len < WF_NIC_LONG ||
+        memory->len > WF_NODE_REGION_MOST)
         return WEFT_EUNREACH;
     e = calloc(1, sizeof *e);
     if (!e)

@@ -29,8 +29,9 @@
 struct via_exposed *wf_via_exposed_open(struct wf_mem *mem);
 /* All regions are closed. */
 void wf_via_exposed_close(struct via_exposed *exposed);
-/* Send the packets that are due. Returns false if the socket has no room. */
-bool wf_via_exposed_send(struct via_exposed *exposed, int sock);
+/* Send the packets that are due. Returns false if the socket has no room. Sets *later if some
+ * cannot be sent now for want of a descriptor or memory: call again after a pause. */
+bool wf_via_exposed_send(struct via_exposed *exposed, int sock, bool *later);
 /* The service has ended: its successor is given all of it. */
 void wf_via_exposed_stale(struct via_exposed *exposed);
 

@@ -19,6 +19,8 @@
 #include "transport/node/nic.h"
 
 #define STACK (128u << 10)
+/* Until a packet is sent again for which a descriptor or memory was missing. */
+#define LATER_MS 100
 #define PAUSE_MIN_MS 10u /* until NODE is sent again */
 #define PAUSE_MAX_MS 100u
 #define FORGET_MS 1000u /* after which a failure to reach a service is not taken as its state */
@@ -237,7 +239,7 @@ static WF_REQUIRES(via_ctx_lock_class) bool nodes_ask(struct via_ctx *ctx, int *
 /* Send the packets that are due. Returns false if the socket has no room. */
 static WF_REQUIRES(via_ctx_lock_class) bool packets_send(struct via_ctx *ctx, int *ms)
 {
-    bool sent = true;
+    bool sent = true, later = false;
     ctx->unsent = false;
     wf_list_each(it, &ctx->eps)
     {
@@ -249,7 +251,11 @@ static WF_REQUIRES(via_ctx_lock_class) bool packets_send(struct via_ctx *ctx, in
         sent = settled_send(ctx);
     sent = sent && nodes_ask(ctx, ms);
     if (sent && ctx->exposed)
-        sent = wf_via_exposed_send(ctx->exposed, ctx->link->sock);
+        sent = wf_via_exposed_send(ctx->exposed, ctx->link->sock, &later);
+    if (later) {
+        ctx->unsent = true;
+        *ms = *ms < 0 ? LATER_MS : WF_MIN(*ms, LATER_MS);
+    }
     ctx->unsent |= !sent;
     return sent || errno != EAGAIN; /* else the service has ended, which the reader sees */
 }

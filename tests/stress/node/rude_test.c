@@ -10,10 +10,13 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "mem/shared.h"
 #include "near.h"
 #include "node/node.h"
 
@@ -448,6 +451,67 @@ static void stopped_service(void)
     near_end(key);
 }
 
+/* Let the service open no more descriptors, or as many as before. */
+static void descriptors_end(pid_t service, bool end)
+{
+    static struct rlimit before;
+    struct rlimit now;
+    char path[64];
+    unsigned next = 0;
+    do
+        snprintf(path, sizeof path, "/proc/%d/fd/%u", (int)service, next++);
+    while (!faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW));
+    if (end)
+        CHECK(!prlimit(service, RLIMIT_NOFILE, NULL, &before));
+    now = before;
+    if (end)
+        now.rlim_cur = next - 1;
+    CHECK(!prlimit(service, RLIMIT_NOFILE, &now, NULL));
+}
+
+/* The service has read what the client has sent, and answers. */
+static void client_goes_on(const struct wf_node_link *link)
+{
+    struct wf_node_packet p;
+    unsigned type;
+    wf_node_packet_init(&p, WF_NODE_UNRING);
+    p.u.unring.ep = 9;
+    p.u.unring.ep_gen = 1;
+    CHECK(!wf_node_packet_send(link->sock, &p, NULL, 0));
+    while ((type = near_receive(link->sock, &p)) == WF_NODE_LOG)
+        continue;
+    CHECK(type == WF_NODE_UNRING_OK);
+}
+
+/* Fails when: a service that has no descriptor for a client's memory ends the client, then or with
+ * the next slab. */
+static void slab_without_descriptor(void)
+{
+    struct wf_node_link link;
+    struct wf_node_packet p;
+    void *table, *slab;
+    int fds[2] = {wf_shared_create("table", sizeof(struct wf_node_regions), 0, &table),
+                  wf_shared_create("slab", 65536, 0, &slab)};
+    CHECK(fds[0] >= 0 && fds[1] >= 0);
+    near_begin();
+    near_attach(key, &link);
+    descriptors_end(link.pid, true);
+    wf_node_packet_init(&p, WF_NODE_SLAB);
+    p.u.slab.size = sizeof(struct wf_node_regions);
+    CHECK(!wf_node_packet_send(link.sock, &p, &fds[0], 1));
+    client_goes_on(&link);
+    descriptors_end(link.pid, false);
+    p.u.slab = (struct wf_node_slab){.id = 7, .size = 65536};
+    CHECK(!wf_node_packet_send(link.sock, &p, &fds[1], 1));
+    client_goes_on(&link);
+    wf_node_detach(&link);
+    munmap(table, sizeof(struct wf_node_regions));
+    munmap(slab, 65536);
+    close(fds[0]);
+    close(fds[1]);
+    near_end(key);
+}
+
 int main(int argc, char **argv)
 {
     int failed = 0;
@@ -460,6 +524,7 @@ int main(int argc, char **argv)
     failed += proc_case("silent", silent);
     failed += proc_case("pretended", pretended);
     failed += proc_case("stopped_service", stopped_service);
+    failed += proc_case("slab_without_descriptor", slab_without_descriptor);
     if (geteuid()) {
         puts("other_user, squatted: need root, to become another user");
     } else {
