@@ -867,10 +867,11 @@ enum weft_access {
  * its pages are pinned until the region is closed, and peers put and get without this process.
  * Otherwise this process performs each access when it polls the endpoint that the peer uses, but
  * for puts of 16 KiB or more by the services of nodes without a NIC (WEFT_NODE). This process
- * always performs atomics and signals in that way. access  enum weft_access: the rights that peers
- * get Returns  OK | EINVAL (len 0, unknown access) | ENOMEM (also: [len] is more than memory and
- * swap of this machine. After OK memory may still be missing when it is written) | ELIMIT | ESYSTEM
- * | EFORKED */
+ * always performs atomics and signals itself.
+ *   access  enum weft_access: the rights that peers get
+ * Returns  OK | EINVAL (len 0, unknown access) | ENOMEM (also: [len] is more than memory and swap
+ *          of this machine. After OK memory may still be missing when it is written) | ELIMIT |
+ *          ESYSTEM | EFORKED */
 WEFT_API WEFT_MUST_USE enum weft_status weft_mem_alloc(struct weft_ctx *ctx, size_t len,
                                                        unsigned access, struct weft_mr **out);
 
