@@ -137,7 +137,7 @@ def curve_beside_what_is_installed():
         return
     with tempfile.TemporaryDirectory() as folder:
         objects = os.path.join(folder, "a.json")
-        code, out, err = run("perf", "curve", "--from", "8", "--to", "32", "--pairs", "1", "--iters", "20", "--peers",
+        code, out, err = run("perf", "curve", "--from", "8", "--to", "32", "--pairs", "1", "--iters", "1000", "--peers",
                              ",".join(peers), "--json=" + objects, timeout=4 * harness.DEADLINE)
         if "built without" in err:
             return
