@@ -222,7 +222,7 @@ static void put_take(struct bed *bed, uint16_t word, const uint32_t *args, unsig
     (void)wf_node_put_take(m, word, args, nargs, p);
 }
 
-/* The client's first puts, then what is left of the input. */
+/* The client's first puts, then the rest of the input. */
 static void puts_fill(struct bed_client *b, struct fuzz_input *in)
 {
     uint64_t r[REGION / 8];

@@ -10,7 +10,7 @@
 #include "mem/shared.h"
 #include "node/node.h"
 
-/* What the service maps of all clients, of which one client may have half of what is free. Page
+/* Bounds of the clients' memory that the service maps; one client may have half of the rest. Page
  * tables of so many bytes take 128 MiB; each mapping counts for vm.max_map_count, 65,530. */
 #define BYTES (UINT64_C(64) << 30)
 #define SLABS 4096u

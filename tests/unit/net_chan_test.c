@@ -1619,7 +1619,7 @@ static void test_foreign_receive(void **state)
     }
 }
 
-/* Append to e->bytes what has come. Returns false at the end of the stream. */
+/* Append the bytes that have come to e->bytes. Returns false at the end of the stream. */
 static bool end_recv(struct end *e)
 {
     uint8_t *to = e->sealed ? e->record + e->raw : e->bytes + e->have;
