@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts from the processes of one node to those of another, both on this machine. Each process of
- * the first node puts to all of the second one in turn.
+/* Puts and gets between the processes of one node and those of another, both on this machine. Each
+ * process of the first node puts to, or gets from, all of the second one in turn.
  *
  *     node_traffic TEST PROCESSES COUNT own|shared
  *
@@ -8,6 +8,7 @@
  *           of them to all targets, and for all
  * latency   COUNT puts of 8 bytes of each process, one by one: their p50, p99, p99.9
  * rate      COUNT puts of 1 MiB of each process, 4 at a time
+ * gets      as rate, with gets
  * fair      as rate, but the last process puts 8 bytes, one by one, until the others have ended
  *
  * own: each process has its own connections; shared: its node's service has them. Prints an object
@@ -135,7 +136,16 @@ static void latency(struct place *p)
         note(p, put_once(p, (unsigned)((p->number + n) % p->processes)));
 }
 
-static void rate(struct place *p)
+static void get(struct place *p, unsigned to, size_t len, struct weft_op *op)
+{
+    enum weft_status s;
+    while ((s = weft_get(p->to[to], 0, p->from, len, op)) == WEFT_AGAIN)
+        turn(p);
+    CHECK(s == WEFT_OK || s == WEFT_PENDING);
+}
+
+static void stream(struct place *p,
+                   void (*begins)(struct place *p, unsigned to, size_t len, struct weft_op *op))
 {
     static struct weft_op ops[WINDOW];
     const uint64_t begin = now_ns();
@@ -144,9 +154,19 @@ static void rate(struct place *p)
         if (n >= WINDOW)
             complete(p, op);
         if (n < p->count)
-            put(p, (unsigned)((p->number + n) % p->processes), SIZE, op);
+            begins(p, (unsigned)((p->number + n) % p->processes), SIZE, op);
     }
     p->board->all_s[p->number] = (double)(now_ns() - begin) / 1e9;
+}
+
+static void rate(struct place *p)
+{
+    stream(p, put);
+}
+
+static void gets(struct place *p)
+{
+    stream(p, get);
 }
 
 static void fair(struct place *p)
@@ -162,7 +182,8 @@ static void fair(struct place *p)
 static const struct {
     const char *name;
     void (*run)(struct place *p);
-} tests[] = {{"connect", connect_all}, {"latency", latency}, {"rate", rate}, {"fair", fair}};
+} tests[] = {
+    {"connect", connect_all}, {"latency", latency}, {"rate", rate}, {"gets", gets}, {"fair", fair}};
 enum { NTESTS = sizeof tests / sizeof *tests };
 
 /* ---- the processes ---- */
@@ -282,7 +303,8 @@ static void print(const struct board *b, const char *test, unsigned processes, l
 
 static int usage(void)
 {
-    fputs("usage: node_traffic connect|latency|rate|fair PROCESSES COUNT own|shared\n", stderr);
+    fputs("usage: node_traffic connect|latency|rate|gets|fair PROCESSES COUNT own|shared\n",
+          stderr);
     return 2;
 }
 

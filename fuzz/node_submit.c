@@ -1,14 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A node service that reads anything: wf_node_mover_turn on a submit segment of a client, and
  * wf_node_frame_take on frames of another service. What the service forwards, the other service
- * must take. Bits of the first byte: 1, there are frames; 2, the service has no NIC: it sends parts
- * of the client's puts itself, and stores those of others in regions of the client's table. */
+ * must take. Bits of the first byte: 1, there are frames; 2, the service has no NIC: it does parts
+ * of the client's puts and gets itself, and those of others in regions of the client's table. */
 #include "fuzz.h"
 
 #include "../tests/unit/node_bed.h"
 #include "base/log.h"
 
-enum { LINES = 16, ENTRY = 56, RECORD = 16, PUTS = 4, REGION = 40, SLOT = 3, SLAB = 65536 };
+enum {
+    LINES = 16,
+    ENTRY = 56,
+    RECORD = 16,
+    PUTS = 4,
+    REGION = 40,
+    SLOT = 3,
+    SLAB = 65536,
+    KINDS = 5 /* of frames of services without a NIC */
+};
 
 static void on_message(struct bed_client *b, const struct node_am *am)
 {
@@ -37,12 +46,21 @@ static enum weft_status on_move(struct bed_service *s, const struct wf_nic_op *o
 }
 
 /* The network reads all bytes of the part, now or later. */
-static enum weft_status on_part(struct bed_service *s, unsigned lane, const uint32_t *args,
-                                uint32_t id, uint32_t len)
+static enum weft_status on_part(struct bed_service *s, unsigned lane, unsigned kind,
+                                const uint32_t *args, uint32_t id, uint32_t len)
 {
     const struct bed_client *b = &s->bed->clients[0][0];
     const uint8_t *buffers = (uint8_t *)b->mapped + s->bed->limits.size;
-    const uint8_t *bytes = wf_node_part_at(s->mover, id, 0);
+    const uint8_t *bytes;
+    if (kind == WF_NODE_FRAME_GOT) {
+        FUZZ_CHECK(!s->side && lane < BED_LANES && (args[3] & 0xffff) == 5 && args[3] >> 16 < 16);
+        bytes = wf_node_served_at(s->mover, id, 0);
+        FUZZ_CHECK(bytes && wf_node_served_at(s->mover, id, len - 1) &&
+                   !wf_node_served_at(s->mover, id, len));
+        fuzz_touch(bytes, len);
+        return args[0] & 1 ? WEFT_AGAIN : WEFT_OK;
+    }
+    bytes = wf_node_part_at(s->mover, id, 0);
     FUZZ_CHECK(!s->side && lane < BED_LANES && args[5] >> 16 == 5 && (args[5] & 0xffff) < 16);
     FUZZ_CHECK(bytes >= buffers && bytes - buffers + len <= WF_NODE_BUFFERS * WF_NODE_BUFFER);
     FUZZ_CHECK(wf_node_part_at(s->mover, id, len - 1) && !wf_node_part_at(s->mover, id, len));
@@ -100,10 +118,13 @@ static uint8_t *frame_fill(uint8_t *at, unsigned kind, const uint32_t *args, uns
     return at + 4 + 16 * sizeof *args;
 }
 
-/* A region, puts of the client, PUT and ENDED. */
+/* A region, puts and gets of the client, and a frame of each kind. */
 static size_t seed_puts(unsigned i, uint8_t *buf)
 {
     const uint64_t region[] = {0x3344, 1 + i % 2, 4096, SLAB - 4096, 3};
+    const uint32_t get[] = {2 * i, 0x3344, 0, 8 * i, (SLOT + 1) << 12, 5 | 5 << 16, 100 * i + 1};
+    const uint32_t got[] = {i, 1 + i % 3, i % 3 ? 0 : 9, 5 | 5 << 16};
+    const uint32_t stored[] = {i % 2};
     const uint32_t put[] = {7, 0x3344, 0, 8 * i, (SLOT + 1) << 12, 5 | 5 << 16};
     const uint32_t ended[] = {i, 1 + i % 3};
     uint8_t *at = buf;
@@ -112,7 +133,8 @@ static size_t seed_puts(unsigned i, uint8_t *buf)
     at += REGION;
     for (uint32_t k = 0; k < PUTS; k++, at += ENTRY)
         entry_fill(at, 0, 0,
-                   (struct wf_node_entry){.place = (uint8_t)k,
+                   (struct wf_node_entry){.handler = (uint8_t)(k + i) % 2,
+                                          .place = (uint8_t)k,
                                           .flags = WF_NODE_MOVE,
                                           .where = BED_WORD,
                                           .number = 1 + 80000 * k,
@@ -122,6 +144,9 @@ static size_t seed_puts(unsigned i, uint8_t *buf)
                                           .move = {.local = k * WF_NODE_BUFFER, .rkey = k & i}});
     at = frame_fill(at, WF_NODE_FRAME_PUT, put, 6);
     at = frame_fill(at, WF_NODE_FRAME_ENDED, ended, 2);
+    at = frame_fill(at, WF_NODE_FRAME_GET, get, WF_NODE_GET_ARGS);
+    at = frame_fill(at, WF_NODE_FRAME_GOT, got, WF_NODE_GOT_ARGS);
+    at = frame_fill(at, WF_NODE_FRAME_STORED, stored, WF_NODE_STORED_ARGS);
     return (size_t)(at - buf);
 }
 
@@ -129,8 +154,8 @@ size_t fuzz_seed(unsigned i, uint8_t *buf, size_t room)
 {
     struct bed *bed;
     struct wf_node_record r[4] = {0};
-    if (i >= 12 && i < 16 && room >= 1 + REGION + PUTS * ENTRY + 2 * 68) {
-        memset(buf, 0, 1 + REGION + PUTS * ENTRY + 2 * 68);
+    if (i >= 12 && i < 16 && room >= 1 + REGION + PUTS * ENTRY + KINDS * 68) {
+        memset(buf, 0, 1 + REGION + PUTS * ENTRY + KINDS * 68);
         return seed_puts(i - 12, buf);
     }
     if (i >= 12 || room < 2 + 4 * RECORD + LINES * ENTRY + 4)
@@ -222,6 +247,21 @@ static void put_take(struct bed *bed, uint16_t word, const uint32_t *args, unsig
     (void)wf_node_put_take(m, word, args, nargs, p);
 }
 
+/* Those of a GOT likewise, in a buffer of the client's. */
+static void got_take(struct bed *bed, uint16_t word, const uint32_t *args, unsigned nargs,
+                     uint32_t len)
+{
+    struct node_mover *m = bed->services[0].mover;
+    uint8_t *buffers = (uint8_t *)bed->clients[0][0].event + bed->limits.size;
+    uint8_t *p = word == BED_WORD ? wf_node_got_at(m, word, args, nargs, len, len / 2) : NULL;
+    if (p) {
+        FUZZ_CHECK(p >= buffers &&
+                   p + len - len / 2 <= buffers + (size_t)WF_NODE_BUFFERS * WF_NODE_BUFFER);
+        memset(p, 1, len - len / 2);
+    }
+    (void)wf_node_got_take(m, word, args, nargs, p);
+}
+
 /* The client's first puts, then the rest of the input. */
 static void puts_fill(struct bed_client *b, struct fuzz_input *in)
 {
@@ -246,9 +286,14 @@ static void frames_take(struct bed *bed, struct fuzz_input *in)
         FUZZ_CHECK(data);
         fuzz_take(in, data, head[3]);
         word = BED_WORD + (head[0] > 250);
-        kind = head[1] == 8 ? 8 + head[0] % 4 : head[0] % 8;
+        kind = head[1] == 8 ? 8 + head[0] % 8 : head[0] % 8;
+        if (kind == WF_NODE_FRAME_WRITTEN &&
+            args[0] % 256 < BED_LANES) /* it is answered by TAKEN */
+            bed->services[1].mover->sessions[BED_WORD]->lanes[args[0] % 256].written = args[1];
         if (kind == WF_NODE_FRAME_PUT)
             put_take(bed, word, args, head[2] % 17, head[3] * 512u);
+        else if (kind == WF_NODE_FRAME_GOT)
+            got_take(bed, word, args, head[2] % 17, head[3] * 512u + 1);
         else
             (void)wf_node_frame_take(bed->services[0].mover, word, kind, args, head[2] % 17, data,
                                      head[3]);

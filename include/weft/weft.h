@@ -866,8 +866,8 @@ enum weft_access {
  * is registered with the NIC, as far as the limit on locked memory and WEFT_PINNED allow. Then all
  * its pages are pinned until the region is closed, and peers put and get without this process.
  * Otherwise this process performs each access when it polls the endpoint that the peer uses, but
- * for puts of 16 KiB or more by the services of nodes without a NIC (WEFT_NODE). This process
- * always performs atomics and signals itself.
+ * for puts and gets of 16 KiB or more by the services of nodes without a NIC (WEFT_NODE). This
+ * process always performs atomics and signals itself.
  *   access  enum weft_access: the rights that peers get
  * Returns  OK | EINVAL (len 0, unknown access) | ENOMEM (also: [len] is more than memory and swap
  *          of this machine. After OK memory may still be missing when it is written) | ELIMIT |
@@ -885,7 +885,8 @@ enum weft_mem_type {
 /* Grant peers access to [len] bytes of the caller's own memory at [addr]. No other process maps
  * this memory. A get by a peer on this node is one copy through the kernel, without this process.
  * This process performs puts and atomics of these peers when it polls the endpoint that the peer
- * uses. Memory of weft_mem_alloc is faster within a node, and for puts by services without a NIC.
+ * uses. Memory of weft_mem_alloc is faster within a node, and for puts and gets by services without
+ * a NIC.
  *   addr    any mapped memory. The caller still owns it, and keeps it mapped until the region is
  *           closed. After its pages were replaced (munmap and mmap, MADV_DONTNEED, truncation of a
  *           file) call weft_mr_refresh (weft/mr.h), since NICs still use the old pages

@@ -164,10 +164,10 @@ void wf_named_begin(struct wf_remote *r, uint64_t offset, uint64_t len, unsigned
         wf_named_forget(r);
 }
 
-bool wf_named_asks(const struct wf_remote *r, bool is_put, uint64_t len)
+bool wf_named_asks(const struct wf_remote *r, uint64_t len)
 {
     return r->named->state == WF_NAMED_UNKNOWN && !wf_path_is_here(r) &&
-           (wf_path_can_pull(r->pub.peer) || wf_path_can_nic(r->pub.peer, is_put, len));
+           (wf_path_can_pull(r->pub.peer) || wf_path_can_nic(r->pub.peer, len));
 }
 
 void wf_named_asked(struct wf_remote *r)

@@ -84,7 +84,7 @@ void wf_named_close(struct wf_remote *r);
 void wf_named_begin(struct wf_remote *r, uint64_t offset, uint64_t len, unsigned access);
 /* Has the next message about [r], of a put or get of [len] bytes, to ask for the raw key? The
  * caller calls wf_named_asked once the message is sent. r->named is not NULL. */
-bool wf_named_asks(const struct wf_remote *r, bool is_put, uint64_t len);
+bool wf_named_asks(const struct wf_remote *r, uint64_t len);
 void wf_named_asked(struct wf_remote *r);
 /* The answer to the message that asked for the raw key has come, with [status]. [bytes] is the raw
  * key, in memory that the sender may change, or NULL. */

@@ -200,7 +200,7 @@ static enum weft_status get_after(struct wf_remote *r, uint64_t offset, void *ds
     struct weft_peer *peer = r->pub.peer;
     uint64_t id = 0;
     enum weft_status status;
-    if (before->is_complete && wf_path_is_copy(wf_path_get(r, offset, len)))
+    if (before->is_complete && wf_path_is_copy(wf_path_get(r, offset, len, 1)))
         status = weft_get(&r->pub, offset, dst, len, op);
     else
         status = wf_rma_get_ordered(r, offset, dst, len, op,

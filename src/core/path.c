@@ -56,16 +56,21 @@ static bool is_covered(const struct wf_remote *r, uint64_t offset, uint64_t len,
     return !r->named || wf_named_covers(r, offset, len, access);
 }
 
-bool wf_path_can_nic(const struct weft_peer *peer, bool is_put, uint64_t len)
+bool wf_path_can_nic(const struct weft_peer *peer, uint64_t len)
 {
-    return peer->caps & WF_CAP_NIC &&
-           (!(peer->caps & WF_CAP_NIC_PUTS) || (is_put && len >= WF_NIC_LONG));
+    return peer->caps & WF_CAP_NIC && (!(peer->caps & WF_CAP_NIC_LONG) || len >= WF_NIC_LONG);
+}
+
+/* A service without a NIC takes each piece as a put or get of its own, which may be short. */
+static bool can_split(const struct weft_peer *peer, unsigned pieces)
+{
+    return pieces <= 1 || !(peer->caps & WF_CAP_NIC_LONG);
 }
 
 bool wf_path_has_nic(const struct wf_remote *r, uint64_t offset, uint64_t len, unsigned access)
 {
     return wf_remote_has_nic(r) && is_covered(r, offset, len, access) &&
-           wf_path_can_nic(r->pub.peer, access == WEFT_REMOTE_WRITE, len);
+           wf_path_can_nic(r->pub.peer, len);
 }
 
 enum wf_path wf_path_put(const struct wf_remote *r, uint64_t offset, size_t len, unsigned pieces)
@@ -75,9 +80,7 @@ enum wf_path wf_path_put(const struct wf_remote *r, uint64_t offset, size_t len,
         return WF_PATH_INLINE;
     if (wf_path_is_here(r))
         return WF_PATH_HERE;
-    /* A service without a NIC takes each piece as a put of its own, which may be short. */
-    if (wf_path_has_nic(r, offset, len, WEFT_REMOTE_WRITE) &&
-        (pieces <= 1 || !(peer->caps & WF_CAP_NIC_PUTS)))
+    if (wf_path_has_nic(r, offset, len, WEFT_REMOTE_WRITE) && can_split(peer, pieces))
         return WF_PATH_NIC;
     if (wf_peer_can_bulk(peer))
         return wf_path_messages(r, len);
@@ -88,13 +91,13 @@ enum wf_path wf_path_put(const struct wf_remote *r, uint64_t offset, size_t len,
                                                                            : WF_PATH_PIECES;
 }
 
-enum wf_path wf_path_get(const struct wf_remote *r, uint64_t offset, size_t len)
+enum wf_path wf_path_get(const struct wf_remote *r, uint64_t offset, size_t len, unsigned pieces)
 {
     if (wf_remote_mapped(r))
         return WF_PATH_INLINE;
     if (wf_path_is_here(r))
         return WF_PATH_HERE;
-    if (wf_path_has_nic(r, offset, len, WEFT_REMOTE_READ))
+    if (wf_path_has_nic(r, offset, len, WEFT_REMOTE_READ) && can_split(r->pub.peer, pieces))
         return WF_PATH_NIC;
     if (wf_peer_can_bulk(r->pub.peer))
         return wf_path_messages(r, len);
@@ -152,6 +155,11 @@ static const struct row service_write = {"service write",
                                          "from a copy, and the one there stores "
                                          "it in the region, without its owner",
                                          3};
+static const struct row service_read = {"service read",
+                                        "the services of both nodes move it: the one there copies "
+                                        "it from the region, without its owner, and this node's "
+                                        "receives it beside, from where it is copied here",
+                                        4};
 static const struct row get_rows[] = {
     [WF_PATH_PULL] = {"pull",
                       "the region is its owner's private memory: one copy by the kernel, "
@@ -212,9 +220,17 @@ static const struct row *mapped_or(enum wf_path path, const struct row *rows)
 static const struct row *put_row(const struct wf_remote *r, size_t len)
 {
     enum wf_path path = wf_path_put(r, r->key.first, len, 1);
-    if (path == WF_PATH_NIC && r->pub.peer->caps & WF_CAP_NIC_PUTS)
+    if (path == WF_PATH_NIC && r->pub.peer->caps & WF_CAP_NIC_LONG)
         return &service_write;
     return mapped_or(path, put_rows);
+}
+
+static const struct row *get_row(const struct wf_remote *r, size_t len)
+{
+    enum wf_path path = wf_path_get(r, r->key.first, len, 1);
+    if (path == WF_PATH_NIC && r->pub.peer->caps & WF_CAP_NIC_LONG)
+        return &service_read;
+    return mapped_or(path, get_rows);
 }
 
 /* Returns the row that describes an atomic, or NULL if no path can do the atomic. */
@@ -233,7 +249,7 @@ static const struct row *row_of(const struct weft_peer *peer, unsigned operation
     case WEFT_OP_AM: return &am;
     case WEFT_OP_MSG: return &msg_rows[wf_path_msg(peer, len)];
     case WEFT_OP_PUT: return put_row(r, len);
-    case WEFT_OP_GET: return mapped_or(wf_path_get(r, r->key.first, len), get_rows);
+    case WEFT_OP_GET: return get_row(r, len);
     case WEFT_OP_ATOMIC: return atomic_row(r, len);
     default: return wf_remote_mapped(r) ? &long_mapped : put_row(r, len);
     }

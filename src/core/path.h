@@ -30,13 +30,13 @@ enum wf_path wf_path_msg_take(struct weft_peer *peer, size_t len);
 enum wf_path wf_path_offered(const struct weft_peer *peer);
 /* The path of a put or get that uses messages. */
 enum wf_path wf_path_messages(const struct wf_remote *r, uint64_t len);
-/* The path of a put, or of the bytes of a long active message. [pieces] is the number of local
- * buffers. */
+/* The path of a put, or of the bytes of a long active message, and of a get. [pieces] is the number
+ * of local buffers. */
 enum wf_path wf_path_put(const struct wf_remote *r, uint64_t offset, size_t len, unsigned pieces);
-enum wf_path wf_path_get(const struct wf_remote *r, uint64_t offset, size_t len);
+enum wf_path wf_path_get(const struct wf_remote *r, uint64_t offset, size_t len, unsigned pieces);
 /* Can NICs, or services that stand in for them, do a put or get of [len] bytes of memory that they
  * reach at [peer]? */
-bool wf_path_can_nic(const struct weft_peer *peer, bool is_put, uint64_t len);
+bool wf_path_can_nic(const struct weft_peer *peer, uint64_t len);
 /* Can NICs do a put or get of this range? [access] is WEFT_REMOTE_READ or WEFT_REMOTE_WRITE. */
 bool wf_path_has_nic(const struct wf_remote *r, uint64_t offset, uint64_t len, unsigned access);
 /* Is the region one of this process? */

@@ -228,7 +228,7 @@ static enum weft_status get_begun(struct wf_remote *r, uint64_t offset, const st
                                   unsigned count, size_t len, struct weft_op *op, unsigned flags,
                                   const struct wf_order *order, uint64_t *id)
 {
-    enum wf_path path = order ? wf_path_messages(r, len) : wf_path_get(r, offset, len);
+    enum wf_path path = order ? wf_path_messages(r, len) : wf_path_get(r, offset, len, count);
     struct weft_peer *peer = r->pub.peer;
     struct wf_iov mem = {.v = iov, .n = count};
     bool waits = wf_flow_fences(peer->flow, flags), denied = false;

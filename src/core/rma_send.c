@@ -42,9 +42,7 @@ static uint32_t piece_word(const struct wf_req *req, size_t n)
 /* Must the next message of [req] ask for the region's raw key (named.h)? */
 static uint32_t asks(const struct wf_req *req)
 {
-    return req->remote->named && wf_named_asks(req->remote, req->kind != WF_REQ_GET, req->len)
-               ? WF_PIECE_ASKS
-               : 0;
+    return req->remote->named && wf_named_asks(req->remote, req->len) ? WF_PIECE_ASKS : 0;
 }
 
 /* Returns the reply_max of a PUT or TAKE. [ask] is what asks() returned. */

@@ -248,6 +248,10 @@ enum weft_status wf_node_frame_take(struct node_mover *m, uint16_t word, unsigne
         return len ? WEFT_EPROTO : wf_node_written_take(m, word, args, nargs);
     case WF_NODE_FRAME_TAKEN: return len ? WEFT_EPROTO : wf_node_taken_take(m, word, args, nargs);
     case WF_NODE_FRAME_ENDED: return len ? WEFT_EPROTO : wf_node_ended_take(m, word, args, nargs);
+    case WF_NODE_FRAME_GET: return len ? WEFT_EPROTO : wf_node_get_take(m, word, args, nargs);
+    case WF_NODE_FRAME_GOT:
+        return len ? WEFT_EPROTO : wf_node_got_take(m, word, args, nargs, false);
+    case WF_NODE_FRAME_STORED: return len ? WEFT_EPROTO : wf_node_stored_take(m, word, args, nargs);
     case WF_NODE_FRAME_END: return len ? WEFT_EPROTO : wf_node_end_take(m, word, args, nargs);
     default: return WEFT_EPROTO;
     }

@@ -46,6 +46,7 @@ void wf_node_mover_close(struct node_mover *m)
     while ((item = wf_list_pop(&m->ends)))
         free(wf_container_of(item, struct node_end, item));
     wf_node_parts_close(m);
+    wf_node_served_close(m);
     for (uint32_t i = 0; i < m->nsessions; i++)
         session_free(m->sessions[i]);
     free(m->rows);
@@ -225,7 +226,7 @@ static struct node_session *session_new(struct node_mover *m, uint16_t word)
     struct node_session *s = m->sessions[word];
     if (s || !(s = calloc(1, sizeof *s)))
         return s;
-    if (m->ops->send_part && !(s->owed = calloc(WF_NODE_PARTS, sizeof *s->owed))) {
+    if (m->ops->send_part && !(s->owed = calloc(WF_NODE_OWED, sizeof *s->owed))) {
         free(s);
         return NULL;
     }
@@ -258,6 +259,7 @@ enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
     wf_node_rows_cut(m, word);
     wf_node_waiters_cut(m, word);
     wf_node_owed_cut(m, word);
+    wf_node_served_cut(m, word);
     atomic_fetch_add_explicit(&m->page->changes, 1, memory_order_relaxed);
     wf_store_release(&m->page->words[word],
                      wf_node_session_word(s->number, state, wf_node_word_of(m, word))); /* "page" */

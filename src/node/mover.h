@@ -9,6 +9,7 @@
 #ifndef WF_NODE_MOVER_H
 #define WF_NODE_MOVER_H
 
+#include "node/frames.h"
 #include "transport/node/layout.h"
 #include "transport/transport.h"
 
@@ -24,52 +25,15 @@
 #define WF_NODE_ENDS (2 * WF_NODE_PORTS)
 #define WF_NODE_NIL UINT32_MAX
 #define WF_NODE_PARTS 256u /* of all moves, under way at a time */
+/* Buffers of WF_NODE_BUFFER bytes, for parts of gets that this service serves. */
+#define WF_NODE_SERVED 32u
+/* What may be due to a session: an end for each part that the other service has under way, and a
+ * STORED for each buffer that it serves from. */
+#define WF_NODE_OWED (WF_NODE_PARTS + WF_NODE_SERVED)
 
 struct node_mover;
 struct node_port;
 struct node_part;
-
-/* ---- frames ---- */
-
-/* In HELLO, the first frame of each lane (others.c). Counted up with each change of a frame. */
-#define WF_NODE_FRAMES_VERSION 6
-
-enum wf_node_frame {
-    WF_NODE_FRAME_DATA = 2,
-    WF_NODE_FRAME_ANSWER = 3,
-    WF_NODE_FRAME_ROOM_ALL = 4,
-    WF_NODE_FRAME_END = 5,     /* on each lane: an endpoint has ended */
-    WF_NODE_FRAME_WRITTEN = 8, /* the bytes of a write are there: an event for a client */
-    WF_NODE_FRAME_TAKEN = 9,   /* the WRITTENs of a lane, up to a number, were taken */
-    /* Between services without a NIC. */
-    WF_NODE_FRAME_PUT = 10,   /* a part of a put, by a bulk message with its bytes */
-    WF_NODE_FRAME_ENDED = 11, /* the end of a part, by the PUT's lane: enum wf_node_move_end */
-};
-#define WF_NODE_DATA_ARGS 9
-#define WF_NODE_PUT_ARGS 6
-#define WF_NODE_ENDED_ARGS 2
-
-/* DATA, as arguments of a frame. */
-struct node_data {
-    uint16_t to_index, index; /* 12 bits each */
-    uint8_t slot;
-    uint32_t to_tag; /* the low half */
-    uint64_t tag;    /* the sender's */
-    uint32_t number;
-    uint16_t ep, attempt; /* the sender's */
-    uint8_t handler, nargs, place, flags;
-    uint16_t len, reply_max;
-    uint32_t use;
-};
-
-/* ANSWER: three arguments for each flow. */
-struct node_answer {
-    uint16_t index, ep;  /* of the flow's sender */
-    uint8_t slot, state; /* enum wf_node_state */
-    bool has_upto;
-    uint16_t attempt;
-    uint32_t upto;
-};
 
 /* ---- what the mover calls ---- */
 
@@ -99,8 +63,9 @@ struct node_mover_ops {
     /* A frame has come from the service of page word [word]. Is it the one with [incarnation]? OK;
      * EKEY: that one has ended; EUNREACH: that is a later one. NULL: there is no NIC. */
     enum weft_status (*instance)(void *owner, uint16_t word, uint32_t incarnation);
-    /* As send, with [len] bytes more: those of the part [id] (wf_node_part_at), also after the call
-     * has returned. NULL: there is a NIC, or moves are not possible. */
+    /* As send, with [len] bytes more, also after the call has returned: of PUT those of the part
+     * [id] (wf_node_part_at), of GOT those of the buffer [id] (wf_node_served_at). NULL: there is a
+     * NIC, or moves are not possible. */
     enum weft_status (*send_part)(void *owner, uint16_t word, unsigned lane, unsigned kind,
                                   const uint32_t *args, unsigned nargs, uint32_t id, uint32_t len);
 };
@@ -130,10 +95,24 @@ struct node_lane {
     bool taken_due; /* TAKEN is to be sent */
 };
 
-/* An ENDED that is to be sent. */
+/* A frame that is to be sent: ENDED, GOT or STORED; or a GET that is to be answered by GOT. */
 struct node_owed {
-    uint32_t id;
+    uint32_t id; /* of the part; STORED: of the other service's buffer */
     uint8_t lane, end;
+    uint8_t kind;      /* enum wf_node_frame */
+    uint16_t to, from; /* GET, GOT: indexes of the two clients */
+    uint32_t len;      /* GET, */
+    uint64_t key, at;  /* of what */
+};
+
+/* A buffer from which a part of a get is served. */
+struct node_served {
+    uint32_t id;   /* index; the rest is counted up with each use */
+    uint16_t word; /* of the session that has it, until STORED comes or the session ends */
+    bool busy;
+    bool sent;            /* else the call that sends it has not returned, */
+    bool gone;            /* and may have reported that it is not sent */
+    struct node_owed get; /* what it answers */
 };
 
 struct node_session {
@@ -141,15 +120,18 @@ struct node_session {
     uint32_t use;   /* services that had the word before */
     uint32_t state; /* enum wf_node_session_state */
     struct node_lane lanes[WF_NODE_LANES];
-    uint32_t moving;     /* bytes of parts under way to the services that have, or had, the word */
+    /* Bytes of parts under way with the services that have, or had, the word: with a NIC all, else
+     * those of puts; and those of gets, which the other service sends. */
+    uint32_t moving, getting;
     uint32_t nparts;     /* and how many */
     uint32_t moves_full; /* the turn in which it last had no room for a part */
-    /* ENDEDs, the oldest first: a ring of WF_NODE_PARTS, as many as the other service may wait for.
-     * NULL with a NIC. */
+    /* What is due, the oldest first: room for WF_NODE_OWED. NULL with a NIC. */
     struct node_owed *owed;
-    uint32_t owed_first, nowed;
-    struct node_end *end; /* the next to send by it, in mover->ends; NULL: none */
-    uint32_t end_lane;    /* and by which lane */
+    uint32_t nowed, nstored; /* all, and the STOREDs of them */
+    uint32_t nserved;        /* buffers that it has */
+    bool gets_wait;          /* for a buffer, or for the next turn */
+    struct node_end *end;    /* the next to send by it, in mover->ends; NULL: none */
+    uint32_t end_lane;       /* and by which lane */
 };
 
 /* What a write waits for, after its bytes have been moved. */
@@ -318,7 +300,14 @@ struct node_mover {
     uint32_t next_port; /* where a turn of them begins */
     /* regions.c: by index */
     struct node_slab *tables[WF_NODE_INDEXES], *slabs[WF_NODE_INDEXES];
-    uint32_t nowed;            /* ENDEDs of all sessions */
+    /* carry.c and serve.c */
+    uint32_t nowed;      /* of all sessions */
+    uint32_t first_owed; /* where a turn of them begins */
+    uint32_t serves;     /* bytes that this turn may still copy, also in vain */
+    struct node_served served[WF_NODE_SERVED];
+    uint8_t *served_bytes;     /* NULL: none was served yet */
+    uint32_t nserved;          /* that are busy */
+    uint64_t served_ns;        /* when one was last taken, or freed */
     struct node_blame *blames; /* by index */
     /* writes.c: writes that wait for room, and for TAKEN; lanes by which TAKEN is to be sent */
     uint32_t nwrites_due, nwrites_sent, ntaken_due;
@@ -423,6 +412,13 @@ const void *wf_node_part_at(const struct node_mover *m, uint32_t id, uint32_t at
 /* An ENDED of the service of page word [word]. */
 enum weft_status wf_node_ended_take(struct node_mover *m, uint16_t word, const uint32_t *args,
                                     unsigned nargs);
+/* The bytes of that service's GOT from [at] on are to be stored; [len] is its length. Returns
+ * where, or NULL: they are dropped. */
+void *wf_node_got_at(const struct node_mover *m, uint16_t word, const uint32_t *args,
+                     unsigned nargs, uint32_t len, uint32_t at);
+/* A GOT has come whole. [stored]: it had bytes, and all were stored. Returns OK | EPROTO */
+enum weft_status wf_node_got_take(struct node_mover *m, uint16_t word, const uint32_t *args,
+                                  unsigned nargs, bool stored);
 
 /* Report the end of the move to its client, if it has no more to do. */
 void wf_node_move_end_if_over(struct node_port *port, uint8_t move);
@@ -447,10 +443,32 @@ void *wf_node_put_at(const struct node_mover *m, const uint32_t *args, unsigned 
 /* A PUT has come whole. [stored]: all its bytes were. Returns OK | EPROTO */
 enum weft_status wf_node_put_take(struct node_mover *m, uint16_t word, const uint32_t *args,
                                   unsigned nargs, bool stored);
-/* Send the ENDEDs that are due. Returns the number of frames. */
+/* Something is due to the session of [word]. Returns OK | EPROTO (it has asked for too much) */
+enum weft_status wf_node_owed_add(struct node_mover *m, uint16_t word, const struct node_owed *o);
+/* Send what is due. Returns the number of frames. */
 int wf_node_owed_turn(struct node_mover *m);
 /* The session of [word] has ended: nothing is due to it. */
 void wf_node_owed_cut(struct node_mover *m, uint16_t word);
+
+/* ---- serve.c ---- */
+
+/* A GET, or a STORED, of another service. */
+enum weft_status wf_node_get_take(struct node_mover *m, uint16_t word, const uint32_t *args,
+                                  unsigned nargs);
+enum weft_status wf_node_stored_take(struct node_mover *m, uint16_t word, const uint32_t *args,
+                                     unsigned nargs);
+/* Answer the GET [o], which is due to the session of [word]. Returns OK; ELIMIT: it waits for a
+ * buffer, or the next turn; EKEY: [o] is a GOT without bytes now; or as node_mover_ops.send. */
+enum weft_status wf_node_get_serve(struct node_mover *m, uint16_t word, struct node_owed *o);
+/* Byte [at] of the buffer [id]. Returns NULL if its bytes were stored, or its session has ended. */
+const void *wf_node_served_at(const struct node_mover *m, uint32_t id, uint32_t at);
+/* In how many ms is a GET that has no buffer to be answered? Returns -1 if there is none. */
+int wf_node_gets_wait_ms(const struct node_mover *m);
+/* Its bytes are not sent. */
+void wf_node_served_gone(struct node_mover *m, uint32_t id);
+void wf_node_served_close(struct node_mover *m);
+/* The session of [word] has ended: it has no buffers. */
+void wf_node_served_cut(struct node_mover *m, uint16_t word);
 
 /* ---- writes.c ---- */
 

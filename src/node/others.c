@@ -462,6 +462,10 @@ static void on_deliver(void *owner, struct weft_am *am)
         ok = other->greetings && !am->len &&
              wf_node_put_take(work->mover, other->word, am->args, am->nargs, am->long_len) ==
                  WEFT_OK;
+    else if (kind == WF_NODE_FRAME_GOT)
+        ok = other->greetings && !am->len && /* with its bytes, or without */
+             wf_node_got_take(work->mover, other->word, am->args, am->nargs, am->long_len) ==
+                 WEFT_OK;
     else
         ok = other->greetings && wf_node_frame_take(work->mover, other->word, kind, am->args,
                                                     am->nargs, am->data, am->len) == WEFT_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Puts and gets of clients that this service's NIC executes, in parts. docs/design/node.md "The
  * wire of a move" has the tables. What the mover keeps of a move it may lose: its client then
- * repeats the move by messages. Without a NIC, a part of a put is a frame to the other service,
- * which stores its bytes and reports its end (carry.c). */
+ * repeats the move by messages. Without a NIC, a part is a frame to the other service, which stores
+ * a put's bytes and reports the end (carry.c), or answers with a get's bytes (serve.c). */
 #include "node/mover.h"
 
 #include <stdlib.h>
@@ -12,9 +12,10 @@
 #include "base/log.h"
 
 #define PART (256u << 10)
-/* Bytes of a session under way, so that a short part waits for no more in the queue pair. Without a
- * NIC, a short message waits for them in a socket: 512 KiB take 10% to 30% of the rate of 1 MiB,
- * and halve the time of 8 bytes beside seven streams (bench/node-traffic, fair). */
+/* Bytes of a session under way (without a NIC: in each direction), so that a short part waits for
+ * no more in the queue pair. Without a NIC, a short message waits for them in a socket: 512 KiB
+ * take 10% to 30% of the rate of 1 MiB, and halve the time of 8 bytes beside seven streams
+ * (bench/node-traffic, fair). */
 #define UNDER_WAY (1u << 20)
 #define UNDER_WAY_TCP (512u << 10)
 #define SHORT 4096u /* a part that waits for none of them */
@@ -36,8 +37,9 @@ struct node_part {
     bool busy;
     bool posted;                  /* and counted; else the call that posts it has not returned */
     bool gone;                    /* it has ended within that call */
-    struct node_buffers *buffers; /* without a NIC: where its bytes are, */
-    uint64_t at;                  /* and at which offset */
+    struct node_buffers *buffers; /* a put's without a NIC: where its bytes are */
+    bool gets;                    /* without a NIC: a get's, in [port]'s event segment */
+    uint64_t at;                  /* and at which offset of the buffers */
 };
 
 enum weft_status wf_node_parts_open(struct node_mover *m)
@@ -195,17 +197,22 @@ static enum wf_node_move_end end_of(enum weft_status status)
                                  : WF_NODE_MOVE_LOST;
 }
 
+static uint32_t *under_way_of(struct node_session *s, bool gets)
+{
+    return gets ? &s->getting : &s->moving;
+}
+
 static void part_end(struct node_mover *m, struct node_part *part, enum weft_status status)
 {
     struct node_port *port = part->port;
     part->busy = false;
     part->id += WF_NODE_PARTS;
     m->nparts--;
-    m->sessions[part->word]->moving -= part->bytes;
+    *under_way_of(m->sessions[part->word], part->gets) -= part->bytes;
     m->sessions[part->word]->nparts--;
     if (part->buffers)
         buffers_drop(part->buffers);
-    else if (status == WEFT_EKEY || status == WEFT_EINVAL)
+    else if (!part->gets && (status == WEFT_EKEY || status == WEFT_EINVAL))
         blame(m, part, status);
     if (!port)
         return;
@@ -230,21 +237,65 @@ void wf_node_part_done(struct node_mover *m, uint32_t id, enum weft_status statu
         part->gone = true; /* part_post ends it */
 }
 
+static const enum weft_status statuses[WF_NODE_MOVE_ENDS] = {[WF_NODE_DONE] = WEFT_OK,
+                                                             [WF_NODE_MOVE_LOST] = WEFT_EUNREACH,
+                                                             [WF_NODE_MOVE_REFUSED] = WEFT_EKEY};
+
 /* The service that has taken the part reports its end. One that has ended here before does not
  * matter any more. */
 enum weft_status wf_node_ended_take(struct node_mover *m, uint16_t word, const uint32_t *args,
                                     unsigned nargs)
 {
-    static const enum weft_status statuses[WF_NODE_MOVE_ENDS] = {
-        [WF_NODE_DONE] = WEFT_OK,
-        [WF_NODE_MOVE_LOST] = WEFT_EUNREACH,
-        [WF_NODE_MOVE_REFUSED] = WEFT_EKEY};
     struct node_part *part;
     if (nargs != WF_NODE_ENDED_ARGS || !args[1] || args[1] >= WF_NODE_MOVE_ENDS)
         return WEFT_EPROTO;
     part = part_of(m, args[0]);
     if (part && part->word == word && part->buffers)
         part_end(m, part, statuses[args[1]]);
+    return WEFT_OK;
+}
+
+/* The part of a get that the session of [word] has under way as [id]. */
+static struct node_part *get_of(const struct node_mover *m, uint16_t word, uint32_t id)
+{
+    struct node_part *part = part_of(m, id);
+    bool is_its = part && part->gets && part->word == word;
+    return is_its && part->session == m->sessions[word]->number ? part : NULL;
+}
+
+/* Those of an endpoint that has left are dropped. */
+void *wf_node_got_at(const struct node_mover *m, uint16_t word, const uint32_t *args,
+                     unsigned nargs, uint32_t len, uint32_t at)
+{
+    const struct node_part *part = NULL;
+    if (nargs == WF_NODE_GOT_ARGS && args[1] == WF_NODE_DONE)
+        part = get_of(m, word, args[0]);
+    if (!part || !part->port || len != part->bytes)
+        return NULL;
+    return (uint8_t *)part->port->event + part->port->size + part->at + at;
+}
+
+enum weft_status wf_node_got_take(struct node_mover *m, uint16_t word, const uint32_t *args,
+                                  unsigned nargs, bool stored)
+{
+    struct node_owed o = {.kind = WF_NODE_FRAME_STORED};
+    struct node_part *part;
+    enum weft_status status = WEFT_EUNREACH;
+    if (nargs != WF_NODE_GOT_ARGS || word >= m->nsessions || !m->sessions[word] ||
+        !m->sessions[word]->owed || !args[1] || args[1] >= WF_NODE_MOVE_ENDS ||
+        (uint16_t)args[3] >= m->nindexes || args[3] >> 16 >= m->nindexes)
+        return WEFT_EPROTO;
+    o.id = args[2];
+    o.lane = (uint8_t)wf_node_lane_of(m, (uint16_t)args[3], args[3] >> 16);
+    if (args[1] != WF_NODE_DONE && (stored || args[2]))
+        return WEFT_EPROTO;
+    if (args[1] == WF_NODE_DONE && wf_node_owed_add(m, word, &o) != WEFT_OK)
+        return WEFT_EPROTO;
+    part = get_of(m, word, args[0]);
+    if (stored || args[1] != WF_NODE_DONE)
+        status = statuses[args[1]];
+    if (part)
+        part_end(m, part, status);
     return WEFT_OK;
 }
 
@@ -282,11 +333,11 @@ bool wf_node_moves_forget(struct node_port *port)
 
 /* ---- entries ---- */
 
-/* Without a NIC: a put of bytes in the buffers, to the client at index [slot]. */
-static bool put_ok(const struct node_port *port, const struct wf_node_entry *e)
+/* Without a NIC: a put or get of bytes in the buffers, to or from the client at index [slot]. */
+static bool carry_ok(const struct node_port *port, const struct wf_node_entry *e)
 {
     const uint64_t most = WF_NODE_BUFFERS * WF_NODE_BUFFER;
-    return e->handler == WF_NODE_PUT && !e->nargs && !e->move.lkey && !e->move.immediate &&
+    return e->handler <= WF_NODE_GET && !e->nargs && !e->move.lkey && !e->move.immediate &&
            e->slot < port->mover->nindexes && e->number - 1 < PART && e->move.local < most &&
            e->number <= most - e->move.local && wf_node_word_index(e->where) != WF_NODE_OWN;
 }
@@ -296,7 +347,7 @@ static bool bytes_ok(const struct node_port *port, const struct wf_node_entry *e
 {
     bool writes = e->handler >= WF_NODE_WRITE;
     if (port->buffers)
-        return put_ok(port, e);
+        return carry_ok(port, e);
     if ((e->move.immediate && e->handler != WF_NODE_WRITE) || e->slot ||
         e->nargs >= (writes ? port->mover->lanes : 1) ||
         (writes && wf_node_word_index(e->where) == WF_NODE_OWN))
@@ -352,11 +403,12 @@ static struct node_part *part_free(struct node_mover *m)
 
 /* A session has no more parts than are free: so those that a node which is cut off does not end
  * leave room for others, however many such nodes there are. */
-static bool has_room(const struct node_mover *m, const struct node_session *s, uint32_t bytes)
+static bool has_room(const struct node_mover *m, const struct node_session *s, uint32_t bytes,
+                     uint32_t under_way)
 {
     const uint32_t most = m->ops->send_part ? UNDER_WAY_TCP : UNDER_WAY;
     return s->nparts < WF_NODE_PARTS - m->nparts &&
-           (bytes <= SHORT || !s->moving || s->moving + bytes <= most);
+           (bytes <= SHORT || !under_way || under_way + bytes <= most);
 }
 
 /* Give a part to the NIC. If a queue pair has no room, it has none for the other moves of the turn,
@@ -388,6 +440,22 @@ static enum weft_status put_send(struct node_port *port, const struct node_move 
                              WF_NODE_FRAME_PUT, args, WF_NODE_PUT_ARGS, id, len);
 }
 
+/* Ask the other service for a part of a get. Returns as node_mover_ops.send */
+static enum weft_status get_send(const struct node_port *port, const struct node_move *v,
+                                 uint16_t word, uint32_t id, uint32_t len)
+{
+    const struct node_mover *m = port->mover;
+    const uint32_t args[WF_NODE_GET_ARGS] = {id,
+                                             v->at.rkey,
+                                             v->at.incarnation,
+                                             (uint32_t)v->at.remote,
+                                             (uint32_t)(v->at.remote >> 32),
+                                             v->to | (uint32_t)port->index << 16,
+                                             len};
+    return m->ops->send(m->ops->owner, word, wf_node_lane_of(m, port->index, v->to),
+                        WF_NODE_FRAME_GET, args, WF_NODE_GET_ARGS, NULL, 0);
+}
+
 /* Returns as put_send, or as node_mover_ops.move. */
 static enum weft_status part_give(struct node_port *port, const struct node_move *v, uint16_t word,
                                   uint32_t id, uint32_t len, size_t *taken)
@@ -404,7 +472,8 @@ static enum weft_status part_give(struct node_port *port, const struct node_move
     if (!port->buffers)
         return nic_give(port->mover, word, &op, v->at.incarnation, taken);
     *taken = len;
-    return put_send(port, v, word, id, len);
+    return v->kind == WF_NODE_GET ? get_send(port, v, word, id, len)
+                                  : put_send(port, v, word, id, len);
 }
 
 /* Post the next part of the move. Returns OK | AGAIN | why its rest cannot be posted. */
@@ -415,13 +484,15 @@ static enum weft_status part_post(struct node_port *port, uint8_t move, uint32_t
     uint16_t word = (uint16_t)wf_node_word_index(v->word);
     struct node_session *s = m->sessions[word];
     uint32_t len = WF_MIN(v->left, PART);
+    bool gets = port->buffers && v->kind == WF_NODE_GET;
+    uint32_t *under_way = under_way_of(s, gets);
     struct node_part *part;
     enum weft_status status;
     size_t taken = 0;
     if (s->state != WF_NODE_UP || s->number != v->session || wf_node_word_of(m, word) != v->word ||
         is_paused(m, port->index, port->window))
         return WEFT_EUNREACH;
-    if (!has_room(m, s, len))
+    if (!has_room(m, s, len, *under_way))
         return WEFT_AGAIN;
     part = part_free(m);
     *part = (struct node_part){.port = port,
@@ -433,7 +504,8 @@ static enum weft_status part_post(struct node_port *port, uint8_t move, uint32_t
                                .word = word,
                                .move = move,
                                .busy = true, /* its bytes may be asked for by the next call */
-                               .buffers = port->buffers,
+                               .buffers = v->kind == WF_NODE_PUT ? port->buffers : NULL,
+                               .gets = gets,
                                .at = v->at.local};
     status = part_give(port, v, word, part->id, len, &taken);
     if (part->gone)
@@ -446,7 +518,7 @@ static enum weft_status part_post(struct node_port *port, uint8_t move, uint32_t
         part->buffers->parts++;
     m->nparts++;
     s->nparts++;
-    s->moving += part->bytes;
+    *under_way += part->bytes;
     v->under_way++;
     v->left -= part->bytes;
     v->at.local += part->bytes;

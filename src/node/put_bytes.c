@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Bulk messages between services: the bytes of parts, which the network sends from a client's
- * buffers, and stores in a client's region. */
+/* Bulk messages between services: the bytes of parts. The network sends those of a put from a
+ * client's buffers, and stores them in a client's region; it sends those of a get from the
+ * service's buffers, and stores them in a client's buffers. */
 #include "node/work.h"
 
 enum weft_status wf_node_other_send_part(void *owner, uint16_t word, unsigned lane, unsigned kind,
@@ -26,15 +27,24 @@ enum weft_status wf_node_other_send_part(void *owner, uint16_t word, unsigned la
     return wf_node_lane_sent(work, other, lane, status);
 }
 
-/* The network is to store bytes of a PUT. A session that has ended stores none, as it delivers no
- * message any more (source_of of others.c): what a later one has stored must not be overwritten. */
+static bool is_kind(const struct wf_bulk *bulk, unsigned kind)
+{
+    return bulk->handler == WF_NODE_FRAME_HANDLER + kind;
+}
+
+/* The network is to store bytes of a PUT or GOT. A session that has ended stores none, as it
+ * delivers no message any more (source_of of others.c): what a later one has stored must not be
+ * overwritten. */
 static void *incoming_hold(const struct node_work *work, const struct wf_bulk *bulk, uint32_t at)
 {
     const struct node_other *other = *bulk->token->conn;
-    if (!other || other->stale || other->down || !other->greetings || bulk->is_reply ||
-        bulk->handler != WF_NODE_FRAME_HANDLER + WF_NODE_FRAME_PUT)
+    if (!other || other->stale || other->down || !other->greetings || bulk->is_reply)
         return NULL;
-    return wf_node_put_at(work->mover, bulk->args, bulk->nargs, bulk->len, at);
+    if (is_kind(bulk, WF_NODE_FRAME_PUT))
+        return wf_node_put_at(work->mover, bulk->args, bulk->nargs, bulk->len, at);
+    return is_kind(bulk, WF_NODE_FRAME_GOT)
+               ? wf_node_got_at(work->mover, other->word, bulk->args, bulk->nargs, bulk->len, at)
+               : NULL;
 }
 
 void *wf_node_bulk_hold(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n)
@@ -43,14 +53,19 @@ void *wf_node_bulk_hold(void *owner, const struct wf_bulk *bulk, uint32_t at, si
     (void)n; /* the bytes are contiguous */
     if (bulk->token)
         return incoming_hold(work, bulk, at);
-    return (void *)(uintptr_t)wf_node_part_at(work->mover, bulk->ref[0], at);
+    return (void *)(uintptr_t)(is_kind(bulk, WF_NODE_FRAME_GOT)
+                                   ? wf_node_served_at(work->mover, bulk->ref[0], at)
+                                   : wf_node_part_at(work->mover, bulk->ref[0], at));
 }
 
-/* A part is not sent: it has ended, or a page of its buffer cannot be had. */
+/* Bytes of a part are not sent: it has ended, or a page of its buffer cannot be had. */
 void wf_node_bulk_gone(void *owner, const struct wf_bulk *bulk)
 {
     const struct node_work *work = owner;
-    wf_node_part_done(work->mover, bulk->ref[0], WEFT_EUNREACH);
+    if (is_kind(bulk, WF_NODE_FRAME_GOT))
+        wf_node_served_gone(work->mover, bulk->ref[0]);
+    else
+        wf_node_part_done(work->mover, bulk->ref[0], WEFT_EUNREACH);
 }
 
 void wf_node_bulk_unhold(void *owner, const struct wf_bulk *bulk)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory of clients that a service without a NIC accesses itself: regions of their tables, in slabs
- * that they have given. docs/design/node.md "Puts by services without a NIC".
+ * that they have given. docs/design/node.md "Puts and gets by services without a NIC".
  *
  * A client exposes its own slabs only, whatever it writes into its table: the table is copied
  * before it is checked, and a region is looked for in the slabs of that client. */

@@ -36,7 +36,7 @@ static void ring_free(struct desk_ring *ring)
     if (ring->params.submit)
         munmap(ring->params.submit, wf_node_submit_bytes(ring->params.size));
     if (ring->params.event)
-        munmap(ring->params.event, ring->params.size);
+        munmap(ring->params.event, wf_node_event_bytes(ring->params.size));
     if (ring->bell >= 0)
         close(ring->bell);
     if (ring->given >= 0)
@@ -98,7 +98,7 @@ static enum weft_status ring_map(struct desk_ring *ring, const int *fds)
         wf_shared_map(fds[0], wf_node_submit_bytes(ring->params.size), 0, &submit);
     ring->params.submit = submit;
     if (status == WEFT_OK)
-        status = wf_shared_map(fds[1], ring->params.size, 1, &event);
+        status = wf_shared_map(fds[1], wf_node_event_bytes(ring->params.size), 1, &event);
     ring->params.event = event;
     return status;
 }

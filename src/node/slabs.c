@@ -52,7 +52,7 @@ static const char *slab_wrong(const struct node_desk *desk, const struct desk_cl
     return NULL;
 }
 
-/* Returns why a slab of [size] bytes is not mapped, or NULL: then it is. The client's peers put by
+/* Returns why a slab of [size] bytes is not mapped, or NULL: then it is. Peers access it by
  * messages where it is not. */
 static const char *slab_not(const struct node_desk *desk, const struct desk_client *client,
                             uint64_t size)
@@ -121,8 +121,9 @@ void wf_node_slab_read(struct node_desk *desk, struct desk_client *client,
     if (wrong)
         wf_node_client_fail(desk, client, "%s", wrong);
     else if (status != WEFT_OK)
-        wf_info("client %u: %llu KiB of its memory are not mapped: %s; peers put there by messages",
-                client->index, (unsigned long long)of->size >> 10, not );
+        wf_info(
+            "client %u: %llu KiB of its memory are not mapped: %s; peers access them by messages",
+            client->index, (unsigned long long)of->size >> 10, not );
     client->has_table |= !of->id;
 }
 

@@ -192,6 +192,12 @@ static void bells_read(struct node_work *work)
         (void)recv(ev[i].data.fd, bytes, sizeof bytes, MSG_DONTWAIT); /* 0: its client has ended */
 }
 
+/* For what no event comes; -1: there is no such thing. */
+static int timeout_ms(const struct node_work *work)
+{
+    return work->is_short ? SHORT_MS : wf_node_gets_wait_ms(work->mover);
+}
+
 static void sleep_until_event(struct node_work *work)
 {
     struct epoll_event ev[8];
@@ -202,7 +208,7 @@ static void sleep_until_event(struct node_work *work)
         !atomic_load_explicit(&work->has_asked, memory_order_acquire) &&
         !atomic_load_explicit(&work->stop, memory_order_acquire) &&
         work->tep->transport->arm(work->tep) == WEFT_OK) {
-        n = epoll_wait(work->epoll_fd, ev, WF_ARRAY_LEN(ev), work->is_short ? SHORT_MS : -1);
+        n = epoll_wait(work->epoll_fd, ev, WF_ARRAY_LEN(ev), timeout_ms(work));
         if (n > 0 && read(work->event_fd, &count, sizeof count) < 0)
             n = 0; /* not that descriptor */
         bells_read(work);

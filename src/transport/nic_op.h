@@ -47,7 +47,7 @@ struct wf_nic_op {
     uint32_t lkey;
 };
 
-#define WF_NIC_LONG 16384u /* WF_CAP_NIC_PUTS of transport.h */
+#define WF_NIC_LONG 16384u /* WF_CAP_NIC_LONG of transport.h */
 
 static inline bool wf_nic_op_is_atomic(const struct wf_nic_op *op)
 {

@@ -63,7 +63,7 @@ enum wf_transport_caps {
     WF_CAP_BULK = 4,      /* request_bulk and reply_bulk work */
     WF_CAP_NIC = 8,       /* region_open, region_close and nic_op work */
     WF_CAP_PULL = 16,     /* pull works, and peers can pull from this process */
-    WF_CAP_NIC_PUTS = 32, /* nic_op does only puts, of WF_NIC_LONG bytes or more */
+    WF_CAP_NIC_LONG = 32, /* nic_op does only puts and gets of WF_NIC_LONG bytes or more */
 };
 
 /* The parameter [what] of request, request_ordered and requestv. */

@@ -445,21 +445,22 @@ static bool has_sockets(const struct pair *p, const char *transport)
 /* Do NICs move the bytes, or the nodes' services without one? */
 static bool is_without_owner(const struct weft_path *path)
 {
-    return !strncmp(path->protocol, "rdma ", 5) || !strcmp(path->protocol, "service write");
+    return !strncmp(path->protocol, "rdma ", 5) || !strncmp(path->protocol, "service ", 8);
 }
 
 /* What may be said of a network is what the sizes say. */
 static void network_path(const struct pair *p, const struct weft_path *path, unsigned kind,
                          bool own, size_t len)
 {
-    bool writes = by_service() && !by_nic(p) && kind == WEFT_OP_PUT && !own && len >= 16384;
+    bool by_it = by_service() && !by_nic(p) && !own && len >= 16384;
+    const char *service = kind == WEFT_OP_GET ? "service read" : "service write";
     int is_long = len > weft_am_max(p->ep[0]) && has_sockets(p, path->transport);
     assert_true(is_network(path->transport));
     assert_int_equal(path->inlined, 0);
     if (p->setup->contexts == 1)
         assert_string_equal(path->protocol, "here");
     else if (strncmp(path->protocol, "rdma ", 5) != 0)
-        assert_string_equal(path->protocol, writes ? "service write" : is_long ? "bulk" : "pieces");
+        assert_string_equal(path->protocol, by_it ? service : is_long ? "bulk" : "pieces");
     else
         assert_true(by_nic(p));
 }

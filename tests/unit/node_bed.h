@@ -97,9 +97,9 @@ struct bed {
     /* NULL: the services have no NIC */
     enum weft_status (*on_move)(struct bed_service *s, const struct wf_nic_op *op,
                                 uint32_t incarnation, size_t *taken);
-    /* NULL: they do not send parts themselves */
-    enum weft_status (*on_part)(struct bed_service *s, unsigned lane, const uint32_t *args,
-                                uint32_t id, uint32_t len);
+    /* NULL: they do not send parts themselves. [id] is the part, or the buffer that serves it. */
+    enum weft_status (*on_part)(struct bed_service *s, unsigned lane, unsigned kind,
+                                const uint32_t *args, uint32_t id, uint32_t len);
     void (*on_moved)(struct bed_client *b, uint32_t id, void *user, enum weft_status status);
     void (*on_stop)(struct bed_client *b, void *user);
 };
@@ -272,9 +272,12 @@ static enum weft_status bed_send_part(void *owner, uint16_t word, unsigned lane,
                                       uint32_t len)
 {
     struct bed_service *s = owner;
-    CHECK(word == BED_WORD && lane < BED_LANES && kind == WF_NODE_FRAME_PUT);
-    CHECK(nargs == WF_NODE_PUT_ARGS && args[0] == id && len);
-    return s->bed->on_part(s, lane, args, id, len);
+    CHECK(lane < BED_LANES && len);
+    if (kind == WF_NODE_FRAME_PUT)
+        CHECK(word == BED_WORD && nargs == WF_NODE_PUT_ARGS && args[0] == id);
+    else
+        CHECK(kind == WF_NODE_FRAME_GOT && nargs == WF_NODE_GOT_ARGS && args[2] == id);
+    return s->bed->on_part(s, lane, kind, args, id, len);
 }
 
 static const struct node_client_ops bed_client_ops = {
@@ -308,6 +311,24 @@ static inline void bed_submit_close(struct bed_client *b)
         free(b->submit);
     else if (b->submit)
         CHECK(!munmap(b->submit, bed_submit_bytes(b->bed)) && !close(b->submit_fd));
+}
+
+static inline void bed_event_open(struct bed_client *b)
+{
+    uint32_t bytes = wf_node_event_bytes(b->bed->limits.size);
+    void *p = b->bed->on_part
+                  ? mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                  : wf_lines_new(b->bed->limits.size);
+    CHECK(p && p != MAP_FAILED);
+    b->event = p;
+}
+
+static inline void bed_event_close(struct bed_client *b)
+{
+    if (!b->bed || !b->bed->on_part)
+        free(b->event);
+    else if (b->event)
+        CHECK(!munmap(b->event, wf_node_event_bytes(b->bed->limits.size)));
 }
 
 /* A service that sends parts keeps the memory of some endpoints that have left: it has a mapping of
@@ -360,8 +381,7 @@ static inline void bed_client_open(struct bed *bed, unsigned side, unsigned i)
                                      .ep = (uint16_t)(i + 40),
                                      .process = {.pid = 1 + i, .token = {100 * side + i + 1}}};
     bed_submit_open(b);
-    b->event = wf_lines_new(l->size);
-    CHECK(b->event);
+    bed_event_open(b);
     params = (struct node_client_params){.submit = b->submit,
                                          .event = b->event,
                                          .page = b->service->page,
@@ -483,7 +503,7 @@ static inline void bed_close(struct bed *bed)
                 wf_node_client_close(b->c);
             if (b->bed)
                 bed_submit_close(b);
-            free(b->event);
+            bed_event_close(b);
         }
         if (bed->services[side].mover)
             wf_node_mover_close(bed->services[side].mover);

@@ -392,6 +392,7 @@ static void test_versions(void **state)
                                AT(wf_node_region, access),
                                (uint32_t)(wf_node_region_at(1) >> 32),
                                wf_node_submit_bytes(1 << 20),
+                               wf_node_event_bytes(1 << 20),
                                WF_NODE_BUFFER,
                                AT(wf_node_record, attempt),
                                AT(wf_node_submit, events),
@@ -413,7 +414,7 @@ static void test_versions(void **state)
         fail_msg("packets of version %d have the hash 0x%llx", WF_NODE_VERSION,
                  (unsigned long long)h);
     h = layout_hash(shared, WF_ARRAY_LEN(shared));
-    if (WF_NODE_SHARED_VERSION != 6 || h != UINT64_C(0x881dd33139ccc9ab))
+    if (WF_NODE_SHARED_VERSION != 7 || h != UINT64_C(0x4931dc9eb6784d01))
         fail_msg("shared memory of version %d has the hash 0x%llx", WF_NODE_SHARED_VERSION,
                  (unsigned long long)h);
 }

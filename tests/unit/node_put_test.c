@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts that services without a NIC carry. Clients and services are those of node_bed.h; clients of
- * service 0 put into regions of clients of service 1. The network is the test's: it moves bytes of
- * a part when the test chooses. */
+/* Puts and gets that services without a NIC carry. Clients and services are those of node_bed.h;
+ * clients of service 0 access regions of clients of service 1. The network is the test's: it moves
+ * bytes of a part when the test chooses. */
 #include "unit/unit.h"
 
 #include <pthread.h>
@@ -18,6 +18,7 @@ enum {
     BOTH = WEFT_REMOTE_READ | WEFT_REMOTE_WRITE
 };
 #define KEY UINT64_C(0x1122334455667788)
+#define STARVED UINT64_C(100000000) /* ns: src/node/serve.c */
 
 /* A client of service 1: the slabs that it gave. No two clients have a slab of one id. */
 struct owner {
@@ -26,10 +27,10 @@ struct owner {
     uint32_t index;
 };
 
-/* A part that service 0 has given to the network. */
+/* A PUT that service 0 has given to the network, or a GOT of service 1. */
 struct part {
     uint32_t id, len, at; /* bytes before [at] were moved */
-    unsigned lane;
+    unsigned lane, kind;
     uint32_t args[WF_NODE_PUT_ARGS];
     bool dropped; /* some of them were not stored */
 };
@@ -39,6 +40,8 @@ static struct part parts[PARTS];
 static unsigned nparts;
 static enum weft_status refusal; /* of the network, [refusals] times */
 static unsigned refusals;
+static uint16_t refused_word; /* of the last GOT that was refused */
+static bool gone;             /* a page of the next GOT's bytes cannot be had */
 static unsigned moved;
 static uint32_t last_id;
 static enum weft_status last_status, by_id[PARTS];
@@ -46,18 +49,25 @@ static struct bed *bed;
 
 /* ---- the network ---- */
 
-static enum weft_status on_part(struct bed_service *s, unsigned lane, const uint32_t *args,
-                                uint32_t id, uint32_t len)
+static enum weft_status on_part(struct bed_service *s, unsigned lane, unsigned kind,
+                                const uint32_t *args, uint32_t id, uint32_t len)
 {
+    bool gets = kind == WF_NODE_FRAME_GOT;
     struct part *p = &parts[nparts];
-    assert_true(!s->side && nparts < PARTS && len <= PART);
-    assert_non_null(wf_node_part_at(s->mover, id, 0)); /* the call may send them */
+    assert_true(s->side == gets && nparts < PARTS && len <= PART);
+    assert_non_null((gets ? wf_node_served_at : wf_node_part_at)(s->mover, id, 0)); /* may send */
+    if (gets && gone) {
+        gone = false;
+        wf_node_served_gone(s->mover, id);
+        return WEFT_OK;
+    }
     if (refusals) {
         refusals--;
+        refused_word = s->mover->served[id % WF_NODE_SERVED].word;
         return refusal;
     }
-    *p = (struct part){.id = id, .len = len, .lane = lane};
-    memcpy(p->args, args, sizeof p->args);
+    *p = (struct part){.id = id, .len = len, .lane = lane, .kind = kind};
+    memcpy(p->args, args, gets ? WF_NODE_GOT_ARGS * sizeof *args : sizeof p->args);
     nparts++;
     return WEFT_OK;
 }
@@ -71,8 +81,12 @@ static void part_remove(unsigned i)
 static bool part_move(struct part *p, uint32_t most)
 {
     uint32_t n = WF_MIN(most, p->len - p->at);
-    const uint8_t *from = wf_node_part_at(bed->services[0].mover, p->id, p->at);
-    uint8_t *to = wf_node_put_at(bed->services[1].mover, p->args, WF_NODE_PUT_ARGS, p->len, p->at);
+    struct node_mover *a = bed->services[0].mover, *b = bed->services[1].mover;
+    bool gets = p->kind == WF_NODE_FRAME_GOT;
+    const uint8_t *from =
+        gets ? wf_node_served_at(b, p->id, p->at) : wf_node_part_at(a, p->id, p->at);
+    uint8_t *to = gets ? wf_node_got_at(a, BED_WORD, p->args, WF_NODE_GOT_ARGS, p->len, p->at)
+                       : wf_node_put_at(b, p->args, WF_NODE_PUT_ARGS, p->len, p->at);
     assert_non_null(from);
     p->dropped |= !to;
     if (to)
@@ -81,14 +95,25 @@ static bool part_move(struct part *p, uint32_t most)
     return p->at == p->len;
 }
 
+/* The part is whole: it is delivered. */
+static void part_deliver(unsigned i)
+{
+    const struct part *p = &parts[i];
+    if (p->kind == WF_NODE_FRAME_GOT)
+        OK(wf_node_got_take(bed->services[0].mover, BED_WORD, p->args, WF_NODE_GOT_ARGS,
+                            !p->dropped));
+    else
+        OK(wf_node_put_take(bed->services[1].mover, BED_WORD, p->args, WF_NODE_PUT_ARGS,
+                            !p->dropped));
+    part_remove(i);
+}
+
 static void carry(unsigned i)
 {
-    struct part *p = &parts[i];
     assert_true(i < nparts);
-    while (!part_move(p, 100000))
+    while (!part_move(&parts[i], 100000))
         ;
-    OK(wf_node_put_take(bed->services[1].mover, BED_WORD, p->args, WF_NODE_PUT_ARGS, !p->dropped));
-    part_remove(i);
+    part_deliver(i);
 }
 
 /* The ENDED of another service. */
@@ -187,6 +212,7 @@ static int begin(void **state)
         .clients = 2, .rows = 64, .waiters = 64, .slots = 8, .lane_room = 64, .size = 256 << 10};
     wf_log_set_level((enum wf_log_level) - 1); /* each failure is logged */
     nparts = refusals = moved = last_id = 0;
+    gone = false;
     memset(by_id, 0, sizeof by_id);
     bed_open(bed);
     for (unsigned i = 0; i < OWNERS; i++) {
@@ -233,11 +259,17 @@ static uint8_t *buffer(const struct bed_client *b, unsigned i)
     return (uint8_t *)b->submit + bed->limits.size + (size_t)i * WF_NODE_BUFFER;
 }
 
-/* The client puts [len] bytes of its buffer [i] at [at] of the owner's region. */
-static enum weft_status put_at(struct bed_client *b, unsigned i, unsigned owner, uint32_t at,
-                               uint32_t len, uint32_t id)
+static uint8_t *get_buffer(const struct bed_client *b, unsigned i)
 {
-    const struct node_move_out out = {.len = len,
+    return (uint8_t *)b->event + bed->limits.size + (size_t)i * WF_NODE_BUFFER;
+}
+
+/* The client puts [len] bytes of its buffer [i] at [at] of the owner's region, or gets them. */
+static enum weft_status move_at(struct bed_client *b, enum wf_node_move_kind kind, unsigned i,
+                                unsigned owner, uint32_t at, uint32_t len, uint32_t id)
+{
+    const struct node_move_out out = {.kind = kind,
+                                      .len = len,
                                       .at = {.local = i * WF_NODE_BUFFER,
                                              .remote = wf_node_region_at(SLOT) + at,
                                              .rkey = (uint32_t)KEY,
@@ -249,7 +281,12 @@ static enum weft_status put_at(struct bed_client *b, unsigned i, unsigned owner,
 
 static enum weft_status put(struct bed_client *b, unsigned i, uint32_t len, uint32_t id)
 {
-    return put_at(b, i, 0, i * PART, len, id);
+    return move_at(b, WF_NODE_PUT, i, 0, i * PART, len, id);
+}
+
+static enum weft_status get(struct bed_client *b, unsigned i, uint32_t len, uint32_t id)
+{
+    return move_at(b, WF_NODE_GET, i, 0, i * PART, len, id);
 }
 
 static void turn(void)
@@ -601,7 +638,7 @@ static void test_put(void **state)
     (void)state;
     for (unsigned i = 0; i < PART; i++)
         buffer(b, WF_NODE_BUFFERS - 1)[i] = (uint8_t)(i * 7 + i / 256);
-    OK(put_at(b, WF_NODE_BUFFERS - 1, 0, 999, PART, 11));
+    OK(move_at(b, WF_NODE_PUT, WF_NODE_BUFFERS - 1, 0, 999, PART, 11));
     turn();
     assert_true(nparts == 1 && parts[0].len == PART && parts[0].lane == (5 + 6) % BED_LANES);
     assert_int_equal(parts[0].args[1] | (uint64_t)parts[0].args[2] << 32, KEY);
@@ -848,7 +885,7 @@ static void test_entries(void **state)
         case 13: e->slot = 16; break;
         case 14: e->slot = UINT16_MAX; break;
         case 15: e->nargs = 1; break;
-        case 16: e->handler = WF_NODE_GET; break;
+        case 16: e->handler = UINT8_MAX; break;
         case 17: e->handler = WF_NODE_WRITE; break;
         case 18: e->handler = WF_NODE_REACH; break;
         case 19: e->handler = WF_NODE_MOVE_KINDS; break;
@@ -871,6 +908,597 @@ static void test_entries(void **state)
         (void)end(NULL);
         (void)begin(NULL);
     }
+}
+
+/* ---- gets ---- */
+
+/* A GET of the service of [word], for the first bytes of a region. */
+static enum weft_status ask_by(uint16_t word, uint32_t id, uint32_t len)
+{
+    uint32_t args[WF_NODE_GET_ARGS];
+    frame_args(args, id, 5, 6);
+    args[6] = len;
+    return wf_node_frame_take(bed->services[1].mover, word, WF_NODE_FRAME_GET, args,
+                              WF_NODE_GET_ARGS, NULL, 0);
+}
+
+static enum weft_status ask_for(uint32_t id, uint32_t len)
+{
+    return ask_by(BED_WORD, id, len);
+}
+
+/* A GOT without bytes. */
+static enum weft_status answer(uint32_t id, uint32_t how, uint32_t served)
+{
+    const uint32_t args[] = {id, how, served, 5 | 6 << 16};
+    return wf_node_got_take(bed->services[0].mover, BED_WORD, args, WF_NODE_GOT_ARGS, false);
+}
+
+/* The GOT that service 1 has sent first by [lane], without bytes, is for [id]. */
+static void check_got(unsigned lane, uint32_t id, enum wf_node_move_end how)
+{
+    const struct bed_frame *f = bed->services[1].out[lane].first;
+    assert_non_null(f);
+    assert_true(f->kind == WF_NODE_FRAME_GOT && f->nargs == WF_NODE_GOT_ARGS && !f->len);
+    assert_true(f->args[0] == id && f->args[1] == how && !f->args[2]);
+    assert_true(bed_frame(&bed->services[1], lane));
+}
+
+/* Fails when: bytes, key, address or lane of a get are not those of its client; or when the buffer
+ * that served it is not free after that. */
+static void test_get(void **state)
+{
+    struct node_mover *a = bed->services[0].mover, *b = bed->services[1].mover;
+    const unsigned last = WF_NODE_BUFFERS - 1;
+    struct bed_client *c = client(1);
+    (void)state;
+    for (unsigned i = 0; i < PART + 2; i++)
+        memory(0)[998 + i] = (uint8_t)(i * 7 + i / 256);
+    OK(move_at(c, WF_NODE_GET, last, 0, 999, PART, 11));
+    (void)wf_node_mover_turn(a);
+    assert_true(a->nparts == 1 && a->sessions[BED_WORD]->getting == PART && !nparts);
+    frames();
+    assert_int_equal(b->nowed, 1);
+    (void)wf_node_mover_turn(b);
+    assert_true(nparts == 1 && parts[0].kind == WF_NODE_FRAME_GOT && parts[0].len == PART);
+    assert_true(parts[0].lane == (5 + 6) % BED_LANES && parts[0].args[0] == 0);
+    assert_true(parts[0].args[1] == WF_NODE_DONE && parts[0].args[3] == (5 | 6 << 16));
+    assert_true(!b->nowed && b->nserved == 1 && b->sessions[BED_WORD]->nserved == 1);
+    region(0, SLOT)->key = 0; /* from here on, nothing of the owner is used */
+    memset(memory(0) + 999, 0, PART);
+    assert_non_null(wf_node_served_at(b, parts[0].id, PART - 1));
+    assert_null(wf_node_served_at(b, parts[0].id, PART));
+    assert_null(wf_node_served_at(b, parts[0].id + WF_NODE_SERVED, 0));
+    assert_null(wf_node_served_at(b, parts[0].id + 1, 0));
+    carry(0);
+    assert_true(!a->nparts && !a->sessions[BED_WORD]->getting && !moved);
+    for (unsigned i = 0; i < PART; i++)
+        assert_int_equal(get_buffer(c, last)[i], (uint8_t)((i + 1) * 7 + (i + 1) / 256));
+    (void)wf_node_mover_turn(a);
+    assert_non_null(bed->services[0].out[(5 + 6) % BED_LANES].first); /* STORED, by GOT's lane */
+    assert_int_equal(bed->services[0].out[(5 + 6) % BED_LANES].first->kind, WF_NODE_FRAME_STORED);
+    turn();
+    assert_true(moved == 1 && last_id == 11 && last_status == WEFT_OK);
+    assert_true(!b->nserved && !b->sessions[BED_WORD]->nserved && !a->nowed);
+    assert_null(wf_node_served_at(b, 0, 0));
+    assert_int_equal(get_buffer(c, last - 1)[PART - 1], 0); /* the one before */
+}
+
+/* Fails when: a session has more than 512 KiB of gets under way, or these keep puts back, whose
+ * bytes take the other direction. */
+static void test_get_bound(void **state)
+{
+    struct node_mover *a = bed->services[0].mover, *b = bed->services[1].mover;
+    const struct node_session *s = a->sessions[BED_WORD];
+    (void)state;
+    OK(get(client(0), 0, PART, 1));
+    OK(get(client(0), 1, PART, 2));
+    OK(get(client(1), 0, PART, 3));
+    OK(put(client(0), 2, PART, 4));
+    OK(put(client(1), 3, PART, 5));
+    for (int i = 0; i < 4; i++)
+        (void)wf_node_mover_turn(a);
+    assert_true(s->getting == 2 * PART && s->moving == 2 * PART && a->nparts == 4);
+    assert_true(nparts == 2 && parts[0].kind == WF_NODE_FRAME_PUT);
+    while (nparts)
+        carry(0);
+    frames();
+    (void)wf_node_mover_turn(b);
+    while (nparts)
+        carry(0);
+    turn();
+    for (int i = 0; i < 3; i++) {
+        (void)wf_node_mover_turn(b);
+        while (nparts)
+            carry(0);
+        turn();
+    }
+    assert_true(moved == 5 && !s->getting && !s->moving && !a->nparts && !b->nserved);
+}
+
+/* Fails when: an argument of GET is not checked, or the answer to a GET that cannot be served is
+ * wrong. */
+static void test_get_frames(void **state)
+{
+    struct node_mover *m = bed->services[1].mover;
+    uint32_t args[9] = {0};
+    uint8_t *page = memory(0);
+    (void)state;
+    for (unsigned i = 0; i < 16; i++) {
+        static const uint32_t wrong[][3] = {{16, 5, 8},      {5, 16, 8},        {0xffff, 5, 8},
+                                            {5, 0xffff, 8},  {5, 6, 0},         {5, 6, PART + 1},
+                                            {5, 6, 1 << 31}, {5, 6, UINT32_MAX}};
+        frame_args(args, 1, wrong[i % 8][0], wrong[i % 8][1]);
+        args[6] = wrong[i % 8][2];
+        if (i >= 8) { /* the number of arguments */
+            frame_args(args, 1, 5, 6);
+            args[6] = 8;
+        }
+        if (i - 8 != WF_NODE_GET_ARGS)
+            assert_int_equal(wf_node_frame_take(m, BED_WORD, WF_NODE_FRAME_GET, args,
+                                                i < 8 ? WF_NODE_GET_ARGS : i - 8, NULL, 0),
+                             WEFT_EPROTO);
+    }
+    assert_int_equal(wf_node_frame_take(m, BED_WORD, WF_NODE_FRAME_GET, args, 7, "x", 1),
+                     WEFT_EPROTO);
+    assert_int_equal(m->nowed, 0);
+    region_open(0);
+    OK(ask_for(1, 8));
+    OK(ask_for(2, PART));
+    (void)wf_node_mover_turn(m);
+    assert_int_equal(nparts, 2);
+    region(0, SLOT)->access = WEFT_REMOTE_WRITE;
+    OK(ask_for(3, 8));
+    region(0, SLOT)->access = BOTH;
+    (void)wf_node_mover_turn(m);
+    assert_int_equal(nparts, 3); /* the region counts that is open when it is served */
+    region(0, SLOT)->access = WEFT_REMOTE_WRITE;
+    OK(ask_for(4, 8));
+    (void)wf_node_mover_turn(m);
+    check_got(1, 4, WF_NODE_MOVE_REFUSED);
+    region(0, SLOT)->access = BOTH;
+    region(0, SLOT)->key++;
+    OK(ask_for(5, 8));
+    (void)wf_node_mover_turn(m);
+    check_got(1, 5, WF_NODE_MOVE_REFUSED);
+    region_open(0);
+    region(0, SLOT)->length = 7;
+    OK(ask_for(6, 8));
+    (void)wf_node_mover_turn(m);
+    check_got(1, 6, WF_NODE_MOVE_REFUSED);
+    region_open(0);
+    region(0, SLOT)->slab = 3; /* not given */
+    OK(ask_for(7, 8));
+    (void)wf_node_mover_turn(m);
+    check_got(1, 7, WF_NODE_MOVE_LOST);
+    region_open(0);
+    assert_int_equal(mprotect(page, PAGE, PROT_NONE), 0); /* a page that cannot be had */
+    OK(ask_for(8, 8));
+    (void)wf_node_mover_turn(m);
+    check_got(1, 8, WF_NODE_MOVE_LOST);
+    bed->services[1].out[1].room = 0;
+    OK(ask_for(9, 8));
+    assert_int_equal(wf_node_mover_turn(m), 1); /* its buffer is for others */
+    assert_int_equal(m->nowed, 1);
+    bed->services[1].out[1].room = 64;
+    (void)wf_node_mover_turn(m);
+    check_got(1, 9, WF_NODE_MOVE_LOST);
+    assert_int_equal(mprotect(page, PAGE, PROT_READ | PROT_WRITE), 0);
+    assert_true(nparts == 3 && m->nserved == 3 && !m->nowed);
+}
+
+enum { OPEN = 0x55 }; /* each byte of a region that is open */
+
+/* Closes the region, as a client does whose pages are freed then, and opens it with another key. */
+static void *close_amid(void *arg)
+{
+    struct wf_node_region *r = arg;
+    for (uint64_t i = 0; !wf_load_relaxed(&stop); i++) {
+        wf_store_release(&r->key, 0);
+        atomic_thread_fence(memory_order_seq_cst);
+        for (uint32_t at = PART; at; at -= PAGE) /* a copy that is under way meets zeroes */
+            memset(memory(0) + at - PAGE, 0, PAGE);
+        for (unsigned k = 0; k < 1000; k++)
+            wf_relax();
+        memset(memory(0), OPEN, PART);
+        wf_store_release(&r->key, KEY + i);
+        for (unsigned k = 0; k < 2000; k++)
+            wf_relax();
+    }
+    return NULL;
+}
+
+/* Fails when: a get of a region that was closed while its bytes were copied is DONE, or LOST. */
+static void test_closed_amid(void **state)
+{
+    struct node_mover *m = bed->services[1].mover;
+    struct wf_node_region *r = region(0, SLOT);
+    static uint8_t all[PART];
+    unsigned done = 0, refused = 0, wrong = 0;
+    pthread_t thread;
+    (void)state;
+    memset(all, OPEN, PART);
+    wf_store_relaxed(&stop, false);
+    wf_store_relaxed(&r->key, 0);
+    assert_int_equal(pthread_create(&thread, NULL, close_amid, r), 0);
+    while (!wrong && (done < 20 || refused < 20)) {
+        uint32_t args[WF_NODE_GET_ARGS];
+        uint64_t key = wf_load_relaxed(&r->key);
+        frame_args(args, done, 5, 6);
+        args[1] = (uint32_t)key;
+        args[2] = (uint32_t)(key >> 32);
+        args[6] = PART;
+        OK(wf_node_frame_take(m, BED_WORD, WF_NODE_FRAME_GET, args, WF_NODE_GET_ARGS, NULL, 0));
+        (void)wf_node_mover_turn(m);
+        if (nparts) {
+            const uint32_t id = parts[0].id;
+            done++;
+            wrong += memcmp(wf_node_served_at(m, id, 0), all, PART) != 0;
+            OK(wf_node_frame_take(m, BED_WORD, WF_NODE_FRAME_STORED, &id, 1, NULL, 0));
+            part_remove(0);
+        } else {
+            refused++;
+            wrong += bed->services[1].out[1].first->args[1] != WF_NODE_MOVE_REFUSED;
+            assert_true(bed_frame(&bed->services[1], 1));
+        }
+    }
+    wf_store_relaxed(&stop, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(wrong, 0);
+}
+
+/* Fails when: a session has more buffers than are free, or more than its parts, or 512 KiB are
+ * copied in a turn; or when what waits for a buffer is lost, or overtaken. */
+static void test_served(void **state)
+{
+    struct bed_service *s = &bed->services[1];
+    struct node_mover *m = s->mover;
+    uint32_t next = 0, stored;
+    (void)state;
+    s->out[0].room = s->out[1].room = 1000;
+    for (uint32_t id = 0; id < WF_NODE_PARTS; id++)
+        OK(ask_for(id, id == 1 ? PART - 8 : id < 3 ? PART : 8));
+    assert_int_equal(ask_for(999, 8), WEFT_EPROTO);
+    (void)wf_node_mover_turn(m);
+    assert_int_equal(nparts, 2);
+    for (int i = 0; i < 3; i++)
+        (void)wf_node_mover_turn(m);
+    assert_true(nparts == WF_NODE_SERVED / 2 && m->nserved == nparts);
+    OK(wf_node_session_set(m, BED_STUCK, WF_NODE_UP));
+    m->sessions[BED_WORD]->nserved--; /* as if another session had one of them */
+    m->sessions[BED_STUCK]->nserved++;
+    m->served[5].word = BED_STUCK;
+    (void)wf_node_mover_turn(m);
+    assert_int_equal(nparts, WF_NODE_SERVED / 2 + 1);
+    stored = parts[5].id;
+    OK(wf_node_frame_take(m, BED_WORD, WF_NODE_FRAME_STORED, &stored, 1, NULL, 0)); /* not its */
+    assert_int_equal(m->nserved, WF_NODE_SERVED / 2 + 1);
+    OK(wf_node_frame_take(m, BED_STUCK, WF_NODE_FRAME_STORED, &stored, 1, NULL, 0));
+    OK(wf_node_frame_take(m, BED_STUCK, WF_NODE_FRAME_STORED, &stored, 1, NULL, 0)); /* once more */
+    assert_int_equal(m->nserved, WF_NODE_SERVED / 2);
+    assert_null(wf_node_served_at(m, stored, 0));
+    for (next = 0; nparts || m->nowed; next++) {
+        uint32_t id = parts[0].id;
+        assert_int_equal(parts[0].args[0], next);
+        if (next != 5)
+            OK(wf_node_frame_take(m, BED_WORD, WF_NODE_FRAME_STORED, &id, 1, NULL, 0));
+        part_remove(0);
+        (void)wf_node_mover_turn(m);
+        assert_true(nparts <= WF_NODE_SERVED / 2 + 1);
+    }
+    assert_true(next == WF_NODE_PARTS && !m->nserved && !m->nowed);
+    for (uint32_t nargs = 0; nargs < 4; nargs++)
+        if (nargs != WF_NODE_STORED_ARGS)
+            assert_int_equal(
+                wf_node_frame_take(m, BED_WORD, WF_NODE_FRAME_STORED, &next, nargs, NULL, 0),
+                WEFT_EPROTO);
+    assert_int_equal(wf_node_frame_take(m, BED_WORD, WF_NODE_FRAME_STORED, &next, 1, "x", 1),
+                     WEFT_EPROTO);
+}
+
+/* Fails when: GETs of a session without buffers wait for ever while other sessions keep all of
+ * them, or are LOST while these are given back, or go on to be LOST when there are some again. */
+static void test_starved(void **state)
+{
+    struct node_mover *m = bed->services[1].mover;
+    struct node_session *others;
+    uint32_t stored;
+    (void)state;
+    OK(wf_node_session_set(m, BED_STUCK, WF_NODE_UP));
+    others = m->sessions[BED_STUCK];
+    assert_int_equal(wf_node_gets_wait_ms(m), -1);
+    OK(ask_for(1, 8));
+    (void)wf_node_mover_turn(m);
+    assert_int_equal(nparts, 1);
+    m->nserved += WF_NODE_SERVED - 1; /* as if the other session had taken all, in time */
+    others->nserved += WF_NODE_SERVED - 1;
+    OK(ask_for(2, 8));
+    m->served_ns -= STARVED;
+    assert_int_equal(wf_node_mover_turn(m), 0);
+    assert_int_equal(wf_node_gets_wait_ms(m), -1); /* its own STORED will give it one */
+    stored = parts[0].id;
+    OK(wf_node_frame_take(m, BED_WORD, WF_NODE_FRAME_STORED, &stored, 1, NULL, 0));
+    m->nserved++;
+    nparts = 0;
+    OK(ask_for(3, 8));
+    assert_int_equal(wf_node_mover_turn(m), 0); /* one was given back just now */
+    assert_in_range(wf_node_gets_wait_ms(m), 1, 100);
+    for (unsigned i = 0; i < 2; i++) { /* a lane that is full at times makes no difference */
+        bed->services[1].out[1].room = 0;
+        bed->services[1].out[1].count = 1;
+        assert_int_equal(wf_node_mover_turn(m), 0);
+        assert_int_equal(wf_node_gets_wait_ms(m), -1); /* an event reports the room */
+        bed->services[1].out[1].room = 64;
+        bed->services[1].out[1].count = 0;
+        m->served_ns -= STARVED / 2 * i;
+        assert_int_equal(wf_node_mover_turn(m), 0);
+        assert_in_range(wf_node_gets_wait_ms(m), 1, 100);
+    }
+    m->served_ns -= STARVED;
+    assert_int_equal(wf_node_gets_wait_ms(m), 0);
+    assert_int_equal(wf_node_mover_turn(m), 2);
+    check_got(1, 2, WF_NODE_MOVE_LOST);
+    check_got(1, 3, WF_NODE_MOVE_LOST);
+    assert_int_equal(wf_node_gets_wait_ms(m), -1);
+    m->nserved -= 2;
+    OK(ask_for(5, 8));
+    assert_int_equal(wf_node_mover_turn(m), 1);
+    assert_int_equal(nparts, 1);
+    m->nserved += 2;
+    stored = parts[0].id;
+    OK(wf_node_frame_take(m, BED_WORD, WF_NODE_FRAME_STORED, &stored, 1, NULL, 0));
+    m->nserved = WF_NODE_SERVED;
+    OK(ask_for(6, 8));
+    assert_int_equal(wf_node_mover_turn(m), 0);
+    assert_in_range(wf_node_gets_wait_ms(m), 1, 100);
+    OK(wf_node_session_set(m, BED_WORD, WF_NODE_UP)); /* it waits no more, */
+    OK(wf_node_owed_add(m, BED_STUCK, &(struct node_owed){.kind = WF_NODE_FRAME_STORED}));
+    assert_int_equal(wf_node_gets_wait_ms(m), -1); /* whatever else does */
+    wf_node_owed_cut(m, BED_STUCK);
+    m->nserved = others->nserved = 0;
+}
+
+/* Fails when: of two sessions whose GETs wait, one has each buffer that is given back. */
+static void test_served_in_turn(void **state)
+{
+    struct node_mover *m = bed->services[1].mover;
+    unsigned of[2] = {0};
+    (void)state;
+    OK(wf_node_session_set(m, BED_STUCK, WF_NODE_UP));
+    m->nserved = WF_NODE_SERVED - 1; /* one is free */
+    for (uint32_t id = 0; id < 8; id++) {
+        OK(ask_by(BED_WORD, id, 8));
+        OK(ask_by(BED_STUCK, id, 8));
+    }
+    for (unsigned i = 0; i < 8; i++) {
+        uint32_t stored;
+        uint16_t word;
+        assert_int_equal(wf_node_mover_turn(m), 1);
+        assert_int_equal(nparts, 1);
+        stored = parts[0].id;
+        word = m->served[stored % WF_NODE_SERVED].word;
+        of[word == BED_STUCK]++;
+        OK(wf_node_frame_take(m, word, WF_NODE_FRAME_STORED, &stored, 1, NULL, 0));
+        nparts = 0;
+    }
+    assert_true(of[0] == 4 && of[1] == 4);
+    m->nserved = 0;
+}
+
+/* Fails when: bytes are copied again and again for a lane that does not take them, without a bound
+ * for each turn. */
+static void test_served_in_vain(void **state)
+{
+    struct node_mover *m = bed->services[1].mover;
+    uint16_t before = 0;
+    (void)state;
+    OK(wf_node_session_set(m, BED_STUCK, WF_NODE_UP));
+    for (uint32_t i = 0; i < 8; i++) {
+        uint32_t args[WF_NODE_GET_ARGS];
+        frame_args(args, i, 5, 6 + i % 2);
+        args[6] = PART;
+        OK(wf_node_frame_take(m, BED_WORD, WF_NODE_FRAME_GET, args, WF_NODE_GET_ARGS, NULL, 0));
+        OK(wf_node_frame_take(m, BED_STUCK, WF_NODE_FRAME_GET, args, WF_NODE_GET_ARGS, NULL, 0));
+    }
+    refusal = WEFT_AGAIN;
+    refusals = 100;
+    for (unsigned i = 1; i < 5; i++) {
+        (void)wf_node_mover_turn(m);
+        assert_true(refusals == 100 - 2 * i && !m->nserved); /* 2 of 256 KiB, in turn */
+        assert_true(i == 1 || refused_word != before);
+        before = refused_word;
+    }
+    refusals = 0;
+    (void)wf_node_mover_turn(m);
+    assert_int_equal(nparts, 2);
+}
+
+/* Fails when: a GOT that the network does not take, or does not send, is lost. */
+static void test_got_room(void **state)
+{
+    struct node_mover *m = bed->services[1].mover;
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        refusal = i ? WEFT_ENOMEM : WEFT_AGAIN;
+        refusals = 1;
+        OK(get(client(0), 0, 4096, 1));
+        turn();
+        (void)wf_node_mover_turn(m);
+        assert_true(!refusals && !nparts && !m->nserved && m->nowed == 1);
+        (void)wf_node_mover_turn(m);
+        assert_true(nparts == 1 && m->nserved == 1 && !m->nowed);
+        carry(0);
+        turn();
+        assert_true(moved == i + 1 && last_status == WEFT_OK && !m->nserved);
+    }
+    bed->services[1].out[1].room = 1; /* a full lane: nothing is copied for it */
+    region(0, SLOT)->key = 0;
+    OK(ask_for(77, 8));
+    (void)wf_node_mover_turn(m);
+    region_open(0);
+    OK(get(client(0), 0, 4096, 1));
+    OK(get(client(1), 0, 4096, 1));
+    (void)wf_node_mover_turn(bed->services[0].mover);
+    assert_true(bed_frame(&bed->services[0], 1) && bed_frame(&bed->services[0], 0));
+    (void)wf_node_mover_turn(m);
+    assert_true(nparts == 1 && parts[0].lane == 0 && m->nowed == 1 && m->nserved == 1);
+    carry(0);
+    bed->services[1].out[1].room = 64;
+    turn();
+    turn();
+    carry(0);
+    turn();
+    turn();
+    assert_true(moved == 4 && last_status == WEFT_OK && !m->nserved);
+    gone = true; /* in the call */
+    OK(get(client(0), 0, 4096, 5));
+    turn();
+    turn();
+    turn();
+    assert_true(!gone && moved == 5 && last_id == 5 && last_status == WEFT_EUNREACH);
+    assert_true(!m->nserved && !m->nowed && !nparts);
+    OK(get(client(0), 0, 4096, 6));
+    turn();
+    turn();
+    assert_true(nparts == 1 && m->nserved == 1);
+    wf_node_served_gone(m, parts[0].id); /* later */
+    wf_node_served_gone(m, parts[0].id);
+    assert_true(m->nowed == 1 && !m->nserved);
+    nparts = 0;
+    turn();
+    turn();
+    assert_true(moved == 6 && last_id == 6 && last_status == WEFT_EUNREACH);
+}
+
+/* Fails when: an argument of GOT is not checked; or it ends, or stores into, another part than its
+ * own. */
+static void test_got_frames(void **state)
+{
+    struct node_mover *m = bed->services[0].mover;
+    uint32_t args[6] = {0, WF_NODE_DONE, 7, 5 | 5 << 16};
+    (void)state;
+    OK(get(client(0), 3, 5000, 1));
+    OK(put(client(0), 4, 5000, 2));
+    (void)wf_node_mover_turn(m);
+    nparts = 0;
+    bed->services[0].out[0].room = bed->services[0].out[1].room = 0;
+    for (unsigned nargs = 0; nargs < 6; nargs++)
+        if (nargs != WF_NODE_GOT_ARGS) {
+            assert_null(wf_node_got_at(m, BED_WORD, args, nargs, 5000, 0));
+            assert_int_equal(wf_node_got_take(m, BED_WORD, args, nargs, true), WEFT_EPROTO);
+        }
+    assert_int_equal(wf_node_got_take(m, BED_WORD + 1, args, 4, true), WEFT_EPROTO);
+    assert_int_equal(wf_node_got_take(m, UINT16_MAX, args, 4, true), WEFT_EPROTO);
+    assert_int_equal(wf_node_frame_take(m, BED_WORD, WF_NODE_FRAME_GOT, args, 4, "x", 1),
+                     WEFT_EPROTO);
+    assert_int_equal(answer(0, 0, 0), WEFT_EPROTO);
+    assert_int_equal(answer(0, WF_NODE_MOVE_ENDS, 0), WEFT_EPROTO);
+    assert_int_equal(answer(0, WF_NODE_MOVE_LOST, 1), WEFT_EPROTO); /* it names a buffer */
+    args[1] = WF_NODE_MOVE_LOST;
+    args[2] = 0;
+    assert_int_equal(wf_node_got_take(m, BED_WORD, args, 4, true), WEFT_EPROTO); /* with bytes */
+    assert_null(wf_node_got_at(m, BED_WORD, args, 4, 5000, 0));
+    args[1] = WF_NODE_DONE;
+    for (unsigned i = 0; i < 2; i++) {
+        args[3] = i ? 16 | 5 << 16 : 5 | 16 << 16;
+        assert_int_equal(wf_node_got_take(m, BED_WORD, args, 4, true), WEFT_EPROTO);
+    }
+    args[3] = 5 | 5 << 16;
+    assert_true(m->nparts == 2 && !m->nowed);
+    assert_ptr_equal(wf_node_got_at(m, BED_WORD, args, 4, 5000, 9), get_buffer(client(0), 3) + 9);
+    assert_null(wf_node_got_at(m, BED_WORD, args, 4, 4999, 0));
+    assert_null(wf_node_got_at(m, BED_WORD, args, 4, 5001, 0));
+    OK(wf_node_session_set(m, BED_STUCK, WF_NODE_UP));
+    assert_null(wf_node_got_at(m, BED_STUCK, args, 4, 5000, 0)); /* not its own */
+    OK(wf_node_got_take(m, BED_STUCK, args, 4, true));
+    args[0] = 1; /* the put's */
+    assert_null(wf_node_got_at(m, BED_WORD, args, 4, 5000, 0));
+    OK(wf_node_got_take(m, BED_WORD, args, 4, true));
+    args[0] = WF_NODE_PARTS; /* none is under way by this number */
+    assert_null(wf_node_got_at(m, BED_WORD, args, 4, 5000, 0));
+    OK(wf_node_got_take(m, BED_WORD, args, 4, true));
+    assert_null(wf_node_part_at(m, 0, 0));
+    OK(ended(0, WF_NODE_DONE)); /* of a get */
+    assert_int_equal(m->nparts, 2);
+    while (m->sessions[BED_WORD]->nowed < WF_NODE_SERVED)
+        OK(wf_node_got_take(m, BED_WORD, args, 4, true));
+    assert_int_equal(wf_node_got_take(m, BED_WORD, args, 4, true), WEFT_EPROTO); /* too many */
+    OK(answer(0, WF_NODE_MOVE_REFUSED, 0));
+    turn();
+    assert_true(moved == 1 && last_id == 1 && last_status == WEFT_EKEY);
+    OK(ended(1, WF_NODE_DONE));
+    bed->services[0].out[0].room = bed->services[0].out[1].room = 64;
+    OK(get(client(0), 3, 5000, 3));
+    (void)wf_node_mover_turn(m);
+    assert_int_equal(m->sessions[BED_WORD]->nowed, 0);
+    args[0] = m->next_part - 1;
+    args[0] = args[0] % WF_NODE_PARTS;
+    OK(wf_node_got_take(m, BED_WORD, args, 4, false)); /* its bytes were dropped */
+    turn();
+    assert_true(moved == 3 && by_id[2] == WEFT_OK && by_id[3] == WEFT_EUNREACH);
+}
+
+/* Fails when: gets of a session that has ended are not LOST, keep buffers, or store bytes. */
+static void test_get_cut(void **state)
+{
+    struct node_mover *a = bed->services[0].mover, *b = bed->services[1].mover;
+    struct part old[2];
+    (void)state;
+    OK(get(client(0), 0, 8, 1));
+    OK(get(client(1), 1, PART, 2));
+    turn();
+    (void)wf_node_mover_turn(b);
+    OK(get(client(0), 2, 8, 3));
+    (void)wf_node_client_poll(client(0)->c, bed->now, 100);
+    (void)wf_node_mover_turn(a);
+    frames(); /* it waits at the owner's service */
+    assert_true(nparts == 2 && b->nserved == 2 && b->nowed == 1);
+    memcpy(old, parts, sizeof old);
+    nparts = 0;
+    bed_connect(bed);
+    assert_true(!b->nserved && !b->nowed && !b->sessions[BED_WORD]->nserved);
+    assert_null(wf_node_served_at(b, old[0].id, 0));
+    assert_null(wf_node_got_at(a, BED_WORD, old[0].args, WF_NODE_GOT_ARGS, 8, 0));
+    wf_node_served_gone(b, old[0].id);
+    assert_int_equal(b->nowed, 0);
+    assert_int_equal(a->nparts, 3);
+    OK(wf_node_got_take(a, BED_WORD, old[0].args, WF_NODE_GOT_ARGS, true));
+    assert_int_equal(a->nparts, 3);
+    assert_int_equal(a->sessions[BED_WORD]->nstored, 1);
+    wf_node_owed_cut(a, BED_WORD);
+    assert_true(!a->nowed && !a->sessions[BED_WORD]->nstored);
+    wf_node_parts_cut(a, BED_WORD, a->sessions[BED_WORD]->number);
+    turn();
+    assert_true(moved == 3 && by_id[1] == WEFT_EUNREACH && by_id[2] == WEFT_EUNREACH &&
+                by_id[3] == WEFT_EUNREACH);
+    OK(get(client(0), 0, 8, 4));
+    turn();
+    (void)wf_node_mover_turn(b);
+    carry(0);
+    turn();
+    assert_true(moved == 4 && last_id == 4 && last_status == WEFT_OK && !b->nserved);
+}
+
+/* Fails when: bytes are stored in the segment of an endpoint that has left, or its get keeps a
+ * buffer, or its submit segment. */
+static void test_get_detach(void **state)
+{
+    struct node_mover *a = bed->services[0].mover, *b = bed->services[1].mover;
+    (void)state;
+    memset(memory(0), 0x77, PART);
+    OK(get(client(0), 0, PART, 1));
+    turn();
+    (void)wf_node_mover_turn(b);
+    assert_int_equal(nparts, 1);
+    assert_false(part_move(&parts[0], 1000));
+    bed_detach(client(0));
+    assert_false(client(0)->attached);
+    assert_null(wf_node_got_at(a, BED_WORD, parts[0].args, WF_NODE_GOT_ARGS, PART, 1000));
+    carry(0);
+    assert_true(get_buffer(client(0), 0)[999] == 0x77 && !get_buffer(client(0), 0)[1000]);
+    turn();
+    assert_true(!a->nparts && !a->sessions[BED_WORD]->getting && !b->nserved && !a->nowed);
+    assert_int_equal(mappings(), 7); /* those of four clients, but for one of a service */
 }
 
 static enum weft_status on_move(struct bed_service *s, const struct wf_nic_op *op,
@@ -905,6 +1533,9 @@ static void test_nic(void **state)
     assert_null(wf_node_part_at(bed->services[0].mover, parts[0].id, 0));
     frame_args(args, 1, 5, 5);
     assert_int_equal(take(args, true), WEFT_EPROTO);
+    assert_int_equal(ask_for(1, 1), WEFT_EPROTO);
+    assert_int_equal(answer(parts[0].id, WF_NODE_MOVE_LOST, 0), WEFT_EPROTO);
+    assert_null(wf_node_got_at(bed->services[0].mover, BED_WORD, args, WF_NODE_GOT_ARGS, 8, 0));
     wf_node_part_done(bed->services[0].mover, parts[0].id, WEFT_OK);
     turn();
     assert_int_equal(moved, 1);
@@ -919,6 +1550,7 @@ static struct shipment {
     uint32_t id, len;
     uint64_t key;
     unsigned owner;
+    bool gets;
 } shipments[2][WF_NODE_BUFFERS]; /* len 0: free */
 static uint32_t nids, ends_of[4];
 static uint8_t reports[PUTS];
@@ -936,7 +1568,8 @@ static void pattern(uint8_t *to, uint32_t id, uint32_t len)
         to[i] = (uint8_t)(id * 13 + i);
 }
 
-/* A put that is done is in the owner's memory. One is refused if its region was closed. */
+/* A put that is done is in the owner's memory, and a get in its buffer. One is refused if its
+ * region was closed. */
 static void on_shipped(struct bed_client *b, uint32_t id, void *user, enum weft_status status)
 {
     static uint8_t want[PART / 2];
@@ -946,7 +1579,8 @@ static void on_shipped(struct bed_client *b, uint32_t id, void *user, enum weft_
     reports[id] = 1;
     pattern(want, id, s->len);
     if (status == WEFT_OK)
-        assert_memory_equal(memory(s->owner) + place_of(who, i), want, s->len);
+        assert_memory_equal(s->gets ? get_buffer(b, i) : memory(s->owner) + place_of(who, i), want,
+                            s->len);
     else if (status == WEFT_EKEY)
         assert_true(s->key != keys[s->owner]);
     else
@@ -967,12 +1601,14 @@ static void region_draw(unsigned owner)
 
 static void ship(unsigned who)
 {
-    static const uint32_t lens[] = {1, 8, 100, 4096, 4097, 16384, PART / 2};
+    static const uint32_t lens[] = {1, 8, 100, 4096, 4097, 16384, PART / 2 - 2 * FROM};
     struct bed_client *b = client(who);
     unsigned i = bed_draw(bed, WF_NODE_BUFFERS), owner = bed_draw(bed, OWNERS);
     uint32_t len = lens[bed_draw(bed, bed_draw(bed, 8) ? 5 : 7)];
     struct shipment *s = &shipments[who][i];
-    struct node_move_out out = {.len = len,
+    bool gets = bed_draw(bed, 2);
+    struct node_move_out out = {.kind = gets ? WF_NODE_GET : WF_NODE_PUT,
+                                .len = len,
                                 .at = {.local = i * WF_NODE_BUFFER,
                                        .remote = wf_node_region_at(SLOT) + place_of(who, i),
                                        .rkey = (uint32_t)keys[owner],
@@ -983,8 +1619,8 @@ static void ship(unsigned who)
     if (s->len || !b->attached || nids == PUTS || !keys[owner] ||
         wf_node_client_can_move(b->c, b->to[owner]) != WEFT_OK)
         return;
-    pattern(buffer(b, i), nids, len);
-    *s = (struct shipment){nids++, len, keys[owner], owner};
+    pattern(gets ? memory(owner) + place_of(who, i) : buffer(b, i), nids, len);
+    *s = (struct shipment){nids++, len, keys[owner], owner, gets};
     OK(wf_node_client_move(b->c, b->to[owner], &out));
 }
 
@@ -996,9 +1632,7 @@ static void lane_move(unsigned lane)
         i++;
     if (i == nparts || !part_move(&parts[i], 1 + bed_draw(bed, 2) * PART + bed_draw(bed, 5000)))
         return;
-    OK(wf_node_put_take(bed->services[1].mover, BED_WORD, parts[i].args, WF_NODE_PUT_ARGS,
-                        !parts[i].dropped));
-    part_remove(i);
+    part_deliver(i);
 }
 
 static void client_back(unsigned who)
@@ -1040,13 +1674,15 @@ static void step(unsigned what)
     else if (what < 700)
         lane_move(what % BED_LANES);
     else if (what < 800)
-        (void)bed_frame(&bed->services[1], what % BED_LANES);
+        (void)bed_frame(&bed->services[what / 2 % 2], what % BED_LANES);
     else if (what < 940 && client(who)->attached)
         (void)wf_node_client_poll(client(who)->c, bed->now, 100);
     else if (what < 950)
         region_draw(who);
     else if (what < 970)
         refusals = bed_draw(bed, 4), refusal = what % 2 ? WEFT_AGAIN : WEFT_ENOMEM;
+    else if (what < 972)
+        gone = true;
     else if (what < 990)
         turn();
     else if (what == 990 && client(who)->attached)
@@ -1055,8 +1691,8 @@ static void step(unsigned what)
         fault();
 }
 
-/* Fails when: a put ends twice or never; when it is DONE before its bytes are there, or REFUSED by
- * a region that is open; or when anything of a service that was killed is left. */
+/* Fails when: a put or get ends twice or never; when it is DONE before its bytes are there, or
+ * REFUSED by a region that is open; or when anything of a service that was killed is left. */
 static void test_schedules(void **state)
 {
     (void)state;
@@ -1078,6 +1714,7 @@ static void test_schedules(void **state)
         client_back(0);
         client_back(1);
         refusals = 0;
+        gone = false;
         for (unsigned i = 0; i < 1000; i++) {
             turn();
             if (nparts)
@@ -1087,7 +1724,8 @@ static void test_schedules(void **state)
         for (uint32_t id = 0; id < nids; id++)
             assert_true(reports[id]);
         assert_true(!m->nparts && !m->nqueued && !bed->services[1].mover->nowed);
-        assert_int_equal(m->sessions[BED_WORD]->moving, 0);
+        assert_int_equal(m->sessions[BED_WORD]->getting, 0);
+        assert_true(!m->nowed && !bed->services[1].mover->nserved);
         assert_int_equal(mappings(), 6 + bed->clients[1][0].attached + bed->clients[1][1].attached);
     }
     assert_true(ends_of[1] > 1000 && ends_of[2] > 10 && ends_of[3] > 100);
@@ -1109,6 +1747,18 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_detach, begin, end),
         cmocka_unit_test_setup_teardown(test_detach_cut, begin, end),
         cmocka_unit_test_setup_teardown(test_entries, begin, end),
+        cmocka_unit_test_setup_teardown(test_get, begin, end),
+        cmocka_unit_test_setup_teardown(test_get_bound, begin, end),
+        cmocka_unit_test_setup_teardown(test_get_frames, begin, end),
+        cmocka_unit_test_setup_teardown(test_closed_amid, begin, end),
+        cmocka_unit_test_setup_teardown(test_served, begin, end),
+        cmocka_unit_test_setup_teardown(test_starved, begin, end),
+        cmocka_unit_test_setup_teardown(test_served_in_turn, begin, end),
+        cmocka_unit_test_setup_teardown(test_served_in_vain, begin, end),
+        cmocka_unit_test_setup_teardown(test_got_room, begin, end),
+        cmocka_unit_test_setup_teardown(test_got_frames, begin, end),
+        cmocka_unit_test_setup_teardown(test_get_cut, begin, end),
+        cmocka_unit_test_setup_teardown(test_get_detach, begin, end),
         cmocka_unit_test_setup_teardown(test_nic, begin, end),
         cmocka_unit_test_setup_teardown(test_schedules, begin, end),
     };

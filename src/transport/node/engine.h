@@ -124,6 +124,7 @@ struct node_move_use {
     struct node_flow *flow;
     uint32_t use, id;
     uint32_t session; /* by which it goes */
+    uint8_t kind;     /* enum wf_node_move_kind */
     void *user;
     const void *peer;
 };
@@ -368,6 +369,8 @@ bool wf_node_move_is_over(const struct node_client *c, uint32_t move);
 int wf_node_move_look(struct node_client *c, uint32_t move);
 /* No NIC is at work on the moves any more, or will be: they have ended. */
 void wf_node_moves_abandon(struct node_client *c);
+/* The gets are of no use any more, and the service accesses no local memory of theirs. */
+void wf_node_gets_abandon(struct node_client *c);
 /* The same, but the service may be at work on those whose ends it has not written: stop it first.
  */
 void wf_node_moves_stop(struct node_client *c);

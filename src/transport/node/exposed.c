@@ -92,7 +92,7 @@ WF_UNCHECKED struct via_exposed *wf_via_exposed_open(struct wf_mem *mem)
         return NULL;
     exposed->table_fd = wf_shared_create("weft-node-regions", sizeof *exposed->table, 0, &table);
     if (exposed->table_fd < 0) {
-        wf_info("peers of other nodes put into this process's memory by messages: there is no "
+        wf_info("peers of other nodes access this process's memory by messages: there is no "
                 "memory for the table of its regions: %s",
                 strerror(errno));
         free(exposed);
@@ -271,8 +271,7 @@ enum weft_status wf_via_exposed_region_open(struct via_ctx *ctx, const struct wf
     struct via_exposed *exposed = ctx->exposed;
     struct via_region *e;
     bool due = false;
-    if (!memory->slab || !(access & WEFT_REMOTE_WRITE) || memory->len < WF_NIC_LONG ||
-        memory->len > WF_NODE_REGION_MOST)
+    if (!memory->slab || memory->len < WF_NIC_LONG || memory->len > WF_NODE_REGION_MOST)
         return WEFT_EUNREACH;
     e = calloc(1, sizeof *e);
     if (!e)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory of this process that a service without a NIC accesses (exposed.c), and puts that such
- * services carry (bounce.c). docs/design/node.md "Puts by services without a NIC".
+/* Memory of this process that a service without a NIC accesses (exposed.c), and puts and gets
+ * that such services carry (bounce.c). docs/design/node.md "Puts and gets by services without a
+ * NIC".
  *
  * Regions in Weft's own memory are *exposed*: each has an entry in the region table, which the
  * service maps as it maps their slabs. This process gives both by packets, again to each successor;
@@ -48,5 +49,7 @@ enum weft_status wf_via_bounce_op(struct wf_tpeer *tpeer, const struct wf_nic_op
 /* As node_client_ops.moved. */
 void wf_via_bounce_moved(struct via_ep *ep, const struct node_move_use *move,
                          enum weft_status status);
+/* As nic_stop of the transport's table. */
+void wf_via_bounce_stop(struct wf_tpeer *tpeer);
 
 #endif

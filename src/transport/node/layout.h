@@ -8,9 +8,10 @@
  *                   place waits for, and after the death of a service [taken].
  *   page            Written by the service, read by its clients, and by its successor.
  *
- * Behind the submit segment's [size] bytes are the *buffers*: the bytes of puts that the service is
- * to send, of clients whose service has no NIC. Such a client also gives the service a *region
- * table*, which it writes, and the slabs (mem/mem.h) that the table's regions are in.
+ * Behind the [size] bytes of each segment are *buffers* of clients whose service has no NIC: behind
+ * the submit segment's the bytes of puts that the service is to send, behind the event segment's
+ * those of gets that it has received. Such a client also gives the service a *region table*, which
+ * it writes, and the slabs (mem/mem.h) that the table's regions are in.
  *
  * The *body* of a message is its payload, zeroes up to a multiple of 4, and its arguments. It lies
  * in the entry if it fits there, else at the beginning of a block.
@@ -28,11 +29,14 @@
  *             (acquire).
  *   "moved"   The service's NIC has ended a move. The service stores the completion, then rings the
  *             bell (both release). The client reads the bell (acquire), then the completion.
- *   "buffer"  The client writes a buffer before the entry of the move that names it ("entry"), and
- *             writes it again when the move has ended ("moved").
+ *   "buffer"  The client writes a buffer of a put before the entry of the move that names it
+ *             ("entry"), and writes it again when the move has ended ("moved"). The service stores
+ *             a get's bytes before the move ends ("moved"), and not after that.
  *   "region"  The client writes a region's fields, then its key (release). It stores 0 in the key
  *             before the memory is closed. The service loads the key (acquire), then the fields,
- *             then the key again, and acts only if both are the key that the peer has named.
+ *             then the key again, and acts only if both are the key that the peer has named. For a
+ *             get it loads the key once more when it has copied the bytes: memory that was closed
+ *             meanwhile may have been zeroes.
  *   "page"    The service counts [changes] up, stores a word of the page, and counts up again (both
  *             release). A client that reads the new word (acquire) reads another count after it. */
 #ifndef WF_NODE_LAYOUT_H
@@ -53,7 +57,7 @@
 #define WF_NODE_NO_PLACE 0xff
 #define WF_NODE_MOVES 64            /* of an endpoint that are not complete */
 #define WF_NODE_MOVE_MAX (1u << 30) /* bytes */
-/* The buffers of an endpoint, and their bytes. */
+/* The buffers behind each of an endpoint's segments, and their bytes. */
 #define WF_NODE_BUFFERS 16u
 #define WF_NODE_BUFFER (256u << 10)
 #define WF_NODE_WORDS 4096 /* of the page: one for each other service */
@@ -78,7 +82,8 @@ enum wf_node_flags {
     /* Event entries only, with no body: the sender of this tag has ended. [handler] is CLOSED or
      * DEAD. Nothing of the sender follows. */
     WF_NODE_END = 32,
-    /* Submit entries only, with no body: a put, get or write that the service's NIC executes.
+    /* Submit entries only, with no body: a put, get or write that the service's NIC executes, or,
+     * without a NIC, a put or get that the service does.
      * [handler] is enum wf_node_move_kind, [place] and [use] name the move, [number] is its length,
      * [where] the name of the destination's word, and of a write [nargs] the lane of its end. It
      * belongs to no flow. */
@@ -108,7 +113,7 @@ enum wf_node_move_end {
 
 /* What a move copies, as the service's NIC accesses it; in brackets, without a NIC. */
 struct wf_node_move {
-    uint64_t local;  /* in the client's window [offset in the buffers] */
+    uint64_t local;  /* in the client's window [offset in the buffers of the put or get] */
     uint64_t remote; /* at the peer [wf_node_region_at of its region, plus the offset there] */
     uint32_t lkey;   /* [0] */
     uint32_t rkey;   /* [the lower half of the region's key] */
@@ -302,8 +307,13 @@ static inline uint64_t wf_node_region_at(uint32_t slot)
     return (uint64_t)(slot + 1) << WF_NODE_REGION_BITS;
 }
 
-/* The bytes of an endpoint's submit segment with its buffers. */
+/* The bytes of an endpoint's submit segment, and of its event segment, with the buffers. */
 static inline uint32_t wf_node_submit_bytes(uint32_t size)
+{
+    return size + WF_NODE_BUFFERS * WF_NODE_BUFFER;
+}
+
+static inline uint32_t wf_node_event_bytes(uint32_t size)
 {
     return size + WF_NODE_BUFFERS * WF_NODE_BUFFER;
 }

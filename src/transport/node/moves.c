@@ -82,6 +82,7 @@ enum weft_status wf_node_client_move(struct node_client *c, struct node_flow *fl
                                             .use = c->move_uses,
                                             .id = out->id,
                                             .session = session_of(c, flow),
+                                            .kind = (uint8_t)out->kind,
                                             .user = out->user,
                                             .peer = out->peer};
     flow->moves++;
@@ -139,6 +140,13 @@ void wf_node_moves_abandon(struct node_client *c)
 {
     for (uint32_t move = 0; wf_node_has_moves(c) && move < WF_NODE_MOVES; move++)
         if (c->moves[move].use)
+            move_end(c, move, WEFT_EUNREACH);
+}
+
+void wf_node_gets_abandon(struct node_client *c)
+{
+    for (uint32_t move = 0; wf_node_has_moves(c) && move < WF_NODE_MOVES; move++)
+        if (c->moves[move].use && c->moves[move].kind == WF_NODE_GET)
             move_end(c, move, WEFT_EUNREACH);
 }
 

@@ -133,7 +133,7 @@ static WF_UNCHECKED enum weft_status rings_map(struct weft_node *node, uint32_t 
     void *submit = NULL, *event = NULL, *page = NULL;
     enum weft_status status;
     fds[0] = wf_shared_create("weft-node-ring", wf_node_submit_bytes(size), 1, &submit);
-    fds[1] = wf_shared_create("weft-node-ring", size, 0, &event);
+    fds[1] = wf_shared_create("weft-node-ring", wf_node_event_bytes(size), 0, &event);
     status = wf_shared_map(node->link.page_fd, sizeof(struct wf_node_page), 0, &page);
     node->ring = (struct wf_rv_ring){.submit = submit, .event = event, .size = size, .bell = -1};
     if (fds[0] >= 0 && fds[1] >= 0 && status == WEFT_OK)
@@ -189,7 +189,7 @@ WF_UNCHECKED void wf_rv_rings_close(struct weft_node *node)
     wf_fork_leave(&node->fork);
     bell_in_child(&node->fork);
     unmap(node->ring.submit, wf_node_submit_bytes(node->ring.size));
-    unmap(node->ring.event, node->ring.size);
+    unmap(node->ring.event, wf_node_event_bytes(node->ring.size));
     unmap(node->ring.page, sizeof *node->ring.page);
     pthread_cond_destroy(&node->answered);
     pthread_mutex_destroy(&node->lock);

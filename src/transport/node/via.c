@@ -79,9 +79,9 @@ static WF_UNCHECKED void attach(struct via_ctx *ctx)
         ctx->exposed = wf_via_exposed_open(ctx->mem);
     wf_node_command_close(ctx->link); /* unless the NIC's registrar has it */
     ctx->base.pins = ctx->nic != NULL;
-    ctx->base.caps_off = ctx->nic       ? WF_CAP_NIC_PUTS
+    ctx->base.caps_off = ctx->nic       ? WF_CAP_NIC_LONG
                          : ctx->exposed ? 0
-                                        : WF_CAP_NIC | WF_CAP_NIC_PUTS;
+                                        : WF_CAP_NIC | WF_CAP_NIC_LONG;
     if (wf_via_reader_start(ctx) != WEFT_OK) {
         nic_close(ctx);
         wf_via_page_drop(ctx->page);
@@ -96,7 +96,7 @@ static WF_UNCHECKED void attach(struct via_ctx *ctx)
 static WF_UNCHECKED void ctx_init(struct via_ctx *ctx, const struct wf_tctx_params *params)
 {
     ctx->base.transport = &wf_node_transport;
-    ctx->base.caps_off = WF_CAP_NIC | WF_CAP_NIC_PUTS; /* until it is attached */
+    ctx->base.caps_off = WF_CAP_NIC | WF_CAP_NIC_LONG; /* until it is attached */
     ctx->mem = params->mem;
     ctx->self = *params->self;
     ctx->number = atomic_fetch_add(&contexts, 1);
@@ -219,7 +219,7 @@ static enum weft_status via_reach(struct wf_tctx *tctx, const struct wf_address 
 
 const struct wf_transport wf_node_transport = {
     .name = "node",
-    .caps = WF_CAP_SLEEP | WF_CAP_NIC | WF_CAP_NIC_PUTS,
+    .caps = WF_CAP_SLEEP | WF_CAP_NIC | WF_CAP_NIC_LONG,
     .tpeer_size = sizeof(struct via_peer),
     .probe = via_probe,
     .ctx_open = via_ctx_open,

@@ -143,7 +143,13 @@ struct via_ep {
     uint32_t size;
     struct wf_cache_user *user; /* of the memory for puts and gets; NULL: these go by messages */
     unsigned descs;             /* of mem/staging.h that it holds */
-    uint32_t buffers;           /* of its submit segment that have bytes (bounce.c), as bits */
+    /* Without a NIC (bounce.c): the buffers of its segments that moves use, as bits, and for each
+     * of the event segment's where its bytes go; NULL: they are dropped. */
+    uint32_t buffers;
+    struct via_get {
+        void *to;
+        uint32_t len;
+    } gets[WF_NODE_BUFFERS];
     int budget;
     bool closing;
     uint32_t changes; /* of ctx->changes, seen */

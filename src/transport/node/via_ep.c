@@ -47,7 +47,7 @@ static void segments_unmap(struct via_ep *ep)
     if (ep->submit)
         munmap(ep->submit, wf_node_submit_bytes(ep->size));
     if (ep->event)
-        munmap(ep->event, ep->size);
+        munmap(ep->event, wf_node_event_bytes(ep->size));
 }
 
 static WF_UNCHECKED void fds_close(struct via_ep *ep)
@@ -263,7 +263,7 @@ static enum weft_status rings_open(struct via_ep *ep)
         return ring_failed(ep->ctx, WEFT_EPEER);
     wf_fork_join(&ep->fork, &fork_ops);
     ep->fds[0] = wf_shared_create("weft-node-ring", wf_node_submit_bytes(ep->size), 1, &ep->submit);
-    ep->fds[1] = wf_shared_create("weft-node-ring", ep->size, 0, &ep->event);
+    ep->fds[1] = wf_shared_create("weft-node-ring", wf_node_event_bytes(ep->size), 0, &ep->event);
     params.submit = ep->submit;
     params.event = ep->event;
     params.page = ep->page->map;
@@ -372,6 +372,8 @@ void wf_via_ep_close(struct wf_tep *tep)
     struct via_ep *ep = VIA_OF(tep, via_ep);
     ep->closing = true;
     if (ep->client) {
+        if (ep->ctx->exposed)
+            wf_node_gets_abandon(ep->client); /* the service stores no bytes in local memory */
         last_messages(ep);
         if (!atomic_load_explicit(&ep->ctx->ended, memory_order_acquire))
             rings_take(ep);

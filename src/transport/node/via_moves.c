@@ -47,11 +47,12 @@ enum weft_status wf_via_op(struct wf_tpeer *tpeer, const struct wf_nic_op *op, s
     return ep->ctx->exposed ? wf_via_bounce_op(tpeer, op, taken) : wf_via_nic_op(tpeer, op, taken);
 }
 
-/* The service reads buffers, and no memory of the program's. */
 void wf_via_op_stop(struct wf_tpeer *tpeer)
 {
     struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
-    if (!ep->ctx->exposed)
+    if (ep->ctx->exposed)
+        wf_via_bounce_stop(tpeer);
+    else
         wf_via_nic_stop(tpeer);
 }
 
@@ -66,6 +67,7 @@ void wf_via_moved(void *owner, struct node_flow *flow, const struct node_move_us
         wf_via_nic_moved(ep, move, status);
 }
 
+/* A service without a NIC accesses buffers, and no local memory of the program's. */
 void wf_via_move_stop(void *owner, const struct node_move_use *move)
 {
     struct via_ep *ep = owner;

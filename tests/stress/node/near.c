@@ -164,7 +164,7 @@ struct near_ring near_ring_give(const uint8_t key[WF_NODE_KEY], struct wf_node_l
     struct pollfd ready = {.fd = link->sock, .events = POLLIN};
     int fds[WF_NODE_FDS] = {
         wf_shared_create("weft-node-ring", wf_node_submit_bytes(NEAR_RING), 1, &submit),
-        wf_shared_create("weft-node-ring", NEAR_RING, 0, &event)};
+        wf_shared_create("weft-node-ring", wf_node_event_bytes(NEAR_RING), 0, &event)};
     int nfds = 0;
     wf_node_packet_init(&p, WF_NODE_RING);
     p.cookie = 1;
@@ -195,7 +195,7 @@ struct near_ring near_ring_give(const uint8_t key[WF_NODE_KEY], struct wf_node_l
 void near_ring_drop(struct near_ring *r)
 {
     munmap(r->submit, wf_node_submit_bytes(NEAR_RING));
-    munmap(r->event, NEAR_RING);
+    munmap(r->event, wf_node_event_bytes(NEAR_RING));
     munmap(r->page, sizeof *r->page);
     close(r->bell);
 }

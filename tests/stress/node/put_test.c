@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts that the services of two nodes without NICs move themselves, into memory of weft_mem_alloc,
- * as the public interface shows it: a source on one node, its target on the other, both nodes on
- * this host. Each case's comment names what makes it fail. */
+/* Puts and gets that the services of two nodes without NICs do themselves, of memory of
+ * weft_mem_alloc, as the public interface shows it: a source on one node, its target on the other,
+ * both nodes on this host. Each case's comment names what makes it fail. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <sched.h>
@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,6 +34,8 @@ struct member {
     struct weft_mr *mr; /* a target's */
     struct weft_peer *peer;
     struct weft_remote *remote;
+    struct card card;     /* a source's: of the region */
+    unsigned char *bytes; /* and its SIZE bytes */
     unsigned checked;
     bool lost; /* the peer */
 };
@@ -111,11 +114,15 @@ static struct weft_remote *remote_open(struct member *m, const struct card *c)
     return r;
 }
 
-static void source_open(struct member *m, int sock, struct card *c)
+/* Returns SIZE bytes of the source's. */
+static unsigned char *source_open(struct member *m, int sock)
 {
     member_open(m, "left");
-    CHECK(proc_hear(sock, c, sizeof *c) == sizeof *c);
-    m->remote = remote_open(m, c);
+    m->bytes = calloc(1, SIZE);
+    CHECK(m->bytes);
+    CHECK(proc_hear(sock, &m->card, sizeof m->card) == sizeof m->card);
+    m->remote = remote_open(m, &m->card);
+    return m->bytes;
 }
 
 static void source_close(struct member *m)
@@ -125,6 +132,7 @@ static void source_close(struct member *m)
         CHECK(weft_ep_wait(m->ep, 10000000) >= 0);
     CHECK_STATUS(weft_ep_close(m->ep), WEFT_OK);
     CHECK_STATUS(weft_ctx_close(m->ctx), WEFT_OK);
+    free(m->bytes);
 }
 
 /* Poll until [op] has ended, for at most [ms]. Returns its status. */
@@ -141,6 +149,14 @@ static enum weft_status put(struct member *m, struct weft_remote *r, size_t at, 
 {
     struct weft_op op = {0};
     enum weft_status status = weft_put(r, at, bytes, len, &op);
+    return status == WEFT_PENDING ? op_await(m, &op, PROC_WAIT_MS) : status;
+}
+
+static enum weft_status get(struct member *m, struct weft_remote *r, size_t at, void *bytes,
+                            size_t len)
+{
+    struct weft_op op = {0};
+    enum weft_status status = weft_get(r, at, bytes, len, &op);
     return status == WEFT_PENDING ? op_await(m, &op, PROC_WAIT_MS) : status;
 }
 
@@ -178,15 +194,27 @@ static void target_close(struct member *m)
     CHECK_STATUS(weft_ctx_close(m->ctx), WEFT_OK);
 }
 
-/* [arg] is the node's name, or NULL. */
-static void target_main(int sock, void *arg)
+static void target_run(int sock, const char *node, unsigned access)
 {
     struct member m;
-    member_open(&m, arg ? arg : "right");
-    region_open(&m, SIZE, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE);
+    member_open(&m, node);
+    region_open(&m, SIZE, access);
+    fill(weft_mr_base(m.mr), 0, SIZE, 77);
     card_send(&m, sock);
     CHECK(serve(&m, sock) == '!');
     target_close(&m);
+}
+
+/* [arg] is the node's name, or NULL. */
+static void target_main(int sock, void *arg)
+{
+    target_run(sock, arg ? arg : "right", WEFT_REMOTE_READ | WEFT_REMOTE_WRITE);
+}
+
+static void readable_main(int sock, void *arg)
+{
+    (void)arg;
+    target_run(sock, "right", WEFT_REMOTE_READ);
 }
 
 struct scene {
@@ -238,25 +266,48 @@ static enum weft_status put_all(struct member *m, unsigned char *bytes, size_t a
     return worst;
 }
 
+/* Get what put_all has put. Returns OK | EPEER */
+static enum weft_status get_all(struct member *m, size_t at, size_t len, unsigned seed)
+{
+    static unsigned char got[SIZE + 1];
+    struct weft_op ops[WINDOW] = {{0}};
+    enum weft_status worst = WEFT_OK;
+    unsigned n = 0;
+    size_t begin = at;
+    memset(got, 0, sizeof got);
+    for (; at + len <= SIZE; at += len, n = (n + 1) % WINDOW) {
+        if (op_await(m, &ops[n], PROC_WAIT_MS) != WEFT_OK)
+            worst = ops[n].status;
+        if (worst == WEFT_OK)
+            ops[n].status = weft_get(m->remote, at, got + at, len, &ops[n]);
+    }
+    for (unsigned i = 0; i < WINDOW; i++)
+        if (op_await(m, &ops[i], PROC_WAIT_MS) != WEFT_OK)
+            worst = ops[i].status;
+    CHECK(worst == WEFT_OK || worst == WEFT_EPEER);
+    for (size_t i = 0; worst == WEFT_OK && i <= SIZE; i++)
+        CHECK(got[i] == (i >= begin && i < at ? byte_of(seed, i) : 0));
+    return worst;
+}
+
 static void lengths_main(int sock, void *arg)
 {
     static const size_t lens[] = {16383, 16384, 65536, 262143, 262144, 262145, 1 << 20, SIZE - 9};
-    unsigned char *bytes = malloc(SIZE);
     struct member m;
-    struct card c;
+    unsigned char *bytes = source_open(&m, sock);
     unsigned seed = 0;
     (void)arg;
-    CHECK(bytes);
-    source_open(&m, sock, &c);
     for (unsigned i = 0; i < sizeof lens / sizeof *lens; i++)
-        for (size_t at = 0; at < 9; at = at * 2 + 1)
+        for (size_t at = 0; at < 9; at = at * 2 + 1) {
             CHECK_STATUS(put_all(&m, bytes, at, lens[i], ++seed), WEFT_OK);
+            if (at == i % 4)
+                CHECK_STATUS(get_all(&m, at, lens[i], seed), WEFT_OK);
+        }
     source_close(&m);
-    free(bytes);
 }
 
 /* Fails when: bytes arrive in another place, are others, or come after a message that was sent when
- * the put had ended; or more puts than there are buffers do not end. */
+ * the put had ended; or more puts or gets than there are buffers do not end. */
 static void lengths(void)
 {
     struct scene s;
@@ -270,9 +321,9 @@ static void encrypted(void)
     lengths();
 }
 
-/* Put while the target does not run, until the services do that. They cannot before they are
- * connected, and before the target's has mapped the memory: then the put goes by messages. */
-static void services_learn(struct member *m, int sock, const unsigned char *bytes)
+/* Put (or get) while the target does not run, until the services do that. They cannot before they
+ * are connected, and before the target's has mapped the memory: then the put goes by messages. */
+static void services_learn(struct member *m, int sock, unsigned char *bytes, bool gets)
 {
     for (unsigned i = 0;; i++) {
         struct weft_op op = {0};
@@ -280,7 +331,8 @@ static void services_learn(struct member *m, int sock, const unsigned char *byte
         char said;
         proc_say(sock, "stop", 4);
         CHECK(proc_hear(sock, &said, 1) == 1);
-        status = weft_put(m->remote, 0, bytes, 65536, &op);
+        status = gets ? weft_get(m->remote, 0, bytes, 65536, &op)
+                      : weft_put(m->remote, 0, bytes, 65536, &op);
         CHECK(i < TRIES && (status == WEFT_PENDING || status == WEFT_OK));
         if (op_await(m, &op, SHORT_MS) == WEFT_OK)
             return;
@@ -292,32 +344,48 @@ static void services_learn(struct member *m, int sock, const unsigned char *byte
 static void stopped_main(int sock, void *arg)
 {
     static const size_t lens[] = {16384, 262145, SIZE};
-    unsigned char *bytes = malloc(SIZE);
     struct member m;
-    struct card c;
+    unsigned char *bytes = source_open(&m, sock);
     (void)arg;
-    CHECK(bytes);
-    source_open(&m, sock, &c);
     fill(bytes, 0, SIZE, 1);
-    services_learn(&m, sock, bytes);
+    services_learn(&m, sock, bytes, false);
     for (unsigned i = 0; i < 3; i++) {
         fill(bytes, 0, SIZE, i);
         CHECK_STATUS(put(&m, m.remote, 0, bytes, lens[i]), WEFT_OK);
+        memset(bytes, 0, SIZE);
+        CHECK_STATUS(get(&m, m.remote, i, bytes, lens[i] - i), WEFT_OK);
+        for (size_t k = i; k < lens[i]; k++)
+            CHECK(bytes[k - i] == byte_of(i, k));
     }
     proc_say(sock, "go", 2);
     CHECK_STATUS(compare(&m, 0, SIZE, 2), WEFT_OK);
     source_close(&m);
     proc_say(sock, "end", 3);
-    free(bytes);
 }
 
-/* Fails when: a put to memory of a process that is stopped does not end, or has other bytes. */
-static void stopped(void)
+static void reading_main(int sock, void *arg)
+{
+    struct member m;
+    unsigned char *bytes = source_open(&m, sock);
+    (void)arg;
+    services_learn(&m, sock, bytes, true);
+    CHECK_STATUS(get(&m, m.remote, 1, bytes, SIZE - 1), WEFT_OK);
+    for (size_t k = 1; k < SIZE; k++)
+        CHECK(bytes[k - 1] == byte_of(77, k));
+    proc_say(sock, "go", 2);
+    CHECK_STATUS(put(&m, m.remote, 0, bytes, 65536), WEFT_EACCESS);
+    CHECK_STATUS(get(&m, m.remote, 0, bytes, 65536), WEFT_OK);
+    CHECK(bytes[0] == byte_of(77, 0));
+    source_close(&m);
+    proc_say(sock, "end", 3);
+}
+
+static void stops(void (*source)(int, void *), void (*target)(int, void *))
 {
     struct scene s;
     char said[8];
     size_t n;
-    scene_begin(&s, stopped_main, target_main);
+    scene_begin(&s, source, target);
     while ((n = proc_hear(s.source.sock, said, sizeof said)) != 3) {
         if (n == 4) {
             proc_stop(&s.target);
@@ -328,6 +396,20 @@ static void stopped(void)
         }
     }
     scene_end(&s);
+}
+
+/* Fails when: a put to memory of a process that is stopped, or a get, does not end, or has other
+ * bytes. */
+static void stopped(void)
+{
+    stops(stopped_main, target_main);
+}
+
+/* Fails when: a get from memory that peers may only read, of a process that is stopped, does not
+ * end. */
+static void readable(void)
+{
+    stops(reading_main, readable_main);
 }
 
 /* Regions one after the other, in one slot of the target's table. */
@@ -350,26 +432,25 @@ static void regions_target(int sock, void *arg)
 
 static void regions_main(int sock, void *arg)
 {
-    unsigned char *bytes = malloc(SIZE);
     struct member m;
-    struct card c;
+    unsigned char *bytes = source_open(&m, sock);
     (void)arg;
-    CHECK(bytes);
-    source_open(&m, sock, &c);
     for (unsigned seed = 0; seed < 8; seed++) {
         struct weft_remote *old = m.remote;
         CHECK_STATUS(put_all(&m, bytes, 0, 65536, seed), WEFT_OK);
         proc_say(sock, "+", 1);
-        CHECK(proc_hear(sock, &c, sizeof c) == sizeof c);
-        m.remote = remote_open(&m, &c);
+        CHECK(proc_hear(sock, &m.card, sizeof m.card) == sizeof m.card);
+        m.remote = remote_open(&m, &m.card);
         CHECK_STATUS(put(&m, old, 0, bytes, 65536), WEFT_EKEY);
         CHECK_STATUS(put(&m, old, 100, bytes, SIZE - 100), WEFT_EKEY);
+        CHECK_STATUS(get(&m, old, 0, bytes, 65536), WEFT_EKEY);
+        CHECK_STATUS(get(&m, old, 100, bytes, SIZE - 100), WEFT_EKEY);
+        CHECK_STATUS(get_all(&m, 0, 1 << 20, 99), WEFT_OK);
         CHECK_STATUS(compare(&m, 0, SIZE, 99), WEFT_OK);
         CHECK_STATUS(weft_remote_close(old), WEFT_OK);
     }
     source_close(&m);
     proc_say(sock, "end", 3);
-    free(bytes);
 }
 
 /* Fails when: the key of a region that was closed still leads to memory, or another one's; or a
@@ -388,17 +469,15 @@ static void regions(void)
     scene_end(&s);
 }
 
-/* Puts until the parent has sent something; a target that is gone ends them, which is reported. */
+/* Puts and gets until the parent has sent something; a target that is gone ends them, which is
+ * reported. */
 static void stream_main(int sock, void *arg)
 {
-    unsigned char *bytes = malloc(SIZE);
     struct member m;
-    struct card c;
+    unsigned char *bytes = source_open(&m, sock);
     bool lost = false;
     char said;
     (void)arg;
-    CHECK(bytes);
-    source_open(&m, sock, &c);
     CHECK_STATUS(put_all(&m, bytes, 0, 262144, 0), WEFT_OK);
     proc_say(sock, "+", 1);
     for (unsigned seed = 1; recv(sock, &said, 1, MSG_DONTWAIT) != 1; seed++) {
@@ -406,20 +485,21 @@ static void stream_main(int sock, void *arg)
             CHECK(weft_ep_wait(m.ep, 1000000) >= 0);
             continue;
         }
-        lost = put(&m, m.remote, seed % 9, bytes, 1 << 20) == WEFT_EPEER;
+        lost = (seed % 2 ? put(&m, m.remote, seed % 9, bytes, 1 << 20)
+                         : get(&m, m.remote, seed % 9, bytes, 1 << 20)) == WEFT_EPEER;
         if (!lost && seed % 4 == 0)
-            lost = put_all(&m, bytes, seed % 9, 262144 - seed, seed) == WEFT_EPEER;
+            lost = put_all(&m, bytes, seed % 9, 262144 - seed, seed) == WEFT_EPEER ||
+                   get_all(&m, seed % 9, 262144 - seed, seed) == WEFT_EPEER;
         if (lost)
             proc_say(sock, "lost", 4);
     }
     CHECK(lost == (said == 'x'));
     source_close(&m);
-    free(bytes);
 }
 
 enum { KILLS = 6 };
 
-/* Fails when: bytes are lost or come later than the put's end, or a put does not end, while
+/* Fails when: bytes are lost or come later than the end of a put or get, or one does not end, while
  * services of either node are killed and have successors, to which the memory has to be given
  * again. */
 static void service_killed(void)
@@ -440,8 +520,8 @@ static void service_killed(void)
     scene_end(&s);
 }
 
-/* Fails when: a put to a process that was killed does not end with EPEER, or other clients of the
- * two services do not go on. */
+/* Fails when: a put or get of a process that was killed does not end with EPEER, or other clients
+ * of the two services do not go on. */
 static void target_killed(void)
 {
     struct proc target, source;
@@ -487,19 +567,83 @@ static void source_killed(void)
     scene_end(&s);
 }
 
+enum { CLOSES = 24 };
+
+/* Close the peer amid a get, whose memory is then not the library's any more. */
+static void closing_main(int sock, void *arg)
+{
+    unsigned char *mem[CLOSES];
+    struct member m;
+    (void)arg;
+    (void)source_open(&m, sock);
+    for (unsigned i = 0; i < CLOSES; i++) {
+        struct weft_op op = {0};
+        mem[i] = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(mem[i] != MAP_FAILED);
+        CHECK_STATUS(get(&m, m.remote, 0, mem[i], 65536), WEFT_OK);
+        CHECK_STATUS(weft_get(m.remote, 0, mem[i], SIZE, &op), WEFT_PENDING);
+        for (unsigned k = 0; k < i % 8 * 30; k++)
+            CHECK(weft_ep_poll(m.ep) >= 0);
+        CHECK_STATUS(weft_remote_close(m.remote), WEFT_OK);
+        CHECK_STATUS(weft_peer_close(m.peer), WEFT_OK);
+        CHECK(op.status == WEFT_ECANCELED || op.status == WEFT_OK);
+        CHECK(!mprotect(mem[i], SIZE, PROT_NONE));
+        m.peer = NULL;
+        m.remote = remote_open(&m, &m.card);
+    }
+    source_close(&m);
+    for (unsigned i = 0; i < CLOSES; i++)
+        CHECK(!munmap(mem[i], SIZE));
+}
+
+/* Fails when: bytes of a get are copied to memory of a peer that was closed meanwhile. */
+static void closing(void)
+{
+    struct scene s;
+    scene_begin(&s, closing_main, target_main);
+    scene_end(&s);
+}
+
+/* A second endpoint that gets [c]'s memory, with a peer and a remote of its own. */
+static void second_open(struct member *second, const struct member *m, const struct card *c,
+                        void *bytes)
+{
+    struct weft_ep_params params = WEFT_EP_PARAMS_INIT;
+    *second = (struct member){.ctx = m->ctx};
+    params.arg = second;
+    CHECK_STATUS(weft_ep_open(m->ctx, &params, &second->ep), WEFT_OK);
+    second->remote = remote_open(second, c);
+    for (unsigned i = 0; i < 8; i++)
+        CHECK_STATUS(get(second, second->remote, 0, bytes, 65536), WEFT_OK);
+}
+
+/* Close it amid a get from a silent node, which has nothing to do for that. */
+static void second_close(struct member *second, void *bytes)
+{
+    struct weft_op op = {0};
+    uint64_t begin = proc_now_ns();
+    CHECK_STATUS(weft_get(second->remote, 0, bytes, 65536, &op), WEFT_PENDING);
+    CHECK_STATUS(weft_remote_close(second->remote), WEFT_OK);
+    CHECK_STATUS(weft_peer_close(second->peer), WEFT_OK);
+    CHECK_STATUS(weft_ep_close(second->ep), WEFT_OK);
+    CHECK(op.status == WEFT_ECANCELED);
+    CHECK(proc_now_ns() - begin < UINT64_C(2000000000)); /* WEFT_PEER_TIMEOUT is 3 s */
+}
+
 /* A second node's service is stopped while it has puts. */
 static void silent_main(int sock, void *arg)
 {
-    unsigned char *bytes = calloc(1, SIZE);
     struct weft_peer *right;
     struct weft_remote *r, *far;
-    struct weft_op op = {0};
-    struct member m;
+    unsigned char *far_bytes = malloc(SIZE);
+    struct weft_op op = {0}, get_op = {0};
+    struct member m, second;
+    unsigned char *bytes = source_open(&m, sock);
     struct card c;
     char said;
     (void)arg;
-    CHECK(bytes);
-    source_open(&m, sock, &c);
+    CHECK(far_bytes);
+    second_open(&second, &m, &m.card, far_bytes);
     CHECK(proc_hear(sock, &c, sizeof c) == sizeof c);
     CHECK_STATUS(weft_peer_open(m.ep, c.address, c.address_len, &right), WEFT_OK);
     CHECK_STATUS(weft_remote_open(right, c.key, c.key_len, &r), WEFT_OK);
@@ -510,21 +654,27 @@ static void silent_main(int sock, void *arg)
     }
     proc_say(sock, "stop", 4);
     CHECK(proc_hear(sock, &said, 1) == 1);
+    second_close(&second, far_bytes);
     CHECK_STATUS(weft_put(far, 0, bytes, SIZE, &op), WEFT_PENDING);
+    CHECK_STATUS(weft_get(far, 0, far_bytes, SIZE, &get_op), WEFT_PENDING);
     for (unsigned i = 0; i < 8; i++) {
         CHECK_STATUS(put(&m, r, 0, bytes, 262144), WEFT_OK);
+        CHECK_STATUS(get(&m, r, 0, bytes, 262144), WEFT_OK);
         CHECK_STATUS(put(&m, r, 0, bytes, 8), WEFT_OK);
     }
-    CHECK_STATUS(op.status, WEFT_PENDING);
+    CHECK(op.status == WEFT_PENDING && get_op.status == WEFT_PENDING);
     proc_say(sock, "go", 2);
     CHECK_STATUS(op_await(&m, &op, PROC_WAIT_MS), WEFT_OK);
+    CHECK_STATUS(op_await(&m, &get_op, PROC_WAIT_MS), WEFT_OK);
+    CHECK(!memcmp(far_bytes, bytes, SIZE));
+    free(far_bytes);
     CHECK_STATUS(weft_remote_close(r), WEFT_OK);
     CHECK_STATUS(weft_peer_close(right), WEFT_OK);
     source_close(&m);
-    free(bytes);
 }
 
-/* Fails when: puts to a node whose service does not answer keep puts to other nodes back. */
+/* Fails when: puts to a node whose service does not answer, or gets, keep those of other nodes
+ * back, or an endpoint that closes. */
 static void silent(void)
 {
     struct proc far, right, source;
@@ -560,10 +710,12 @@ int main(void)
     bad += proc_case("lengths", lengths);
     bad += proc_case("encrypted", encrypted);
     bad += proc_case("stopped", stopped);
+    bad += proc_case("stopped, read only", readable);
     bad += proc_case("regions", regions);
     bad += proc_case("a service is killed", service_killed);
     bad += proc_case("a target is killed", target_killed);
     bad += proc_case("a source is killed", source_killed);
+    bad += proc_case("a peer is closed", closing);
     bad += proc_case("a node is silent", silent);
     return bad != 0;
 }
