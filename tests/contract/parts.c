@@ -309,9 +309,9 @@ static uint64_t most_charged(void)
 }
 
 /* Twice as many messages as may be kept. */
-static size_t flood_count(size_t len)
+static size_t flood_count(uint32_t len)
 {
-    return (size_t)(2 * most_charged() / (len + 128));
+    return (size_t)(2 * most_charged() / (len + UINT64_C(128)));
 }
 
 /* What all messages were charged that were sent so far, if each had [len] bytes. */
@@ -339,9 +339,10 @@ static void flood_receive(struct pair *p, size_t len, unsigned char *in, struct 
 void test_flood_kept(void **state)
 {
     struct pair *p = *state;
-    size_t lens[] = {8, weft_am_max(p->ep[0]) < 1000 ? 400 : 1000, parts_len(p)};
+    uint32_t lens[] = {8, weft_am_max(p->ep[0]) < 1000 ? 400 : 1000, (uint32_t)parts_len(p)};
     for (int k = 0; k < 3 && lens[k]; k++) {
-        size_t len = lens[k], n = flood_count(len);
+        const uint32_t len = lens[k];
+        size_t n = flood_count(len);
         struct weft_op *s = calloc(n, sizeof *s);
         enum weft_status *started = calloc(n, sizeof *started);
         unsigned char *out = malloc(n * len), *in = malloc(len);
