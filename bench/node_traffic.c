@@ -10,6 +10,7 @@
  * rate      COUNT puts of 1 MiB of each process, 4 at a time
  * gets      as rate, with gets
  * fair      as rate, but the last process puts 8 bytes, one by one, until the others have ended
+ * fairgets  as fair, but the others get
  *
  * own: each process has its own connections; shared: its node's service has them. Prints an object
  * of JSON. bench/node-traffic compares. */
@@ -169,21 +170,31 @@ static void gets(struct place *p)
     stream(p, get);
 }
 
-static void fair(struct place *p)
+static void fair_beside(struct place *p, void (*others)(struct place *p))
 {
     if (p->number + 1 < p->processes) {
-        rate(p);
+        others(p);
         return;
     }
     for (unsigned n = 0; atomic_load(&p->board->ended) + 1 < p->processes; n++)
         note(p, put_once(p, n % p->processes));
 }
 
+static void fair(struct place *p)
+{
+    fair_beside(p, rate);
+}
+
+static void fairgets(struct place *p)
+{
+    fair_beside(p, gets);
+}
+
 static const struct {
     const char *name;
     void (*run)(struct place *p);
-} tests[] = {
-    {"connect", connect_all}, {"latency", latency}, {"rate", rate}, {"gets", gets}, {"fair", fair}};
+} tests[] = {{"connect", connect_all}, {"latency", latency}, {"rate", rate},
+             {"gets", gets},           {"fair", fair},       {"fairgets", fairgets}};
 enum { NTESTS = sizeof tests / sizeof *tests };
 
 /* ---- the processes ---- */
@@ -303,8 +314,9 @@ static void print(const struct board *b, const char *test, unsigned processes, l
 
 static int usage(void)
 {
-    fputs("usage: node_traffic connect|latency|rate|gets|fair PROCESSES COUNT own|shared\n",
-          stderr);
+    fputs(
+        "usage: node_traffic connect|latency|rate|gets|fair|fairgets PROCESSES COUNT own|shared\n",
+        stderr);
     return 2;
 }
 
