@@ -2,7 +2,7 @@
 /* Puts and gets between the processes of one node and those of another, both on this machine. Each
  * process of the first node puts to, or gets from, all of the second one in turn.
  *
- *     node_traffic TEST PROCESSES COUNT own|shared
+ *     node_traffic TEST PROCESSES COUNT own|shared [private]
  *
  * connect   COUNT puts of 8 bytes to each target at once: the slowest process's time for the first
  *           of them to all targets, and for all
@@ -12,8 +12,9 @@
  * fair      as rate, but the last process puts 8 bytes, one by one, until the others have ended
  * fairgets  as fair, but the others get
  *
- * own: each process has its own connections; shared: its node's service has them. Prints an object
- * of JSON. bench/node-traffic compares. */
+ * own: each process has its own connections; shared: its node's service has them. private: the
+ * targets' memory is their own (weft_mr_register), not of weft_mem_alloc. Prints an object of JSON.
+ * bench/node-traffic compares. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdatomic.h>
@@ -55,6 +56,7 @@ struct place {
     unsigned processes, number;
     long count;
     bool crowded; /* more processes than processors */
+    bool is_private;
     struct weft_ep *ep;
     struct weft_mr *mr;
     struct weft_peer *peer; /* the first target */
@@ -199,6 +201,19 @@ enum { NTESTS = sizeof tests / sizeof *tests };
 
 /* ---- the processes ---- */
 
+static void region_open(struct place *p, struct weft_ctx *ctx)
+{
+    const unsigned access = WEFT_REMOTE_READ | WEFT_REMOTE_WRITE;
+    if (p->is_private) {
+        p->from = calloc(1, SIZE);
+        CHECK(p->from != NULL);
+        CHECK(weft_mr_register(ctx, p->from, SIZE, WEFT_MEM_HOST, access, &p->mr) == WEFT_OK);
+    } else {
+        CHECK(weft_mem_alloc(ctx, SIZE, access, &p->mr) == WEFT_OK);
+        p->from = weft_mr_base(p->mr);
+    }
+}
+
 static void place_open(struct place *p)
 {
     static const unsigned char key[WEFT_KEY_SIZE] = "of two nodes of this machine";
@@ -208,8 +223,7 @@ static void place_open(struct place *p)
     CHECK(weft_ctx_open(&params, &ctx) == WEFT_OK);
     CHECK(weft_ctx_set_key(ctx, key, sizeof key) == WEFT_OK);
     CHECK(weft_ep_open(ctx, NULL, &p->ep) == WEFT_OK);
-    CHECK(weft_mem_alloc(ctx, SIZE, WEFT_REMOTE_READ | WEFT_REMOTE_WRITE, &p->mr) == WEFT_OK);
-    p->from = weft_mr_base(p->mr);
+    region_open(p, ctx);
 }
 
 static void target(struct place *p)
@@ -314,9 +328,9 @@ static void print(const struct board *b, const char *test, unsigned processes, l
 
 static int usage(void)
 {
-    fputs(
-        "usage: node_traffic connect|latency|rate|gets|fair|fairgets PROCESSES COUNT own|shared\n",
-        stderr);
+    fputs("usage: node_traffic connect|latency|rate|gets|fair|fairgets PROCESSES COUNT "
+          "own|shared [private]\n",
+          stderr);
     return 2;
 }
 
@@ -325,9 +339,10 @@ int main(int argc, char **argv)
     struct place p = {0};
     unsigned test = 0;
     int failed = 0, code;
-    while (argc == 5 && test < NTESTS && strcmp(argv[1], tests[test].name) != 0)
+    p.is_private = argc == 6 && !strcmp(argv[5], "private");
+    while ((argc == 5 || p.is_private) && test < NTESTS && strcmp(argv[1], tests[test].name) != 0)
         test++;
-    if (argc != 5 || test == NTESTS)
+    if ((argc != 5 && !p.is_private) || test == NTESTS)
         return usage();
     p.processes = (unsigned)strtoul(argv[2], NULL, 10);
     p.count = strtol(argv[3], NULL, 10);
