@@ -111,10 +111,14 @@ static void move_end(struct node_client *c, uint32_t move, enum weft_status stat
     c->ops->moved(c->owner, use.flow, &use, status);
 }
 
+static bool is_over(const struct node_client *c, uint32_t move, uint64_t moved)
+{
+    return c->moves[move].use && (uint32_t)moved == c->moves[move].use;
+}
+
 bool wf_node_move_is_over(const struct node_client *c, uint32_t move)
 {
-    uint64_t word = wf_load_acquire(&c->event->slots[move].moved); /* "moved" */
-    return c->moves[move].use && (uint32_t)word == c->moves[move].use;
+    return is_over(c, move, wf_load_acquire(&c->event->slots[move].moved)); /* "moved" */
 }
 
 int wf_node_move_look(struct node_client *c, uint32_t move)
@@ -123,8 +127,9 @@ int wf_node_move_look(struct node_client *c, uint32_t move)
         [WF_NODE_DONE] = WEFT_OK,
         [WF_NODE_MOVE_LOST] = WEFT_EUNREACH,
         [WF_NODE_MOVE_REFUSED] = WEFT_EKEY};
-    uint32_t end = (uint32_t)(wf_load_acquire(&c->event->slots[move].moved) >> 32); /* "moved" */
-    if (!wf_node_move_is_over(c, move))
+    uint64_t word = wf_load_acquire(&c->event->slots[move].moved); /* "moved" */
+    uint32_t end = (uint32_t)(word >> 32);
+    if (!is_over(c, move, word))
         return 0;
     if (!end || end >= WF_NODE_MOVE_ENDS) {
         wf_node_client_fail(c, "it ended a put or get in a way that there is not");
