@@ -96,7 +96,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_node_open(const struct weft_node_pa
 
 /* Deregister all memory, used or not, and leave the service. No NIC accesses the memory any
  * more when the call returns. Writes that are under way end first, for at most WEFT_PEER_TIMEOUT;
- * no other thread uses [node] or its peers. Returns  OK | EINVAL | EFORKED */
+ * then the service gives up those that it has not begun, for at most 500 ms. No other thread uses
+ * [node] or its peers. Returns  OK | EINVAL | EFORKED */
 WEFT_API enum weft_status weft_node_close(struct weft_node *node);
 
 /* Returns  OK | EINVAL | EFORKED */

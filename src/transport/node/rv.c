@@ -256,7 +256,8 @@ enum weft_status weft_node_close(struct weft_node *node)
     enum weft_status status = wf_rv_check(node);
     if (status != WEFT_OK)
         return status;
-    wf_rv_writes_await(node);
+    if (!wf_rv_writes_await(node))
+        wf_rv_rings_return(node); /* a part that finds no memory breaks the queue pair of all */
     watch_stop(node);
     wf_rv_close(node->cache);
     wf_via_nic_close(node->nic);

@@ -54,7 +54,7 @@ struct weft_node {
     struct wf_list peers;
     struct rv_write writes[WF_NODE_MOVES];
     uint32_t cookie;
-    enum weft_status ring_status; /* PENDING: RING has no answer yet */
+    enum weft_status ring_status; /* PENDING: RING, or UNRING, has no answer yet */
     struct weft_node_event_counts counts;
     bool received_first; /* the next look for an event begins with those of peers' writes */
 };
@@ -102,6 +102,9 @@ bool wf_rv_answer(struct wf_node_link *link, const struct wf_node_packet *packet
 /* Open the rings, with room for [events] events, before the thread starts; none if [events] is 0.
  * Returns OK | ENOMEM | ELIMIT | ETIMEDOUT | as wf_node_hear */
 enum weft_status wf_rv_rings_open(struct weft_node *node, uint32_t events);
+/* Writes are under way that do not end, and their memory is to be deregistered: the service posts
+ * nothing more of them, once it has answered. Waits for that, at most 500 ms. */
+void wf_rv_rings_return(struct weft_node *node);
 /* The service takes no more entries, and no NIC accesses anything: free the rings and the peers. */
 void wf_rv_rings_close(struct weft_node *node);
 /* The status has changed. */
@@ -109,8 +112,8 @@ void wf_rv_ended(struct weft_node *node);
 
 /* ---- rv_write.c ---- */
 
-/* Wait until no write is under way, at most WEFT_PEER_TIMEOUT. */
-void wf_rv_writes_await(struct weft_node *node);
+/* Wait until no write is under way, at most WEFT_PEER_TIMEOUT. Returns false if one is. */
+bool wf_rv_writes_await(struct weft_node *node);
 
 /* ---- rv.c ---- */
 

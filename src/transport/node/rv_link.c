@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* weft/node.h: the rings, which the service gets once, and its answers. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,8 @@
 #include "transport/node/rv.h"
 
 #define MS UINT64_C(1000000)
-#define LOOK_MS 50 /* between looks at the time that is left */
+#define LOOK_MS 50    /* between looks at the time that is left */
+#define RETURN_MS 500 /* for the service to give the rings up */
 #define ADDRESS_EP 1
 
 /* ---- what the service answers ---- */
@@ -36,7 +38,9 @@ static WF_REQUIRES(rv_lock_class) void ring_answer(struct weft_node *node,
                                                    const struct wf_node_packet *p, const int *fds,
                                                    int nfds)
 {
-    if (p->type == WF_NODE_RING_NO) {
+    if (p->type == WF_NODE_UNRING_OK) {
+        node->ring_status = WEFT_OK;
+    } else if (p->type == WF_NODE_RING_NO) {
         node->ring_status = (enum weft_status)p->u.ring_no.status;
     } else if (nfds == 1 && node->ring.bell < 0) {
         node->ring.bell = fds[0];
@@ -51,7 +55,8 @@ bool wf_rv_answer(struct wf_node_link *link, const struct wf_node_packet *p, con
                   int nfds)
 {
     struct weft_node *node = link->owner;
-    if (p->type != WF_NODE_RING_OK && p->type != WF_NODE_RING_NO && p->type != WF_NODE_NODE_OK)
+    if (p->type != WF_NODE_RING_OK && p->type != WF_NODE_RING_NO && p->type != WF_NODE_UNRING_OK &&
+        p->type != WF_NODE_NODE_OK)
         return false;
     rv_lock(node);
     if (p->type == WF_NODE_NODE_OK)
@@ -171,6 +176,34 @@ WF_UNCHECKED enum weft_status wf_rv_rings_open(struct weft_node *node, uint32_t 
         wf_warn("weft_node_open: the node's service, process %d, takes no rings: %s",
                 (int)node->link.pid, weft_status_text(status));
     return status;
+}
+
+static WF_REQUIRES(rv_lock_class) bool return_ask(struct weft_node *node)
+{
+    const struct wf_address address = address_of(node);
+    struct wf_node_packet p;
+    wf_node_packet_init(&p, WF_NODE_UNRING);
+    p.cookie = ++node->cookie;
+    p.u.unring = (struct wf_node_unring){.ep = address.ep, .ep_gen = address.ep_gen};
+    return !wf_node_packet_send(node->link.sock, &p, NULL, 0);
+}
+
+void wf_rv_rings_return(struct weft_node *node)
+{
+    uint64_t until_ns = wf_now_ns() + RETURN_MS * MS;
+    struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
+    int err = 0;
+    rv_lock(node);
+    node->ring_status = WEFT_PENDING;
+    if (!return_ask(node))
+        err = ETIMEDOUT; /* it has read nothing for long, or has ended */
+    while (!err && node->ring_status == WEFT_PENDING && rv_status(node) == WEFT_OK)
+        err = pthread_cond_timedwait(&node->answered, &node->lock, &until);
+    if (err && rv_status(node) == WEFT_OK)
+        wf_warn("weft_node_close: the node's service, process %d, does not give up writes that are "
+                "under way: is it stopped?",
+                (int)node->link.pid);
+    rv_unlock(node);
 }
 
 static void unmap(const void *at, size_t len)

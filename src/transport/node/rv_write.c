@@ -498,15 +498,16 @@ static WF_REQUIRES(rv_lock_class) bool are_writes_over(struct weft_node *node)
 }
 
 /* The service rings the bell for a write that ends after the last look. */
-WF_UNCHECKED void wf_rv_writes_await(struct weft_node *node)
+WF_UNCHECKED bool wf_rv_writes_await(struct weft_node *node)
 {
     uint64_t until = wf_now_ns() + wf_config()->peer_timeout_ms * MS, epoch = 0;
+    bool over = false;
     char bytes[64];
     if (!node->ring.page)
-        return;
+        return true;
     wf_sleep_set(&node->ring.submit->sleep_epoch, &epoch, true);
-    while (wf_sleep_barrier(false) && !are_writes_over(node) && rv_status(node) == WEFT_OK &&
-           wf_now_ns() < until) {
+    while (wf_sleep_barrier(false) && !(over = are_writes_over(node)) &&
+           rv_status(node) == WEFT_OK && wf_now_ns() < until) {
         struct pollfd p = {.fd = node->ring.bell, .events = POLLIN};
         if (poll(&p, 1, LOOK_MS) == 1)
             (void)recv(node->ring.bell, bytes, sizeof bytes, MSG_DONTWAIT);
@@ -514,4 +515,5 @@ WF_UNCHECKED void wf_rv_writes_await(struct weft_node *node)
         wf_sleep_set(&node->ring.submit->sleep_epoch, &epoch, true);
     }
     wf_sleep_set(&node->ring.submit->sleep_epoch, &epoch, false);
+    return over;
 }
