@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/atomic.h"
@@ -92,12 +93,14 @@ static void *watch(void *arg)
     while (status == WEFT_OK) {
         if (poll(p, 3, -1) < 0)
             continue;
-        if (p[2].revents)
+        if (p[2].revents && !wf_load_acquire(&node->broken))
             return NULL;
-        status = wf_node_hear(&node->link);
+        status = p[2].revents ? WEFT_EPROTO : wf_node_hear(&node->link);
     }
     if (status == WEFT_EPEER)
         await_end(node);
+    else /* the service lives, and is to post no more writes of memory that the fence drops */
+        (void)shutdown(node->link.sock, SHUT_RDWR);
     wf_via_nic_fence(node->nic);
     wf_node_estate_close(&node->link);
     wf_info("the node's service, process %d, has ended (%s): what was registered with it is not "
@@ -123,9 +126,22 @@ static enum weft_status watch_start(struct weft_node *node)
     return WEFT_ESYSTEM;
 }
 
-static void watch_stop(const struct weft_node *node)
+static void watch_wake(const struct weft_node *node)
 {
     (void)!write(node->stop_fd, &(uint64_t){1}, sizeof(uint64_t));
+}
+
+void wf_rv_broken(struct weft_node *node)
+{
+    wf_error("the node's service, process %d, wrote an event that is none: this process leaves it",
+             (int)node->link.pid);
+    atomic_store_explicit(&node->broken, true, memory_order_release);
+    watch_wake(node);
+}
+
+static void watch_stop(const struct weft_node *node)
+{
+    watch_wake(node);
     pthread_join(node->thread, NULL);
     close(node->stop_fd);
 }

@@ -44,8 +44,9 @@ struct weft_node {
     struct wf_rv_cache *cache;
     uint64_t cache_bytes;
     pthread_t thread;
-    int stop_fd;
-    _Atomic int status; /* not OK: the service has ended; stored when no NIC accesses anything */
+    int stop_fd;         /* the thread is to end, */
+    _Atomic bool broken; /* or the connection, since the service wrote a line that is no event */
+    _Atomic int status;  /* not OK: the service has ended; stored when no NIC accesses anything */
     /* rv_link.c, rv_write.c: without events, there are no rings */
     pthread_mutex_t lock;
     pthread_cond_t answered;
@@ -116,6 +117,9 @@ void wf_rv_ended(struct weft_node *node);
 bool wf_rv_writes_await(struct weft_node *node);
 
 /* ---- rv.c ---- */
+
+/* The service does not keep to the rings: end the connection. The status changes later. */
+void wf_rv_broken(struct weft_node *node);
 
 /* Returns OK | EINVAL | EFORKED */
 enum weft_status wf_rv_check(const struct weft_node *node);

@@ -412,11 +412,18 @@ static WF_REQUIRES(rv_lock_class) bool abandoned_take(struct weft_node *node,
     return false;
 }
 
+/* Events that the service has written wait behind a line that is none, and are not taken: the
+ * status tells the program that some are missing. */
 static WF_REQUIRES(rv_lock_class) enum weft_status
     received_take(struct weft_node *node, struct weft_node_event_entry *out)
 {
     struct wf_rv_event e;
-    enum weft_status status = wf_rv_ring_take(&node->ring, &e);
+    enum weft_status status =
+        wf_load_relaxed(&node->broken) ? WEFT_AGAIN : wf_rv_ring_take(&node->ring, &e);
+    if (status == WEFT_EPROTO) {
+        wf_rv_broken(node);
+        return WEFT_AGAIN;
+    }
     if (status != WEFT_OK)
         return status;
     *out = (struct weft_node_event_entry){
