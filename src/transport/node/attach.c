@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/hook.h"
-#include "base/lock.h"
 #include "base/log.h"
 #include "base/process.h"
 
@@ -57,18 +56,14 @@ fail(struct node_attempt *a, enum weft_status status, const char *fmt, ...)
 
 /* ---- descriptors, and forks ---- */
 
-/* Held from a call that makes a descriptor until a link has it, and while a link's descriptors are
- * closed. A child that is forked meanwhile could not close them, or would close other ones, and a
- * NIC's context lives as long as a process has its command descriptor. */
-WF_LOCK_CLASS(taking_class);
 static pthread_mutex_t taking = PTHREAD_MUTEX_INITIALIZER;
 
-static WF_ACQUIRES(taking_class) void taking_begin(void)
+WF_ACQUIRES(wf_node_taking_class) void wf_node_taking_begin(void)
 {
     pthread_mutex_lock(&taking);
 }
 
-static WF_RELEASES(taking_class) void taking_end(void)
+WF_RELEASES(wf_node_taking_class) void wf_node_taking_end(void)
 {
     pthread_mutex_unlock(&taking);
 }
@@ -76,13 +71,13 @@ static WF_RELEASES(taking_class) void taking_end(void)
 static WF_UNCHECKED void before_fork(struct wf_fork_item *item)
 {
     (void)item;
-    taking_begin();
+    wf_node_taking_begin();
 }
 
 static WF_UNCHECKED void after_fork(struct wf_fork_item *item)
 {
     (void)item;
-    taking_end();
+    wf_node_taking_end();
 }
 
 static const struct wf_fork_ops taking_ops = {.level = WF_FORK_TRANSPORT,
@@ -133,7 +128,7 @@ static enum weft_status packet_take(struct node_attempt *a, int sock, struct wf_
     int fds[WF_NODE_FDS], nfds = 0;
     enum weft_status status;
     bool lost;
-    taking_begin();
+    wf_node_taking_begin();
     status = wf_node_packet_recv(sock, p, fds, &nfds);
     lost = nfds == WF_SEQPACKET_LOST || a->link->nestate;
     WF_HOOK("node.received");
@@ -143,7 +138,7 @@ static enum weft_status packet_take(struct node_attempt *a, int sock, struct wf_
     } else if (status == WEFT_OK) {
         wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
     }
-    taking_end();
+    wf_node_taking_end();
     return status;
 }
 
@@ -318,9 +313,9 @@ static enum outcome listener_check(struct node_attempt *a, int sock)
                     "another user, %u, has taken the name of this job's service (process %d): end "
                     "that process, or give the job another WEFT_NODE_NAME",
                     (unsigned)who.uid, (int)who.pid);
-    taking_begin();
+    wf_node_taking_begin();
     a->link->pidfd = wf_pidfd_open(who.pid);
-    taking_end();
+    wf_node_taking_end();
     if (a->link->pidfd < 0 && errno == ESRCH)
         return AGAIN;
     if (a->link->pidfd < 0)
@@ -332,20 +327,20 @@ static enum outcome listener_check(struct node_attempt *a, int sock)
 
 void wf_node_estate_close(struct wf_node_link *link)
 {
-    taking_begin();
+    wf_node_taking_begin();
     for (int i = 0; i < link->nestate; i++)
         close(link->estate[i]);
     link->nestate = 0;
-    taking_end();
+    wf_node_taking_end();
 }
 
 static void fd_close(int *at)
 {
-    taking_begin();
+    wf_node_taking_begin();
     if (*at >= 0)
         close(*at);
     *at = -1;
-    taking_end();
+    wf_node_taking_end();
 }
 
 void wf_node_command_close(struct wf_node_link *link)
@@ -370,10 +365,10 @@ static enum outcome connect_once(struct node_attempt *a)
     socklen_t len = wf_node_sockaddr(a->name, &sa);
     enum outcome o = NOBODY;
     int sock;
-    taking_begin();
+    wf_node_taking_begin();
     a->link->sock = sock =
         wf_fd_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    taking_end();
+    wf_node_taking_end();
     if (sock < 0)
         return fail(a, WEFT_ESYSTEM, "no socket: %s (ulimit -n)", strerror(errno));
     if (!connect(sock, (struct sockaddr *)&sa, len)) {

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "base/fork.h"
+#include "base/lock.h"
 #include "node/name.h"
 
 struct wf_node_attach_params {
@@ -90,6 +91,15 @@ void wf_node_command_close(struct wf_node_link *link);
  *          EPROTO   the service broke the protocol, or ended the connection for an error of this
  *                   process, which was logged */
 enum weft_status wf_node_hear(struct wf_node_link *link);
+
+/* A lock that is held from a call that makes a descriptor until a link has it, while a link's
+ * descriptors are closed, and while a service gets its descriptors. A child that is forked
+ * meanwhile could not close them, or would close other ones; and a NIC's context, the port and the
+ * hold of a service live as long as a process has their descriptors. The lock is taken before a
+ * fork. */
+WF_LOCK_CLASS(wf_node_taking_class);
+void wf_node_taking_begin(void) WF_ACQUIRES(wf_node_taking_class);
+void wf_node_taking_end(void) WF_RELEASES(wf_node_taking_class);
 
 /* spawn.c: start the service, and wait until clients can connect to it, or another process has its
  * name, which is a success, too. With params->held, it is a successor of that service. Blocks, at

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/hook.h"
 #include "base/process.h"
 #include "base/util.h"
 #include "config/config.h"
@@ -219,50 +220,61 @@ static enum weft_status started(const char *path, int line_fd,
     return WEFT_ECLOSED;
 }
 
-static enum weft_status spawn(const struct wf_node_attach_params *params, struct given *given,
-                              int line, char why[512])
+/* Read the line of the process [pid], and reap it. */
+static enum weft_status line_await(const char *path, pid_t pid, int line_fd,
+                                   const struct wf_node_attach_params *params, char why[512])
 {
-    enum weft_status status = WEFT_ESYSTEM;
-    char path[4096];
-    pid_t pid = -1;
-    int err, pidfd;
-    if (params->program)
-        snprintf(path, sizeof path, "%s", params->program);
-    else
-        program_find(path, sizeof path);
-    err = process_start(path, params, given, &pid);
-    given_close(given); /* now: a child that another thread forks until then keeps them */
-    if (err) {
-        snprintf(why, 512, "cannot start %.256s: %s: install it, or give it execute permission",
-                 path, strerror(err));
-        return status;
-    }
-    pidfd = wf_pidfd_open(pid);
-    status = started(path, line, params, why);
+    int pidfd = wf_pidfd_open(pid);
+    enum weft_status status = started(path, line_fd, params, why);
     process_reap(pid, pidfd, status == WEFT_ETIMEDOUT ? 0 : params->until_ns);
     if (pidfd >= 0)
         close(pidfd);
     return status;
 }
 
-enum weft_status wf_node_spawn(const struct wf_node_attach_params *params, bool anew, char why[512])
+/* Make what the process gets, and start it. Another thread that forks waits, since its child would
+ * keep copies of all of that. On success the process has its end of [line]. */
+static WF_UNCHECKED bool given_start(const char *path, const struct wf_node_attach_params *params,
+                                     const struct wf_node_start *start, int line[2], pid_t *pid,
+                                     char why[512])
 {
-    struct wf_node_start start = {
-        .line = params->line, .count = (uint32_t)params->nestate, .anew = anew};
     struct given given = {.key_fd = -1, .line_fd = -1};
-    int line[2] = {-1, -1};
-    enum weft_status status = WEFT_ESYSTEM;
-    memcpy(start.key, params->key, sizeof start.key);
-    given.key_fd = key_pipe(&start);
-    explicit_bzero(&start, sizeof start);
+    int err = -1;
+    wf_node_taking_begin();
+    given.key_fd = key_pipe(start);
     if (given.key_fd < 0 || !estate_copy(params, &given) || pipe_open(line)) {
         snprintf(why, 512, "no descriptor for starting the service: %s (ulimit -n)",
                  strerror(errno));
     } else {
         given.line_fd = line[1];
-        status = spawn(params, &given, line[0], why);
-        close(line[0]);
+        err = process_start(path, params, &given, pid);
+        if (err)
+            snprintf(why, 512, "cannot start %.256s: %s: install it, or give it execute permission",
+                     path, strerror(err));
+        WF_HOOK("node.given");
     }
     given_close(&given);
+    wf_node_taking_end();
+    return !err;
+}
+
+enum weft_status wf_node_spawn(const struct wf_node_attach_params *params, bool anew, char why[512])
+{
+    struct wf_node_start start = {
+        .line = params->line, .count = (uint32_t)params->nestate, .anew = anew};
+    enum weft_status status = WEFT_ESYSTEM;
+    int line[2] = {-1, -1};
+    char path[4096];
+    pid_t pid = -1;
+    if (params->program)
+        snprintf(path, sizeof path, "%s", params->program);
+    else
+        program_find(path, sizeof path);
+    memcpy(start.key, params->key, sizeof start.key);
+    if (given_start(path, params, &start, line, &pid, why))
+        status = line_await(path, pid, line[0], params, why);
+    explicit_bzero(&start, sizeof start);
+    if (line[0] >= 0)
+        close(line[0]);
     return status;
 }

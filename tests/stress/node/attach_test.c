@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hook.h"
 #include "base/process.h"
 #include "contract/support.h"
 #include "near.h"
@@ -889,6 +891,64 @@ static void few_copies(void)
     near_end(key);
 }
 
+#ifdef WF_HOOKS
+static pthread_t forker;
+static int forks_pipe[2];
+
+static unsigned pages_here(void)
+{
+    unsigned count = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        char path[32], to[64] = "";
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        count += readlink(path, to, sizeof to - 1) > 0 && strstr(to, "weft-node-page");
+    }
+    return count;
+}
+
+static void *fork_beside(void *arg)
+{
+    int status;
+    pid_t pid = fork();
+    if (!pid)
+        _exit((int)pages_here());
+    CHECK(pid > 0 && write(forks_pipe[1], "f", 1) == 1);
+    CHECK(waitpid(pid, &status, 0) == pid && !status);
+    return arg;
+}
+
+static int fork_at(const char *label)
+{
+    enum { WAIT_MS = 100 }; /* the fork waits for the thread that starts, but cannot show it */
+    struct pollfd p = {.fd = forks_pipe[0], .events = POLLIN};
+    if (strcmp(label, "node.given") != 0)
+        return 0;
+    CHECK(!pthread_create(&forker, NULL, fork_beside, NULL));
+    (void)poll(&p, 1, WAIT_MS);
+    return 0;
+}
+
+/* Fails when: a child that another thread forks while a service gets its descriptors keeps copies
+ * of them, and so the hold, and the port. */
+static void forked_beside(void)
+{
+    struct wf_node_attach_params params;
+    struct wf_node_link link;
+    char why[512];
+    near_begin();
+    near_attach(key, &link);
+    params = service_kill(&link);
+    params.program = "/bin/true";
+    CHECK(!pipe2(forks_pipe, O_CLOEXEC));
+    weft_test_hook = fork_at;
+    CHECK_STATUS(wf_node_spawn(&params, false, why), WEFT_ECLOSED);
+    weft_test_hook = NULL;
+    CHECK(forker && !pthread_join(forker, NULL));
+    wf_node_detach(&link);
+    near_end(key);
+}
+#endif
+
 /* Fails when: a context that closes waits for a service that it has started, and that does not come
  * further. */
 static void stuck_program(void)
@@ -968,6 +1028,9 @@ int main(int argc, char **argv)
     failed += proc_case("inherits_nothing", inherits_nothing);
     failed += proc_case("no_program", no_program);
     failed += proc_case("few_copies", few_copies);
+#ifdef WF_HOOKS
+    failed += proc_case("forked_beside", forked_beside);
+#endif
     failed += proc_case("stuck_program", stuck_program);
     return failed ? 1 : 0;
 }
