@@ -164,12 +164,22 @@ static int ms_until(uint64_t until_ns)
     return now >= until_ns ? 0 : (int)WF_MIN((until_ns - now + 999999) / 1000000, 3600000);
 }
 
-/* The process forks and ends before the line comes, so there is nearly nothing to wait for. The
- * program may have reaped it itself (waitpid(2) for any child), or have the kernel do it. */
-static void process_reap(pid_t pid, int pidfd, uint64_t until_ns)
+/* Returns false if the time is over, or the caller has to stop. */
+static bool end_await(int pidfd, const struct wf_node_attach_params *params)
+{
+    struct pollfd p[] = {{.fd = pidfd, .events = POLLIN},
+                         {.fd = params->stop_fd ? params->stop_fd : -1, .events = POLLIN}};
+    return poll(p, 2, ms_until(params->until_ns)) > 0 && p[0].revents;
+}
+
+/* The process forks and ends before the line comes, so there is nearly nothing to wait for, unless
+ * it is to be [killed]. The program may have reaped it itself (waitpid(2) for any child), or have
+ * the kernel do it. */
+static void process_reap(pid_t pid, int pidfd, const struct wf_node_attach_params *params,
+                         bool killed)
 {
     struct pollfd p = {.fd = pidfd, .events = POLLIN};
-    if (pidfd >= 0 && poll(&p, 1, ms_until(until_ns)) != 1) {
+    if (pidfd >= 0 && (killed || !end_await(pidfd, params))) {
         kill(pid, SIGKILL);
         (void)poll(&p, 1, END_MS);
     }
@@ -226,7 +236,7 @@ static enum weft_status line_await(const char *path, pid_t pid, int line_fd,
 {
     int pidfd = wf_pidfd_open(pid);
     enum weft_status status = started(path, line_fd, params, why);
-    process_reap(pid, pidfd, status == WEFT_ETIMEDOUT ? 0 : params->until_ns);
+    process_reap(pid, pidfd, params, status == WEFT_ETIMEDOUT);
     if (pidfd >= 0)
         close(pidfd);
     return status;

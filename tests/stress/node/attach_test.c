@@ -971,6 +971,29 @@ static void stuck_program(void)
     near_end(key);
 }
 
+/* Fails when: a context that closes waits for the end of a program that has started its service. */
+static void stuck_starter(void)
+{
+    char fifo[] = "/tmp/weft-stuck-fifo-XXXXXX", path[] = "/tmp/weft-stuck-XXXXXX";
+    char program[128], why[512];
+    struct wf_node_attach_params params;
+    near_begin();
+    CHECK(mkdtemp(fifo) && !rmdir(fifo) && !mkfifo(fifo, 0600));
+    snprintf(program, sizeof program, "#!/bin/sh\necho started\necho > %s\nexec sleep 30\n", fifo);
+    program_write(path, program);
+    params = near_client(key);
+    params.program = path;
+    params.stop_fd = open(fifo, O_RDWR | O_NONBLOCK | O_CLOEXEC); /* the program writes to it */
+    params.until_ns = wf_now_ns() + UINT64_C(4000000000);
+    CHECK(params.stop_fd > 0);
+    CHECK_STATUS(wf_node_spawn(&params, false, why), WEFT_OK);
+    CHECK(wf_now_ns() < params.until_ns - UINT64_C(2000000000));
+    close(params.stop_fd);
+    CHECK(!unlink(path) && !unlink(fifo));
+    CHECK(waitpid(-1, NULL, 0) < 0);
+    near_end(key);
+}
+
 /* Fails when: a service that cannot be started makes the client wait, or the warning does not say
  * what is wrong. */
 static void no_program(void)
@@ -1032,5 +1055,6 @@ int main(int argc, char **argv)
     failed += proc_case("forked_beside", forked_beside);
 #endif
     failed += proc_case("stuck_program", stuck_program);
+    failed += proc_case("stuck_starter", stuck_starter);
     return failed ? 1 : 0;
 }
