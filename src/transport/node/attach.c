@@ -334,26 +334,35 @@ void wf_node_estate_close(struct wf_node_link *link)
     wf_node_taking_end();
 }
 
-static void fd_close(int *at)
+void wf_node_fd_close(int *fd)
 {
     wf_node_taking_begin();
-    if (*at >= 0)
-        close(*at);
-    *at = -1;
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
     wf_node_taking_end();
+}
+
+/* Close what came with the last packet, but for the descriptors that were taken over. */
+static void received_close(struct wf_node_link *link)
+{
+    for (int i = 0; i < link->nreceived; i++)
+        wf_node_fd_close(&link->received[i]);
+    link->nreceived = 0;
 }
 
 void wf_node_command_close(struct wf_node_link *link)
 {
-    fd_close(&link->command_fd);
+    wf_node_fd_close(&link->command_fd);
 }
 
 static void link_close(struct wf_node_link *link)
 {
     wf_node_estate_close(link);
+    received_close(link);
     wf_node_command_close(link);
-    fd_close(&link->sock);
-    fd_close(&link->pidfd);
+    wf_node_fd_close(&link->sock);
+    wf_node_fd_close(&link->pidfd);
     link->page_fd = -1;
 }
 
@@ -468,12 +477,36 @@ void wf_node_detach(struct wf_node_link *link)
     wf_fork_leave(&link->fork); /* afterwards: a child forked until then closes them, too */
 }
 
+/* As packet_take: a child that is forked from here on closes the descriptors. */
+static enum weft_status link_receive(struct wf_node_link *link, struct wf_node_packet *p, int *nfds)
+{
+    enum weft_status status;
+    wf_node_taking_begin();
+    status = wf_node_packet_recv(link->sock, p, link->received, nfds);
+    WF_HOOK("node.heard");
+    if (status == WEFT_OK)
+        link->nreceived = WF_MAX(WF_MIN(*nfds, WF_NODE_FDS), 0); /* LOST is below 0 */
+    wf_node_taking_end();
+    return status;
+}
+
+/* Returns false if the service may not send [p]. */
+static bool packet_handle(struct wf_node_link *link, const struct wf_node_packet *p, int nfds)
+{
+    if (link->answer && link->answer(link, p, link->received, nfds))
+        return true;
+    if (p->type == WF_NODE_LOG)
+        wf_log((enum wf_log_level)p->u.log.level, "the node's service: %s", p->u.log.text);
+    return p->type == WF_NODE_LOG || p->type == WF_NODE_BYE;
+}
+
 enum weft_status wf_node_hear(struct wf_node_link *link)
 {
     struct wf_node_packet p;
-    int fds[WF_NODE_FDS], nfds = 0;
+    int nfds = 0;
+    bool fits;
     for (;;) {
-        enum weft_status status = wf_node_packet_recv(link->sock, &p, fds, &nfds);
+        enum weft_status status = link_receive(link, &p, &nfds);
         if (status == WEFT_AGAIN)
             return wf_pidfd_ended(link->pidfd) ? WEFT_EPEER : WEFT_OK;
         if (status == WEFT_ECLOSED) /* killed, or it closed this connection only */
@@ -481,13 +514,11 @@ enum weft_status wf_node_hear(struct wf_node_link *link)
                                                                                 : WEFT_EPROTO;
         if (status != WEFT_OK)
             return WEFT_EPROTO;
-        if (link->answer && link->answer(link, &p, fds, nfds))
-            continue;
-        wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
+        fits = packet_handle(link, &p, nfds);
+        received_close(link);
         if (p.type == WF_NODE_BYE)
             return WEFT_ECLOSED;
-        if (p.type != WF_NODE_LOG)
+        if (!fits)
             return WEFT_EPROTO;
-        wf_log((enum wf_log_level)p.u.log.level, "the node's service: %s", p.u.log.text);
     }
 }

@@ -40,14 +40,16 @@ struct wf_node_link {
     uint32_t incarnation, line;
     int estate[WF_NODE_FDS]; /* of the service, kept for its successor */
     int nestate;
+    int received[WF_NODE_FDS]; /* of the packet that wf_node_hear reads */
+    int nreceived;
     uint32_t window; /* where memory can be registered with the service's NIC; 0: nowhere */
     struct wf_hca_share share;
     int command_fd;            /* of that NIC, or -1 */
     struct wf_contact contact; /* of the service */
     bool membarrier;           /* both processes have registered for membarrier(2) */
-    /* NULL, or takes an answer to RING, UNRING or NODE: wf_node_hear calls it. Returns false if the
-     * packet is none; else it has taken over the descriptors. */
-    bool (*answer)(struct wf_node_link *link, const struct wf_node_packet *packet, const int *fds,
+    /* NULL, or takes an answer to RING, UNRING or NODE: wf_node_hear calls it. A descriptor that it
+     * takes over it keeps first, and then sets to -1. Returns false if the packet is no answer. */
+    bool (*answer)(struct wf_node_link *link, const struct wf_node_packet *packet, int *fds,
                    int nfds);
     void *owner;
 };
@@ -100,6 +102,8 @@ enum weft_status wf_node_hear(struct wf_node_link *link);
 WF_LOCK_CLASS(wf_node_taking_class);
 void wf_node_taking_begin(void) WF_ACQUIRES(wf_node_taking_class);
 void wf_node_taking_end(void) WF_RELEASES(wf_node_taking_class);
+/* Close *fd under the lock, if it is none of -1, and set it to -1. */
+void wf_node_fd_close(int *fd);
 
 /* spawn.c: start the service, and wait until clients can connect to it, or another process has its
  * name, which is a success, too. With params->held, it is a successor of that service. Blocks, at

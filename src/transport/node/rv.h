@@ -98,7 +98,7 @@ static inline enum weft_status rv_status(const struct weft_node *node)
 /* ---- rv_link.c ---- */
 
 /* The service has answered a packet: wf_node_link.answer. */
-bool wf_rv_answer(struct wf_node_link *link, const struct wf_node_packet *packet, const int *fds,
+bool wf_rv_answer(struct wf_node_link *link, const struct wf_node_packet *packet, int *fds,
                   int nfds);
 /* Open the rings, with room for [events] events, before the thread starts; none if [events] is 0.
  * Returns OK | ENOMEM | ELIMIT | ETIMEDOUT | as wf_node_hear */

@@ -35,7 +35,7 @@ static WF_REQUIRES(rv_lock_class) void node_answer(struct weft_node *node,
 }
 
 static WF_REQUIRES(rv_lock_class) void ring_answer(struct weft_node *node,
-                                                   const struct wf_node_packet *p, const int *fds,
+                                                   const struct wf_node_packet *p, int *fds,
                                                    int nfds)
 {
     if (p->type == WF_NODE_UNRING_OK) {
@@ -44,15 +44,14 @@ static WF_REQUIRES(rv_lock_class) void ring_answer(struct weft_node *node,
         node->ring_status = (enum weft_status)p->u.ring_no.status;
     } else if (nfds == 1 && node->ring.bell < 0) {
         node->ring.bell = fds[0];
+        fds[0] = -1;
         node->ring_status = WEFT_OK;
     } else {
-        wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
         node->ring_status = WEFT_ELIMIT;
     }
 }
 
-bool wf_rv_answer(struct wf_node_link *link, const struct wf_node_packet *p, const int *fds,
-                  int nfds)
+bool wf_rv_answer(struct wf_node_link *link, const struct wf_node_packet *p, int *fds, int nfds)
 {
     struct weft_node *node = link->owner;
     if (p->type != WF_NODE_RING_OK && p->type != WF_NODE_RING_NO && p->type != WF_NODE_UNRING_OK &&

@@ -219,8 +219,7 @@ WF_REQUIRES(via_ctx_lock_class) void wf_via_reader_wake(struct via_ctx *ctx);
 /* Wake all endpoints: there is something new for them. */
 WF_REQUIRES(via_ctx_lock_class) void wf_via_eps_wake(struct via_ctx *ctx);
 /* Takes an answer of the service (struct wf_node_link). */
-bool wf_via_answer(struct wf_node_link *link, const struct wf_node_packet *p, const int *fds,
-                   int nfds);
+bool wf_via_answer(struct wf_node_link *link, const struct wf_node_packet *p, int *fds, int nfds);
 /* Returns the name of the word of the service that [flow] leads to, or WF_NODE_NO_WORD: with
  * *status OK, it is asked for, and ctx->changes counts up when the answer has come, or, if this
  * process had no memory to ask, after some time. Else *status is why there is none. [page] is that

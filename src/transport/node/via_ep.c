@@ -73,21 +73,21 @@ static void bell_close(struct via_ep *ep)
     if (ep->bell < 0)
         return;
     (void)epoll_ctl(ep->epoll_fd, EPOLL_CTL_DEL, ep->bell, NULL);
-    close(ep->bell);
-    ep->bell = -1;
+    wf_node_fd_close(&ep->bell);
 }
 
 /* The service may have looked for a byte in vain before this side had its end. Returns false if the
  * owner's epoll descriptor takes no more. */
-static bool bell_take(struct via_ep *ep, int bell)
+static WF_REQUIRES(via_ctx_lock_class) bool bell_take(struct via_ep *ep)
 {
     struct epoll_event ev = {.events = EPOLLIN};
     bell_close(ep);
-    if (epoll_ctl(ep->epoll_fd, EPOLL_CTL_ADD, bell, &ev)) {
-        close(bell);
+    ep->bell = ep->given_bell; /* first: a child that is forked meanwhile closes it */
+    ep->given_bell = -1;
+    if (epoll_ctl(ep->epoll_fd, EPOLL_CTL_ADD, ep->bell, &ev)) {
+        wf_node_fd_close(&ep->bell);
         return false;
     }
-    ep->bell = bell;
     wf_via_client_ops.wake(ep);
     return true;
 }
@@ -114,18 +114,14 @@ WF_UNCHECKED bool wf_via_ep_look(struct via_ep *ep)
     struct via_ctx *ctx = ep->ctx;
     struct via_page *page = NULL;
     bool refused;
-    int bell;
     via_lock(ctx);
-    bell = ep->given_bell;
-    ep->given_bell = -1;
+    refused = ep->given_bell >= 0 && !bell_take(ep);
     if (ep->stage == VIA_STALE && ctx->page) {
         page = ctx->page;
         page->refs++;
     }
-    refused = ep->stage == VIA_NO && ep->is_open && !ep->closing;
+    refused |= ep->stage == VIA_NO && ep->is_open && !ep->closing;
     via_unlock(ctx);
-    if (bell >= 0)
-        refused |= !bell_take(ep, bell);
     if (page)
         reattach(ep, page);
     return !refused;

@@ -106,19 +106,20 @@ static WF_REQUIRES(via_ctx_lock_class) struct via_ep *ep_asking(struct via_ctx *
 /* An endpoint that did not open in time may have been given up. Returns whether the answer is one
  * to the packet of its cookie. */
 static WF_REQUIRES(via_ctx_lock_class) bool ep_answer(struct via_ctx *ctx,
-                                                      const struct wf_node_packet *p,
-                                                      const int *fds, int nfds)
+                                                      const struct wf_node_packet *p, int *fds,
+                                                      int nfds)
 {
     struct via_ep *ep = ep_asking(ctx, p->cookie);
-    if (!ep) {
-        wf_seqpacket_drop(fds, WF_NODE_FDS, nfds);
+    if (!ep)
         return true;
-    }
     if ((ep->stage == VIA_LEFT) != (p->type == WF_NODE_UNRING_OK))
         return false;
     ep->comes_back = false;
     ep->stage = p->type == WF_NODE_RING_OK && nfds == 1 ? VIA_GIVEN : VIA_NO;
-    ep->given_bell = ep->stage == VIA_GIVEN ? fds[0] : -1;
+    if (ep->stage == VIA_GIVEN) {
+        ep->given_bell = fds[0];
+        fds[0] = -1;
+    }
     ep->refusal = WEFT_OK;
     if (p->type == WF_NODE_RING_NO)
         ep->refusal = (enum weft_status)p->u.ring_no.status;
@@ -131,8 +132,7 @@ static WF_REQUIRES(via_ctx_lock_class) bool ep_answer(struct via_ctx *ctx,
 }
 
 /* Returns false if the service may not send that. */
-bool wf_via_answer(struct wf_node_link *link, const struct wf_node_packet *p, const int *fds,
-                   int nfds)
+bool wf_via_answer(struct wf_node_link *link, const struct wf_node_packet *p, int *fds, int nfds)
 {
     struct via_ctx *ctx = link->owner;
     bool fits = true;

@@ -81,9 +81,7 @@ static WF_REQUIRES(via_ctx_lock_class) void ep_stale(struct via_ep *ep)
         return;
     ep->comes_back |= ep->stage != VIA_WANTED && ep->stage != VIA_STALE;
     ep->stage = VIA_STALE;
-    if (ep->given_bell >= 0)
-        close(ep->given_bell);
-    ep->given_bell = -1;
+    wf_node_fd_close(&ep->given_bell);
 }
 
 /* Nothing that the service was asked for will be answered. */

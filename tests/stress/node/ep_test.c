@@ -3,16 +3,20 @@
  *
  * Each case's comment says what makes it fail. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/hook.h"
 #include "core/core.h"
 #include "near.h"
 #include "node/node.h"
@@ -356,6 +360,73 @@ static void explained(void)
     near_end(key);
 }
 
+/* ---- forks ---- */
+
+#ifdef WF_HOOKS
+static unsigned sockets_before;
+static _Atomic unsigned sockets_attached; /* 0: no fork is wanted */
+static pthread_t forker;
+static int forks_pipe[2];
+
+static unsigned sockets_here(void)
+{
+    unsigned count = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        char path[32], to[64] = "";
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        count += readlink(path, to, sizeof to - 1) > 0 && !strncmp(to, "socket:", 7);
+    }
+    return count;
+}
+
+static void *fork_beside(void *arg)
+{
+    int status;
+    pid_t pid = fork();
+    if (!pid)
+        _exit(sockets_here() != sockets_before);
+    CHECK(pid > 0 && write(forks_pipe[1], "f", 1) == 1);
+    CHECK(waitpid(pid, &status, 0) == pid && !status);
+    return arg;
+}
+
+static int fork_at(const char *label)
+{
+    enum { WAIT_MS = 100 }; /* the fork waits for the thread that receives, but cannot show it */
+    struct pollfd p = {.fd = forks_pipe[0], .events = POLLIN};
+    if (strcmp(label, "node.heard") != 0 || !sockets_attached || forker ||
+        sockets_here() == sockets_attached)
+        return 0;
+    CHECK(!pthread_create(&forker, NULL, fork_beside, NULL));
+    (void)poll(&p, 1, WAIT_MS);
+    return 0;
+}
+
+/* Fails when: a child that another thread forks while an endpoint's bell comes keeps a copy of it.
+ */
+static void forked_bell(void)
+{
+    struct wf_node_link link;
+    struct weft_ctx *ctx;
+    struct weft_ep *ep;
+    begin_near();
+    sockets_before = sockets_here();
+    CHECK(!pipe2(forks_pipe, O_CLOEXEC));
+    weft_test_hook = fork_at; /* before there are other threads */
+    near_attach(key, &link);
+    ctx = ctx_open();
+    sockets_attached = sockets_here();
+    CHECK_STATUS(weft_ep_open(ctx, NULL, &ep), WEFT_OK);
+    sockets_attached = 0;
+    CHECK(forker && !pthread_join(forker, NULL));
+    CHECK_STATUS(weft_ep_close(ep), WEFT_OK);
+    CHECK_STATUS(weft_ctx_close(ctx), WEFT_OK);
+    weft_test_hook = NULL;
+    wf_node_detach(&link);
+    near_end(key);
+}
+#endif
+
 int main(int argc, char **argv)
 {
     int failed = 0;
@@ -368,5 +439,8 @@ int main(int argc, char **argv)
     failed += proc_case("late_rings", late_rings);
     failed += proc_case("rests", rests);
     failed += proc_case("explained", explained);
+#ifdef WF_HOOKS
+    failed += proc_case("forked_bell", forked_bell);
+#endif
     return failed ? 1 : 0;
 }
