@@ -4,8 +4,10 @@
  * of memory at any moment, and a device that refuses. */
 #include "unit.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "mem/cache/monitor.h"
 #include "transport/node/rv_cache.h"
@@ -26,6 +28,8 @@ struct reg {
 static struct bed {
     struct wf_monitor monitor;
     enum wf_probe probe;
+    _Atomic unsigned probes;
+    void (*_Atomic on_probe)(void);
     struct wf_rv_cache *cache;
     unsigned regs;  /* that are registered */
     unsigned limit; /* of the device; 0: none */
@@ -55,6 +59,9 @@ static enum weft_status watch(struct wf_monitor *m, uintptr_t start, uintptr_t e
 static enum wf_probe probe(struct wf_monitor *m)
 {
     (void)m;
+    bed.probes++;
+    if (bed.on_probe)
+        bed.on_probe();
     return bed.probe;
 }
 
@@ -205,6 +212,73 @@ static void test_busy(void **state)
     assert_int_equal(bed.regs, 1);
     bed.probe = WF_PROBE_CLEAN;
     (void)get(0, 4, true);
+    bed_close();
+}
+
+/* The end of a use does not wait for changes that are under way. */
+static void test_busy_put(void **state)
+{
+    uint64_t id;
+    (void)state;
+    bed_open(&keeping, 100);
+    id = get(0, 4, false);
+    bed.probe = WF_PROBE_BUSY;
+    bed.probes = 0;
+    OK(put(id, 0, 4));
+    assert_int_equal(bed.probes, 1);
+    bed.probe = WF_PROBE_CLEAN;
+    change(WF_CHANGE_GONE, 0, 1);
+    (void)get(0, 4, false);
+    bed_close();
+}
+
+struct putter {
+    uint64_t id;
+    _Atomic bool is_over;
+    bool was_over; /* at a probe */
+};
+
+static struct putter *putter;
+
+static void on_probe(void)
+{
+    putter->was_over |= putter->is_over;
+}
+
+static void *putter_main(void *arg)
+{
+    struct putter *p = arg;
+    while (!bed.probes) /* the other thread has not begun to wait */
+        continue;
+    OK(put(p->id, 8, 4));
+    p->is_over = true;
+    return NULL;
+}
+
+/* Nor does it wait for another thread that waits for them. */
+static void test_busy_beside(void **state)
+{
+    time_t until = time(NULL) + 10;
+    struct putter p = {0};
+    (void)state;
+    bed_open(&keeping, 100);
+    while (!p.was_over) { /* this thread may be late: the other one waits no longer than 1 ms */
+        pthread_t thread;
+        uint64_t id;
+        assert_true(time(NULL) < until);
+        p = (struct putter){.id = get(8, 4, false)};
+        putter = &p;
+        bed.probe = WF_PROBE_BUSY;
+        bed.probes = 0;
+        bed.on_probe = on_probe;
+        assert_int_equal(pthread_create(&thread, NULL, putter_main, &p), 0);
+        id = get(0, 4, false);
+        bed.on_probe = NULL;
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        OK(put(id, 0, 4));
+        bed.probe = WF_PROBE_CLEAN;
+        change(WF_CHANGE_GONE, 0, PAGES);
+    }
     bed_close();
 }
 
@@ -383,6 +457,8 @@ int main(void)
         cmocka_unit_test(test_unmapped_used),
         cmocka_unit_test(test_unmapped_while_registered),
         cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_busy_put),
+        cmocka_unit_test(test_busy_beside),
         cmocka_unit_test(test_monitor_lost),
         cmocka_unit_test(test_dropped),
         cmocka_unit_test(test_log_overrun),

@@ -27,6 +27,7 @@ struct entry {
     uintptr_t start, end;
     unsigned access;
     bool is_stale;
+    bool is_new; /* miss is not over: it serves none but its caller yet */
     uint64_t uses;
     void *handle;
 };
@@ -204,27 +205,35 @@ static LOCKED void monitor_lost(struct wf_rv_cache *c)
     changed(c, 0, UINTPTR_MAX);
 }
 
-/* Apply all changes that began before the call. Returns false if some are still under way after
- * SETTLE_NS: then no entry can be trusted. */
-static LOCKED bool settle(struct wf_rv_cache *c)
+/* Apply the changes that began before the call. Returns BUSY if some are still under way, and LOST
+ * if none will be reported. */
+static LOCKED enum wf_probe look(struct wf_rv_cache *c)
 {
     struct wf_monitor *m = c->params.monitor;
-    uint64_t until = wf_now_ns() + SETTLE_NS, before;
+    uint64_t before = wf_load_acquire(&m->logged);
+    enum wf_probe probe = c->is_lost ? WF_PROBE_LOST : m->ops->probe(m);
+    if (probe == WF_PROBE_LOST) {
+        monitor_lost(c);
+    } else if (probe == WF_PROBE_CLEAN) {
+        if (!log_apply(c))
+            return WF_PROBE_BUSY;
+        wf_taint_probed(&c->taints, before, c->next_change);
+    }
+    return probe;
+}
+
+/* Apply all changes that began before the call. The lock is free while some are under way. Returns
+ * false if some are after SETTLE_NS: then no entry can be trusted. */
+static LOCKED bool settle(struct wf_rv_cache *c)
+{
+    uint64_t until = wf_now_ns() + SETTLE_NS;
     enum wf_probe probe;
-    do {
-        before = wf_load_acquire(&m->logged);
-        probe = c->is_lost ? WF_PROBE_LOST : m->ops->probe(m);
-        if (probe == WF_PROBE_LOST) {
-            monitor_lost(c);
-            return false;
-        }
-        if (probe == WF_PROBE_CLEAN && log_apply(c)) {
-            wf_taint_probed(&c->taints, before, c->next_change);
-            return true;
-        }
+    while ((probe = look(c)) == WF_PROBE_BUSY && wf_now_ns() < until) {
+        cache_unlock(c);
         (void)nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-    } while (wf_now_ns() < until);
-    return false;
+        cache_lock(c);
+    }
+    return probe == WF_PROBE_CLEAN;
 }
 
 /* ---- limits ---- */
@@ -279,7 +288,7 @@ static LOCKED void use(struct wf_rv_cache *c, struct entry *e)
 static LOCKED bool serves(const struct wf_rv_cache *c, const struct entry *e, uintptr_t start,
                           uintptr_t end, unsigned access)
 {
-    if (e->is_stale || e->access != access || e->start > start || e->end < end)
+    if (e->is_stale || e->is_new || e->access != access || e->start > start || e->end < end)
         return false;
     return c->params.monitor->ops->keeps_idle || (e->start == start && e->end == end);
 }
@@ -322,11 +331,13 @@ static LOCKED enum weft_status miss(struct wf_rv_cache *c, struct entry *e)
     if (status != WEFT_OK)
         return status;
     e->id = ++c->ids;
+    e->is_new = true;
     insert(c, e);
     use(c, e);
     c->counts.misses++;
     if (!is_watched || !settle(c) || wf_is_tainted(&c->taints, e->start, e->end))
         e->is_stale = true;
+    e->is_new = false;
     return WEFT_OK;
 }
 
@@ -444,7 +455,7 @@ enum weft_status wf_rv_put(struct wf_rv_cache *c, uint64_t id, const void *addr,
     uintptr_t start = (uintptr_t)addr, end = start + len;
     struct entry *e;
     cache_lock(c);
-    (void)settle(c);
+    (void)look(c);
     e = end > start ? used_entry(c, id, start, end, access) : NULL;
     if (e)
         put(c, e);
@@ -462,7 +473,7 @@ enum weft_status wf_rv_evict(struct wf_rv_cache *c, const void *addr, size_t len
     if (!pages_of(c, addr, len, &start, &end))
         return WEFT_EINVAL;
     cache_lock(c);
-    (void)settle(c);
+    (void)look(c);
     for (size_t at = place_of(c, start); at < c->count && c->entries[at]->start == start; at++) {
         struct entry *e = c->entries[at];
         if (e->uses || e->end != end || e->access != access)
@@ -485,7 +496,7 @@ void wf_rv_evict_range(struct wf_rv_cache *c, const void *addr, size_t len,
     size_t at;
     *out = (struct weft_node_evicted){0};
     cache_lock(c);
-    (void)settle(c);
+    (void)look(c);
     at = place_reaching(c, start);
     while (at < c->count && c->entries[at]->start < end) {
         struct entry *e = c->entries[at];
@@ -505,7 +516,7 @@ enum weft_status wf_rv_evict_amount(struct wf_rv_cache *c, uint64_t bytes, uint6
 {
     struct weft_node_evicted gone;
     cache_lock(c);
-    (void)settle(c);
+    (void)look(c);
     gone = give_up(c, bytes, bytes || count ? count : 1);
     cache_unlock(c);
     if (!gone.count)
@@ -517,7 +528,7 @@ enum weft_status wf_rv_evict_amount(struct wf_rv_cache *c, uint64_t bytes, uint6
 void wf_rv_count(struct wf_rv_cache *c, struct weft_node_cache_counts *out)
 {
     cache_lock(c);
-    (void)settle(c);
+    (void)look(c);
     *out = c->counts;
     cache_unlock(c);
 }

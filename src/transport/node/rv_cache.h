@@ -14,6 +14,10 @@
  * registration and its place here: no log is applied while an entry is registered. Memory that
  * changed is deregistered at the next call, not before.
  *
+ * A change that is under way concerns only wf_rv_get, which waits for its end, at most 1 ms, with
+ * the lock free. The other functions apply what is in the log: an entry that a later change makes
+ * stale is found by the next wf_rv_get.
+ *
  * The lock is held while the device registers. No function is called by an allocator, or by the
  * thread that reads changes. */
 #ifndef WF_TRANSPORT_NODE_RV_CACHE_H
