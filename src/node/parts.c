@@ -251,7 +251,7 @@ enum weft_status wf_node_ended_take(struct node_mover *m, uint16_t word, const u
         return WEFT_EPROTO;
     part = part_of(m, args[0]);
     if (part && part->word == word && part->buffers)
-        part_end(m, part, statuses[args[1]]);
+        wf_node_part_done(m, part->id, statuses[args[1]]);
     return WEFT_OK;
 }
 
@@ -295,7 +295,7 @@ enum weft_status wf_node_got_take(struct node_mover *m, uint16_t word, const uin
     if (stored || args[1] != WF_NODE_DONE)
         status = statuses[args[1]];
     if (part)
-        part_end(m, part, status);
+        wf_node_part_done(m, part->id, status);
     return WEFT_OK;
 }
 

@@ -42,12 +42,15 @@ static enum weft_status refusal; /* of the network, [refusals] times */
 static unsigned refusals;
 static uint16_t refused_word; /* of the last GOT that was refused */
 static bool gone;             /* a page of the next GOT's bytes cannot be had */
+static bool ends_early;       /* the other service ends parts before the network has taken them */
 static unsigned moved;
 static uint32_t last_id;
 static enum weft_status last_status, by_id[PARTS];
 static struct bed *bed;
 
 /* ---- the network ---- */
+
+static enum weft_status ended(uint32_t id, uint32_t how);
 
 static enum weft_status on_part(struct bed_service *s, unsigned lane, unsigned kind,
                                 const uint32_t *args, uint32_t id, uint32_t len)
@@ -66,6 +69,8 @@ static enum weft_status on_part(struct bed_service *s, unsigned lane, unsigned k
         refused_word = s->mover->served[id % WF_NODE_SERVED].word;
         return refusal;
     }
+    if (ends_early)
+        OK(ended(id, WF_NODE_DONE));
     *p = (struct part){.id = id, .len = len, .lane = lane, .kind = kind};
     memcpy(p->args, args, gets ? WF_NODE_GOT_ARGS * sizeof *args : sizeof p->args);
     nparts++;
@@ -625,6 +630,27 @@ static void test_ended_frames(void **state)
         assert_int_equal(last_status, WEFT_OK);
     }
     assert_int_equal(moved, 1 + used);
+}
+
+/* Fails when: a service ends a part that the network has not taken yet, and the part is counted as
+ * one that was under way. */
+static void test_ended_early(void **state)
+{
+    const struct node_mover *m = bed->services[0].mover;
+    (void)state;
+    ends_early = true;
+    OK(put(client(0), 0, 8, 1));
+    turn();
+    ends_early = false;
+    nparts = 0;
+    turn();
+    assert_true(moved == 1 && last_status == WEFT_EUNREACH);
+    assert_true(!m->nparts && !m->sessions[BED_WORD]->nparts && !m->sessions[BED_WORD]->moving);
+    OK(put(client(0), 0, 8, 2));
+    turn();
+    carry(0);
+    turn();
+    assert_true(moved == 2 && last_status == WEFT_OK);
 }
 
 /* ---- parts ---- */
@@ -1740,6 +1766,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_put_frames, begin, end),
         cmocka_unit_test_setup_teardown(test_owed, begin, end),
         cmocka_unit_test_setup_teardown(test_ended_frames, begin, end),
+        cmocka_unit_test_setup_teardown(test_ended_early, begin, end),
         cmocka_unit_test_setup_teardown(test_put, begin, end),
         cmocka_unit_test_setup_teardown(test_orders, begin, end),
         cmocka_unit_test_setup_teardown(test_room, begin, end),
