@@ -386,16 +386,23 @@ enum weft_status wf_node_other_instance(void *owner, uint16_t word, uint32_t inc
     return is_later(incarnation, now) ? WEFT_EUNREACH : WEFT_EKEY;
 }
 
-/* Close the queue pairs by which earlier instances of the service may still write to memory here.
- * Those of others are closed when the turn is over. */
+static bool is_of_node(const struct node_other *a, const struct node_other *b)
+{
+    return a->address.process.host == b->address.process.host &&
+           a->address.process.user == b->address.process.user;
+}
+
+/* Close the queue pairs by which earlier instances of the service, and services of its node that
+ * are lost, may still write to memory here: a program there whose service was lost goes on by
+ * another one, which has another port or a new line. Those of other nodes are closed when the turn
+ * is over. */
 static void earlier_close(struct node_work *work, struct node_other *other)
 {
     if (other->stale_moves)
         stale_drop(work, other);
     for (uint32_t i = 0; work->ops.move && work->any_change && i < work->nothers; i++) {
         struct node_other *o = work->others[i];
-        if (!o || o == other || !o->down ||
-            memcmp(&o->address.process, &other->address.process, sizeof o->address.process))
+        if (!o || o == other || !o->down || !is_of_node(o, other))
             continue;
         stale_drop(work, o);
         other_drop(work, o);

@@ -90,7 +90,7 @@ struct desk_other {
  *
  * The sessions of earlier and lost instances are closed when the turn is over. If these may have
  * queue pairs, by which they write to clients' memory, they are closed before the first frame of
- * the next instance is taken.
+ * the next instance is taken, or of another service of their node.
  *
  * A frame of an earlier instance is refused: the other service loses this one. A service for which
  * there is no word or no memory comes again, after pauses of at most 500 ms, until there is. When

@@ -38,11 +38,17 @@ void *__real_calloc(size_t n, size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 
 static _Atomic unsigned shortages; /* of memory for another service that are still to come */
+static struct node_work *loser;    /* loses [lost] when it gets to know another service, or NULL */
+static struct node_other *lost;
 
 void *__wrap_calloc(size_t n, size_t size)
 {
     bool is_short = size == sizeof(struct node_other) && shortages;
     shortages -= is_short;
+    if (size == sizeof(struct node_other) && loser) {
+        lost->down = loser->any_change = true;
+        loser = NULL;
+    }
     return is_short ? NULL : __real_calloc(n, size);
 }
 
@@ -92,9 +98,7 @@ enum weft_status __wrap_wf_node_frame_take(struct node_mover *m, uint16_t word, 
     const struct node_work *w = m->ops->owner;
     const struct node_other *other = w->others[word];
     for (uint32_t i = 0; i < w->nothers; i++)
-        late += w->others[i] && w->others[i]->down &&
-                !memcmp(&w->others[i]->address.process, &other->address.process,
-                        sizeof other->address.process);
+        late += w->others[i] && w->others[i]->down && w->others[i] != other;
     late += other->stale && other->stale_address.ep_gen > 65535; /* less: it was a guess */
     return __real_wf_node_frame_take(m, word, kind, args, nargs, data, len);
 }
@@ -348,6 +352,32 @@ static void word_free(struct node_work *a, uint32_t name)
     wf_node_other_behind(a, word);
 }
 
+/* Fails when: a frame of a service is taken while another one of its node, at another port, is lost
+ * and may still write to memory: a program there may have gone from the one to the other. */
+static void test_other_port(void **state)
+{
+    struct node_work *a = service_open(1000, 0), *b = service_open(70000, 0), *c;
+    uint32_t to_b, to_a;
+    (void)state;
+    a->ops.move = wf_node_other_move; /* there are queue pairs */
+    OK(ask(a, b->contact.port, &to_b));
+    UNTIL(a, b, (send_some(a, to_b), known(b)));
+    OK(ask(b, a->contact.port, &to_a));
+    UNTIL(a, b, (send_some(b, to_a), known(a)));
+    late = 0;
+    lost = a->others[wf_node_word_index(to_b)];
+    c = service_open(70001, 0);
+    OK(ask(c, a->contact.port, &to_a));
+    loser = a;
+    UNTIL(a, c, (send_some(c, to_a), state_of(a, to_b) == WF_NODE_LOST && known(a)));
+    assert_ptr_equal(loser, NULL);
+    assert_int_equal(known(a)->address.ep_gen, 70001);
+    assert_int_equal(late, 0);
+    service_close(a);
+    service_close(b);
+    service_close(c);
+}
+
 /* Fails when: the words of lost services are not freed, or a new one has an old name. */
 static void test_words(void **state)
 {
@@ -524,6 +554,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_found),
                                        cmocka_unit_test(test_restarted),
                                        cmocka_unit_test(test_successor),
+                                       cmocka_unit_test(test_other_port),
                                        cmocka_unit_test(test_words),
                                        cmocka_unit_test(test_no_word),
                                        cmocka_unit_test(test_no_word_for_long),
