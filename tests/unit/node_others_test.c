@@ -302,10 +302,19 @@ static void test_restarted(void **state)
     }
 }
 
+/* What [a] answers a client that has a key of the service of [name], which has [incarnation]. */
+static void expect_instance(struct node_work *a, uint32_t name, uint32_t incarnation)
+{
+    uint16_t word = (uint16_t)wf_node_word_index(name);
+    OK(wf_node_other_instance(a, word, incarnation));
+    assert_int_equal(wf_node_other_instance(a, word, incarnation - 1), WEFT_EKEY);
+    assert_int_equal(wf_node_other_instance(a, word, incarnation + 1), WEFT_EUNREACH);
+}
+
 /* Fails when: a service that was killed is lost, though it has a successor on its port, which calls
  * or is called; or its clients' flows do not begin again, which the number of the session shows; or
  * frames of the successor are taken while the queue pairs of the killed one may write to memory, or
- * break the connection. */
+ * break the connection; or a key of the killed one is taken for one of its successor. */
 static void test_successor(void **state)
 {
     (void)state;
@@ -318,6 +327,7 @@ static void test_successor(void **state)
         OK(ask(b, a->contact.port, &to_a));
         UNTIL(a, b, (send_some(b, to_a), known(a)));
         session = session_of(a, to_b);
+        expect_instance(a, to_b, 70000);
         dies = true;
         service_close(b);
         dies = false;
@@ -335,6 +345,7 @@ static void test_successor(void **state)
         UNTIL(a, b, (send_some(b, to_a), known(a)));
         assert_int_equal(state_of(a, to_b), WF_NODE_UP);
         assert_true(session_of(a, to_b) > session);
+        expect_instance(a, to_b, 70001);
         OK(ask(a, port, &session));
         assert_int_equal(session, to_b);
         assert_int_equal(others(a), 1);
