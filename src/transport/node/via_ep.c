@@ -163,19 +163,20 @@ static WF_UNCHECKED enum weft_status stage_await(struct via_ep *ep, enum via_sta
 
 /* ---- opening ---- */
 
-/* The endpoint does not open, but the service may have its rings, or still take them: it is to let
- * them go, too. Nothing waits for its answer. */
+/* The endpoint does not open, or was not left in time, but the service may have its rings, or still
+ * take them: it is to let them go, too. Nothing waits for its answer. */
 static WF_UNCHECKED void ep_unlist(struct via_ep *ep)
 {
     struct via_ctx *ctx = ep->ctx;
     struct wf_node_packet p;
     via_lock(ctx);
     wf_list_remove(&ep->item);
-    if (ctx->page && (ep->stage == VIA_ASKED || ep->stage == VIA_GIVEN)) {
+    if (ctx->page &&
+        (ep->stage == VIA_ASKED || ep->stage == VIA_GIVEN || ep->stage == VIA_LEAVES)) {
         wf_node_packet_init(&p, WF_NODE_UNRING);
         p.u.unring = (struct wf_node_unring){.ep = ep->address.ep, .ep_gen = ep->address.ep_gen};
         if (wf_node_packet_send(ctx->link->sock, &p, NULL, 0))
-            wf_debug("the node's service keeps the rings of an endpoint that did not open: %m");
+            wf_debug("the node's service keeps the rings of an endpoint that is closed: %m");
     }
     if (ctx->unsettled)
         wf_via_reader_wake(ctx);
