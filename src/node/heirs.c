@@ -22,7 +22,7 @@ static void awaited_check(struct node_desk *desk)
  * it to the next successor, which may come earlier than this client. */
 static void heir_add(struct node_desk *desk, uint32_t index, int pid)
 {
-    struct desk_heir *heir = &desk->heirs[desk->nheirs];
+    struct desk_heir *heir = &desk->heirs[index];
     struct epoll_event ev = {.events = EPOLLIN, .data.ptr = heir};
     int fd = wf_pidfd_open(pid);
     if (fd < 0 && errno == ESRCH) {
@@ -34,7 +34,6 @@ static void heir_add(struct node_desk *desk, uint32_t index, int pid)
         fd = -1;
     }
     *heir = (struct desk_heir){.index = index, .pid = pid, .pidfd = fd};
-    desk->nheirs++;
     desk->heirs_awaited++;
     wf_store_relaxed(&desk->work.page->pids[index], (uint32_t)pid);
     wf_node_work_heir(&desk->work, index, NODE_HEIR_AWAITED);
@@ -78,12 +77,11 @@ static void heir_end(struct node_desk *desk, struct desk_heir *heir)
     wf_node_work_heir(&desk->work, heir->index, NODE_HEIR_GONE);
 }
 
+/* Returns the process that is awaited for the index, or NULL. */
 static struct desk_heir *heir_find(const struct node_desk *desk, uint32_t index)
 {
-    for (unsigned i = 0; i < desk->nheirs; i++)
-        if (desk->heirs[i].index == index && !desk->heirs[i].dropped)
-            return &desk->heirs[i];
-    return NULL;
+    struct desk_heir *heir = desk->heirs ? &desk->heirs[index] : NULL;
+    return heir && heir->pid && !heir->dropped ? heir : NULL;
 }
 
 bool wf_node_heir_is(const struct node_desk *desk, uint32_t index, pid_t pid)
@@ -104,7 +102,7 @@ bool wf_node_heir_event(struct node_desk *desk, void *at)
 {
     struct desk_heir *heir = at;
     if (!desk->heirs || (uintptr_t)heir < (uintptr_t)desk->heirs ||
-        (uintptr_t)heir >= (uintptr_t)(desk->heirs + desk->nheirs))
+        (uintptr_t)heir >= (uintptr_t)(desk->heirs + node_indexes(desk)))
         return false;
     if (!heir->dropped) /* by an earlier event of this round */
         heir_end(desk, heir);
@@ -113,10 +111,9 @@ bool wf_node_heir_event(struct node_desk *desk, void *at)
 
 void wf_node_heirs_close(struct node_desk *desk)
 {
-    for (unsigned i = 0; i < desk->nheirs; i++)
-        if (!desk->heirs[i].dropped)
+    for (uint32_t i = 0; i < node_indexes(desk); i++)
+        if (heir_find(desk, i))
             heir_end(desk, &desk->heirs[i]);
-    desk->nheirs = 0;
     awaited_check(desk); /* also if the page could not be read */
     wf_node_work_settle(&desk->work);
 }

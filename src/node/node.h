@@ -103,7 +103,7 @@ struct node_share {
 /* A process that had an index of the service before. */
 struct desk_heir {
     uint32_t index;
-    pid_t pid;
+    pid_t pid;    /* 0: there is none */
     int pidfd;    /* or -1 */
     bool dropped; /* it is awaited no more */
 };
@@ -127,8 +127,8 @@ struct node_desk {
     unsigned unproved_count, attached_count;
     struct wf_list unproved, attached, ended;
     struct desk_client **by_index; /* 1 << index_bits */
-    struct desk_heir *heirs;
-    unsigned nheirs, heirs_awaited;
+    struct desk_heir *heirs;       /* by index; NULL: there was no service before */
+    unsigned heirs_awaited;
     uint64_t next_serial;
     unsigned jobs; /* that the mover has */
     struct node_work work;
