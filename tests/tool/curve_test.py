@@ -83,7 +83,7 @@ def curve_agrees(points, lines, objects):
 
 FAKE = """#!{python}
 # In place of UCX's benchmark: slow below 32 bytes, impossibly fast there, none of 64 bytes and more.
-import socket, sys
+import os, socket, sys
 words = sys.argv[1:]
 port = int(words[words.index("-p") + 1])
 if "127.0.0.1" not in words and "localhost" not in words:
@@ -93,7 +93,7 @@ size = int(words[words.index("-s") + 1])
 socket.create_connection(("127.0.0.1", port))
 if size >= 64:
     sys.exit(f'"{{size}}" bytes are too many')
-us = 1e9 if size < 32 else 1e-6
+us = float(os.environ.get("FAKE_US", 1e9 if size < 32 else 1e-6))
 print("iterations,50.0_percentile_lat,overall_bw")
 print("10,%f,1" % us)
 """
@@ -126,6 +126,11 @@ def curve_judges():
         for size, strict in (("16", 0), ("32", 1)):
             code, out, err = run(*words, "--from", size, "--to", size, "--pairs", "1", "--strict", env=env)
             assert code == strict and ("MISSED" in out) == bool(strict), (code, out, err)
+        for us in ("0", "inf"):  # neither has a ratio that JSON can have
+            code, out, err = run(*words, "--from", "16", "--to", "16", "--pairs", "1", "--json=" + objects,
+                                 env={**env, "FAKE_US": us})
+            assert code == 0 and "printed no figure" in err, (code, err)
+            assert not [o for o in curve_objects(objects) if "ratios" in o and o["test"] == "curve"], us
 
 
 def curve_beside_what_is_installed():

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,13 @@ static void add_loads(struct wf_words *w, const struct wf_load *load, unsigned n
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%zu:%" PRIu64, i ? "," : "",
                                  load[i].size, load[i].iters);
     wf_words_add(w, text);
+}
+
+/* A program whose clock is too coarse for its run prints a time of 0, or a rate that is infinite.
+ */
+static bool is_figure(double v)
+{
+    return isfinite(v) && v > 0;
 }
 
 static int unread(const char *program, char *why, size_t room)
@@ -576,6 +584,19 @@ static const struct wf_contest mpi_contests[] = {
     {"barrier", 0, 2, WF_FIGURE_LAT, 10000, WF_OVER_TCP},
     {"barrier", 0, 16, WF_FIGURE_LAT, 500, WF_OVER_TCP},
 };
+
+/* ---- all ---- */
+
+int wf_rival_run(const struct wf_rival *r, const struct wf_contest *t, const struct wf_load *load,
+                 unsigned n, double *v, char *why, size_t room)
+{
+    if (r->run(r, t, load, n, v, why, room))
+        return -1;
+    for (unsigned i = 0; i < n; i++)
+        if (!is_figure(v[i]))
+            return unread(r->title, why, room);
+    return 0;
+}
 
 /* ---- the table ---- */
 

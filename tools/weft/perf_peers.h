@@ -60,7 +60,7 @@ struct wf_rival {
     unsigned overs; /* 1 << enum wf_over: transports that it can be made to use */
     /* 0, or -1 with the reason in why[]. */
     int (*there)(const struct wf_rival *r, char *why, size_t room);
-    /* Measure [n] sizes, at most WF_LOADS, one after the other: v[i] gets the figure of load[i]. */
+    /* As wf_rival_run, but a figure may be 0 or infinite. */
     int (*run)(const struct wf_rival *r, const struct wf_contest *c, const struct wf_load *load,
                unsigned n, double *v, char *why, size_t room);
     const char *launcher[2]; /* programs to try */
@@ -81,7 +81,11 @@ const char *wf_rival_mpirun(void);
 /* Is the program there that measures [r] at all sizes? 0, or -1 with the reason in why[]. */
 int wf_rival_at_all_sizes(const struct wf_rival *r, char *why, size_t room);
 
-/* Run Weft's side of [c]; as wf_rival.run, but v[i] gets all figures that Weft prints, and 0 for
+/* Measure [n] sizes, at most WF_LOADS, one after the other: v[i] gets the figure of load[i]. 0, or
+ * -1 with the reason in why[]. */
+int wf_rival_run(const struct wf_rival *r, const struct wf_contest *c, const struct wf_load *load,
+                 unsigned n, double *v, char *why, size_t room);
+/* Run Weft's side of [c]; as wf_rival_run, but v[i] gets all figures that Weft prints, and 0 for
  * the others. Each load's size is twice the one before, its iters are the same. [transport]: the
  * only one to use; null: Weft chooses. time_ms: how long Weft measures at a time; 0: as long as
  * weft perf does. */

@@ -27,7 +27,7 @@ static int side_run(const struct wf_side *s, unsigned loads, double all[][WF_FIG
     double v[WF_LOADS];
     if (!s->rival)
         return wf_weft_run(s->contest, s->transport, s->time_ms, s->load, loads, all, why, room);
-    if (s->rival->run(s->rival, s->contest, s->load, loads, v, why, room))
+    if (wf_rival_run(s->rival, s->contest, s->load, loads, v, why, room))
         return -1;
     for (unsigned i = 0; i < loads; i++)
         all[i][s->contest->figure] = v[i];
