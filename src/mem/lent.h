@@ -7,9 +7,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+enum wf_pages {
+    WF_PAGES_MISSING, /* some cannot be read, or cannot be written */
+    WF_PAGES_THERE,
+    WF_PAGES_UNKNOWN, /* before Linux 5.14 */
+};
+
+/* Give the [n] bytes at [at] their pages, to be read, or written if [writes] is true. Another
+ * thread may unmap them at any time. */
+enum wf_pages wf_pages_populate(const void *at, size_t n, bool writes);
+
 /* Copy [n] bytes. The kernel makes the copy, because it reports a missing page as an error. With
  * memcpy, a missing page would end the process; memcpy is used only if the system forbids
- * process_vm_readv(2). [n] must be below 2 GiB, the most that the kernel copies in one call.
+ * process_vm_readv(2), after a look at the pages. [n] must be below 2 GiB, the most that the kernel
+ * copies in one call.
  *
  * Returns true, or false with errno EFAULT if some of the lent memory is not mapped. */
 bool wf_lent_read(void *to, const void *lent, size_t n);

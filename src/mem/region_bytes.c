@@ -10,16 +10,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "mem/lent.h"
 #include "mem/mem.h"
 
 #define COPY_MAX ((size_t)1 << 30)
-
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* Linux 5.14 */
-#endif
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
-#endif
 
 bool wf_region_covers(const struct wf_region *r, const struct iovec *v)
 {
@@ -105,12 +99,6 @@ enum weft_status wf_region_read(const struct wf_region *r, uint64_t at, void *ds
     return WEFT_OK;
 }
 
-static int populate(const void *at, size_t n, int how)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)at & ~(page - 1);
-    return madvise((void *)start, (uintptr_t)at + n - start, how);
-}
-
 /* Let the kernel add 0 to the 4 aligned bytes where the word begins, which it refuses where it may
  * not write. (A word may have 1 or 2 bytes; the kernel takes no other addresses.) Where these bytes
  * are waited for, a thread may wake for nothing, which users of futexes expect. */
@@ -125,27 +113,22 @@ static bool is_writable(const void *word)
  * the page is missing or does not permit that. */
 static bool is_backed(const void *word, size_t size, bool writes)
 {
+    enum wf_pages pages;
     uint64_t mine;
     if (!writes)
         return copy_unbacked(&mine, word, size, false) == WEFT_OK;
-    if (!populate(word, size, MADV_POPULATE_WRITE))
-        return true;
-    /* a kernel without MADV_POPULATE_WRITE (before Linux 5.14)? */
-    return populate(&mine, sizeof mine, MADV_POPULATE_WRITE) && is_writable(word);
+    pages = wf_pages_populate(word, size, true);
+    return pages == WF_PAGES_THERE || (pages == WF_PAGES_UNKNOWN && is_writable(word));
 }
 
 bool wf_region_is_there(const struct wf_region *r, const void *at, size_t n)
 {
-    char mine;
-    return !wf_region_may_miss(r) || !populate(at, n, MADV_POPULATE_WRITE) ||
-           populate(&mine, 1, MADV_POPULATE_WRITE);
+    return !wf_region_may_miss(r) || wf_pages_populate(at, n, true) != WF_PAGES_MISSING;
 }
 
 bool wf_region_is_readable(const struct wf_region *r, const void *at, size_t n)
 {
-    char mine = 0;
-    return !wf_region_may_miss(r) || !populate(at, n, MADV_POPULATE_READ) ||
-           populate(&mine, 1, MADV_POPULATE_READ);
+    return !wf_region_may_miss(r) || wf_pages_populate(at, n, false) != WF_PAGES_MISSING;
 }
 
 void *wf_region_word(const struct wf_region *r, uint64_t at, size_t size, bool writes,

@@ -19,6 +19,7 @@
 #include "config/config.h"
 #include "transport/net/channel.h"
 #include "transport/tcp/sock_link.h"
+#include "unit/forbid.h"
 
 #define THEIRS 9 /* the other side's number of the session */
 
@@ -1447,31 +1448,6 @@ enum { PAGE = 4096, FOREIGN = 64 * PAGE, SHORT = 3 * PAGE + 8 };
 
 static uint8_t *foreign; /* FOREIGN bytes of a memfd */
 static int gone;         /* calls of bulk_gone */
-static bool forbidden;   /* the system forbids the copies of process_vm_readv(2) */
-
-/* The linker makes all callers call these (meson.build). */
-ssize_t __real_process_vm_readv(pid_t, const struct iovec *, unsigned long, const struct iovec *,
-                                unsigned long, unsigned long);
-ssize_t __wrap_process_vm_readv(pid_t, const struct iovec *, unsigned long, const struct iovec *,
-                                unsigned long, unsigned long);
-ssize_t __real_process_vm_writev(pid_t, const struct iovec *, unsigned long, const struct iovec *,
-                                 unsigned long, unsigned long);
-ssize_t __wrap_process_vm_writev(pid_t, const struct iovec *, unsigned long, const struct iovec *,
-                                 unsigned long, unsigned long);
-
-ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *to, unsigned long n,
-                                const struct iovec *from, unsigned long m, unsigned long flags)
-{
-    errno = EPERM;
-    return forbidden ? -1 : __real_process_vm_readv(pid, to, n, from, m, flags);
-}
-
-ssize_t __wrap_process_vm_writev(pid_t pid, const struct iovec *from, unsigned long n,
-                                 const struct iovec *to, unsigned long m, unsigned long flags)
-{
-    errno = EPERM;
-    return forbidden ? -1 : __real_process_vm_writev(pid, from, n, to, m, flags);
-}
 
 static void *foreign_hold(void *owner, const struct wf_bulk *bulk, uint32_t at, size_t *n)
 {
