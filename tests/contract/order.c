@@ -99,7 +99,7 @@ static int link_go(struct pair *p, unsigned i)
 
 static int chains_make(struct pair *p, uint64_t *seed)
 {
-    size_t max = weft_am_max(p->ep[0]);
+    size_t am_max = weft_am_max(p->ep[0]), max = am_max < ROOM ? am_max : ROOM;
     int messages = 0;
     memset(c.g.base, 0, (size_t)CHAINS * ROOM);
     memset(c.ops, 0, sizeof c.ops);
