@@ -4,20 +4,29 @@
 #include "core/msg_push.h"
 #include "core/rma.h"
 
-static void *region_hold(struct weft_ep *ep, const uint32_t *words, uint64_t len, unsigned access,
-                         uint32_t at, size_t *n)
+/* Hold bytes of a region for payload that arrives, or that is to be sent: the words that name the
+ * region, and the access, differ. */
+static void *region_hold(struct weft_ep *ep, const uint32_t *words, const struct wf_bulk *b,
+                         unsigned access, uint32_t at, size_t *n)
 {
     struct wf_region *region;
     struct wf_want want;
-    void *to;
-    wf_ctl_want(ep, words, len, access, &want);
+    void *bytes;
+    bool is_there;
+    wf_ctl_want(ep, words, b->len, access, &want);
     if (wf_mem_use(&ep->ctx->mem, &want, &region) != WEFT_OK)
         return NULL;
-    to = wf_region_at(region, want.offset + at, n);
-    if (!(region->flags & WF_REGION_UNBACKED) &&
-        (access & WEFT_REMOTE_WRITE ? wf_region_is_there(region, to, *n)
-                                    : wf_region_is_readable(region, to, *n)))
-        return to;
+    bytes = wf_region_at(region, want.offset + at, n);
+    if (region->flags & WF_REGION_UNBACKED)
+        is_there = false;
+    else if (access & WEFT_REMOTE_WRITE)
+        is_there = b->by_kernel || wf_region_is_there(region, bytes, *n);
+    else
+        /* Only the kernel reads the bytes. Where it finds a page missing after a part was sent, the
+         * connection breaks, which costs less than a look at each page of each payload. */
+        is_there = at || wf_region_is_readable(region, bytes, 1);
+    if (is_there)
+        return bytes;
     wf_mem_unuse(&ep->ctx->mem, region);
     return NULL;
 }
@@ -39,7 +48,7 @@ static void *req_hold(const struct wf_req *req, uint64_t first, uint64_t len, ui
 static void *out_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, size_t *n)
 {
     if (b->ref[0] == WF_BULK_REGION)
-        return region_hold(ep, b->ref + 1, b->len, WEFT_REMOTE_READ, at, n);
+        return region_hold(ep, b->ref + 1, b, WEFT_REMOTE_READ, at, n);
     return req_hold(wf_req_get(ep, wf_word64(b->ref + 1)), wf_word64(b->ref + 3), b->len, at, n);
 }
 
@@ -48,8 +57,7 @@ static void *in_hold(struct weft_ep *ep, const struct wf_bulk *b, uint32_t at, s
     const uint32_t *a = b->args;
     switch (wf_ctl_bulk_of(b->handler, b->is_reply)) {
     case WF_CTL_BULK_REGION:
-        return b->nargs < WF_REGION_ARGS ? NULL
-                                         : region_hold(ep, a, b->len, WEFT_REMOTE_WRITE, at, n);
+        return b->nargs < WF_REGION_ARGS ? NULL : region_hold(ep, a, b, WEFT_REMOTE_WRITE, at, n);
     case WF_CTL_BULK_GET:
         return req_hold(wf_rma_got_by(ep, b->token, a, b->nargs), wf_word64(a + 2), b->len, at, n);
     case WF_CTL_BULK_COPY:

@@ -149,6 +149,9 @@ struct wf_bulk {
     uint16_t nargs;
     uint8_t handler; /* of a control message */
     uint8_t is_reply;
+    /* Incoming: only the kernel stores bytes in the memory that bulk_hold returns, and reports a
+     * missing page. (Of outgoing payload that always holds.) */
+    bool by_kernel;
     uint32_t ref[8]; /* outgoing: how the core finds the payload; not sent */
     /* Incoming: the token that deliver gets. NULL if the message is outgoing. */
     struct wf_token *token;

@@ -279,6 +279,7 @@ enum weft_status flush_end(struct pair *p, struct weft_peer *peer);
     X(counted_followed)                                                                            \
     X(counted_binding)                                                                             \
     X(kept_reported)                                                                               \
+    X(kept_partly)                                                                                 \
     X(kept_unmapped)                                                                               \
     X(kept_watched)                                                                                \
     X(kept_limits)                                                                                 \

@@ -102,6 +102,43 @@ void test_kept_unmapped(void **state)
     pair_quiet(p);
 }
 
+/* Fails when: an access to a kept region of which a later page is missing ends the owner, or
+ * reports success, or makes another get fail, or prevents later ones. */
+void test_kept_partly(void **state)
+{
+    enum { BIG = 300000, GONE = 40 * PAGE, ROOM = 1 << 20, SHORT = 20000 };
+    struct pair *p = *state;
+    struct weft_cache_user *user;
+    struct weft_cache *cache = open_cache(p, WEFT_MONITOR_IMPORT, 100, &user);
+    unsigned char *m = map_at(NULL, ROOM), *mine = calloc(1, BIG), *beside = calloc(1, SHORT);
+    struct weft_op whole = {0}, part = {0};
+    struct weft_cache_use use;
+    struct weft_remote *remote;
+    bool pinned = p->setup->contexts > 1 && by_nic(p);
+    test_fill(m, GONE, 1);
+    OK(weft_cache_get(user, m, ROOM, &use));
+    remote = open_region(p, use.handle);
+    OK(get_end(p, remote, 64, mine, 8));
+    weft_cache_put(user, &use);
+    assert_int_equal(munmap(m + GONE, ROOM - GONE), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        enum weft_status partly = weft_get(remote, 64, mine, BIG, &part);
+        enum weft_status wholly = weft_get(remote, 0, beside, SHORT, &whole);
+        assert_true(op_end(p, &part, partly) != WEFT_OK || pinned);
+        OK(op_end(p, &whole, wholly));
+        assert_true(test_same(beside, SHORT, 1));
+        assert_true(put_end(p, remote, GONE - 100000, mine, 200000) != WEFT_OK || pinned);
+        test_fill(m, GONE, 1);
+    }
+    OK(weft_remote_close(remote));
+    OK(weft_cache_user_close(user));
+    OK(weft_cache_close(cache));
+    munmap(m, GONE);
+    free(mine);
+    free(beside);
+    pair_quiet(p);
+}
+
 /* Fails when: a kept region is not found again, has another key, or is used although its memory
  * was reported as changed; or its old key still leads somewhere. */
 void test_kept_reported(void **state)

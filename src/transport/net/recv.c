@@ -130,15 +130,16 @@ static struct wf_bulk bulk_in(const struct net_chan *chan, struct net_token *tok
                             .token = &token->base};
 }
 
-/* Ask the core for the memory of the next payload bytes, at most *n. Returns NULL if there is no
- * memory. The payload is then dropped. */
+/* Ask the core for the memory of the next payload bytes, at most *n. [by_kernel]: the kernel stores
+ * the bytes. Returns NULL if there is no memory. The payload is then dropped. */
 static void *bulk_hold(struct net_chan *chan, struct net_token *token, struct wf_bulk *bulk,
-                       size_t *n)
+                       bool by_kernel, size_t *n)
 {
     struct net_ep *ep = chan->session->ep;
     void *to = NULL;
     token_fill(token, chan, &chan->bulk.frame, chan->bulk.frame.kind == WF_NET_BULK_REPLY);
     *bulk = bulk_in(chan, token);
+    bulk->by_kernel = by_kernel;
     chan->bulk.lost |= ep->closing.begun;
     if (!chan->bulk.lost)
         to = ep->base.events->bulk_hold(ep->base.owner, bulk, chan->bulk.got, n);
@@ -155,13 +156,14 @@ static void bulk_unhold(struct net_chan *chan, const struct wf_bulk *bulk)
 /* Copy [n] bytes of payload from the receive buffer to the memory that the core chooses. */
 static void bulk_copy(struct net_chan *chan, const uint8_t *bytes, size_t n)
 {
+    bool by_kernel = chan->link->buffered || chan->session->ep->base.events->bulk_is_foreign;
     while (n) {
         struct net_token token;
         struct wf_bulk bulk;
         size_t part = n;
-        void *to = bulk_hold(chan, &token, &bulk, &part);
+        void *to = bulk_hold(chan, &token, &bulk, by_kernel, &part);
         if (to) {
-            if (chan->link->buffered || chan->session->ep->base.events->bulk_is_foreign)
+            if (by_kernel)
                 chan->bulk.lost |= !wf_net_chan_lent_write(chan, to, bytes, part);
             else
                 memcpy(to, bytes, part);
@@ -397,7 +399,7 @@ static ssize_t bulk_read(struct net_chan *chan, uint8_t *at, size_t *direct)
     unsigned pieces = 0;
     uint32_t left = chan->bulk.frame.kind ? chan->bulk.frame.len - chan->bulk.got : 0;
     size_t n = WF_MIN(left, BULK_READ);
-    void *to = n && !chan->link->buffered ? bulk_hold(chan, &token, &bulk, &n) : NULL;
+    void *to = n && !chan->link->buffered ? bulk_hold(chan, &token, &bulk, true, &n) : NULL;
     ssize_t got;
     int error;
     *direct = 0;
