@@ -349,7 +349,7 @@ void wf_net_chan_adopt(struct net_chan *chan, struct wf_net_conn *conn)
     chan->link = link;
     chan->begun_ns = wf_now_ns();
     chan->begun_at = progress(chan);
-    chan->empty = 0;
+    chan->empty = false;
     wf_list_append(&ep->live, &chan->live);
     ep->nlive++;
     wf_net_count(ep, WF_STAT_CONNECTIONS, 1);

@@ -235,7 +235,7 @@ static bool links_watch(struct net_ep *ep)
     wf_list_each(it, &ep->live)
     {
         struct net_chan *chan = wf_container_of(it, struct net_chan, live);
-        chan->empty = 0; /* the poll after an event reads it */
+        chan->empty = false; /* the poll after an event reads it */
         if (!chan->link->ops->watch(chan->link, chan->blocked))
             return false;
     }

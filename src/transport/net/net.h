@@ -374,7 +374,7 @@ struct net_chan {
      * [taken_bytes] then. */
     uint32_t asked, gathered, gather_bytes;
     uint64_t gather_ns;
-    uint8_t empty;       /* tcp.c: polls in a row that read nothing, up to a limit */
+    bool empty;          /* tcp.c: the last read received nothing */
     uint8_t control[48]; /* an ACK or SYNC frame */
     uint32_t control_len, control_sent;
 

@@ -491,7 +491,7 @@ static void read_count(struct net_chan *chan, size_t n)
      * awake. */
     chan->session->ep->events++;
     chan->taken_bytes += (uint32_t)n;
-    chan->empty = 0;
+    chan->empty = false;
     WF_HOOK("tcp.read");
 }
 

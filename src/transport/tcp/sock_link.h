@@ -16,6 +16,11 @@ struct sock_link {
     struct sock_crypt *crypt; /* NULL if not encrypted */
 };
 
+static inline int wf_sock_link_fd(const struct net_link *link)
+{
+    return ((const struct sock_link *)(const void *)link)->fd;
+}
+
 /* Allocate s->crypt for an encrypted connection, and copy the keys from [conn]. Returns false if
  * there is no memory. */
 bool wf_sock_crypt_open(struct sock_link *s, const struct wf_net_conn *conn);
