@@ -57,13 +57,18 @@ bool wf_net_fd_events(struct net_chan *chan, int fd, bool out)
     return !epoll_ctl(chan->session->ep->epoll_fd, EPOLL_CTL_MOD, fd, &ev);
 }
 
+void wf_net_fd_ignore(struct net_chan *chan, int fd)
+{
+    (void)epoll_ctl(chan->session->ep->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
 /* Remove the socket from the list for forked children and from the epoll set. While a forked child
  * holds a copy of the socket, close(2) alone does not remove the socket from an epoll set. */
 static void fd_unwatch(struct net_chan *chan, int fd)
 {
     struct net_ep *ep = chan->session->ep;
     wf_net_fd_forget(ep->ctx, fd);
-    (void)epoll_ctl(ep->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+    wf_net_fd_ignore(chan, fd);
 }
 
 void wf_net_fd_close(struct net_chan *chan, int fd)

@@ -207,6 +207,8 @@ struct net_ep *wf_net_chan_ep(const struct net_chan *chan);
  * failure. */
 bool wf_net_fd_watch(struct net_chan *chan, int fd);
 bool wf_net_fd_events(struct net_chan *chan, int fd, bool out);
+/* Remove a socket from the endpoint's epoll set. It stays open. */
+void wf_net_fd_ignore(struct net_chan *chan, int fd);
 /* Hand a socket to the connection manager. All bytes were written to this socket.
  * wf_net_fd_turn_away also sends BYE, by which this side gives the session up. [aead] encrypts BYE;
  * it is NULL if the connection is not encrypted. */

@@ -179,7 +179,7 @@ struct net_ep {
     struct wf_address address;
     struct wf_list item; /* in ctx->eps */
     int outer_fd;        /* the owner's epoll descriptor */
-    int epoll_fd;        /* has the links' sockets; -1 before the first link */
+    int epoll_fd;        /* has the links' sockets (but see [ignores]); -1 before the first */
     struct wf_list live; /* channels with a link */
     struct wf_list
         grave; /* ended channels, freed at the poll's end: epoll events may still point to them */
@@ -190,6 +190,10 @@ struct net_ep {
     unsigned idle; /* polls in a row that handled nothing */
     uint32_t polls;
     bool look; /* the next poll must read all links */
+    /* tcp.c: reads that received something, up to a limit; and the sockets of some links may not be
+     * in the epoll set. */
+    uint32_t reads;
+    bool ignores;
     /* A dial failed for want of memory. Each poll tries again. */
     bool undialled;
     struct net_token token; /* of the message that is being delivered */

@@ -121,10 +121,22 @@ static bool sock_is_idle(const struct net_link *link)
 static bool sock_watch(struct net_link *link, bool out)
 {
     struct sock_link *s = sock_of(link);
+    if (s->ignored && !wf_net_fd_watch(link->chan, s->fd))
+        return false;
+    s->watches_out &= !s->ignored;
+    s->ignored = false;
     if (s->watches_out == out)
         return true;
     s->watches_out = out;
     return wf_net_fd_events(link->chan, s->fd, out);
+}
+
+void wf_sock_link_ignore(struct net_link *link)
+{
+    struct sock_link *s = sock_of(link);
+    if (!s->ignored)
+        wf_net_fd_ignore(link->chan, s->fd);
+    s->ignored = true;
 }
 
 /* ---- its end ---- */

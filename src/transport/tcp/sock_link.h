@@ -12,6 +12,7 @@ struct sock_link {
     struct net_link base;
     int fd;
     bool watches_out;         /* epoll also reports room to send */
+    bool ignored;             /* it is not in the endpoint's epoll set */
     uint32_t received;        /* bytes received from the socket, modulo 2^32 */
     struct sock_crypt *crypt; /* NULL if not encrypted */
 };
@@ -20,6 +21,9 @@ static inline int wf_sock_link_fd(const struct net_link *link)
 {
     return ((const struct sock_link *)(const void *)link)->fd;
 }
+
+/* Remove the link's socket from the endpoint's epoll set, until net_link_ops.watch. */
+void wf_sock_link_ignore(struct net_link *link);
 
 /* Allocate s->crypt for an encrypted connection, and copy the keys from [conn]. Returns false if
  * there is no memory. */

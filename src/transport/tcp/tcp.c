@@ -15,6 +15,35 @@
 #define IDLE_AFTER 512
 #define IDLE_EVERY 16
 
+/* While a socket is in the epoll set, what arrives enters it in a list there, and in that of the
+ * program's epoll descriptor. That takes 0.15 to 0.3 us, for 16 KiB 0.5 us (measured on an AMD
+ * EPYC). Polls of few links do not need it. So after this many reads, whose gain pays for the
+ * removal, the sockets leave the set until the owner is about to sleep. */
+#define IGNORED_AFTER 64
+
+static void sockets_ignore(struct net_ep *ep)
+{
+    wf_list_each(it, &ep->live)
+        wf_sock_link_ignore(wf_container_of(it, struct net_chan, live)->link);
+    ep->ignores = true;
+    ep->reads = 0;
+}
+
+/* Returns false if the kernel has no memory for it. */
+static bool sockets_watch(struct net_ep *ep)
+{
+    if (!ep->ignores)
+        return true;
+    wf_list_each(it, &ep->live)
+    {
+        struct net_link *link = wf_container_of(it, struct net_chan, live)->link;
+        if (!link->ops->watch(link, false))
+            return false;
+    }
+    ep->ignores = false;
+    return true;
+}
+
 /* Ask the kernel which of the links of [chans] have something to read. Clears the elements of the
  * others. */
 static void quiet_drop(struct net_chan **chans, struct pollfd *fds, unsigned n)
@@ -50,14 +79,17 @@ static void read_direct(struct net_ep *ep)
             continue;
         chan->empty = true;
         wf_net_chan_readable(chan); /* may end the channel, but does not free it */
+        ep->reads += !chan->empty;
     }
+    if (ep->reads >= IGNORED_AFTER)
+        sockets_ignore(ep);
 }
 
 static void tcp_progress(struct net_ep *ep)
 {
     if (ep->nlive <= DIRECT && !ep->closing.begun)
         read_direct(ep);
-    else if (!ep->closing.begun)
+    else if (!ep->closing.begun && sockets_watch(ep))
         wf_net_ready_each(ep, wf_net_chan_readable);
     else
         wf_net_live_each(ep, wf_net_chan_readable);
