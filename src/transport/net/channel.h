@@ -36,8 +36,9 @@ struct net_chan *wf_net_session_pick(struct net_session *session, bool ordered);
 struct net_chan *wf_net_session_pick_bulk(struct net_session *session);
 /* Choose the channel for a message that must come after the message that [order] names. If the peer
  * has not acknowledged the earlier message, choose the earlier message's channel. Otherwise choose
- * the next channel in turn; if [bulk] is true, choose as wf_net_session_pick_bulk does. If [order]
- * names a lane (WF_LANE_FIXED), choose its channel, even if the channel is not connected. */
+ * lane 0 if the peer has acknowledged everything there, else the next channel in turn; if [bulk] is
+ * true, choose as wf_net_session_pick_bulk does. If [order] names a lane (WF_LANE_FIXED), choose
+ * its channel, even if the channel is not connected. */
 struct net_chan *wf_net_session_pick_ordered(struct net_session *session,
                                              const struct wf_order *order, bool bulk);
 /* Is a channel other than [chan] open? */

@@ -193,6 +193,14 @@ static bool is_filling(const struct net_chan *chan)
            wf_net_past(chan->tail, chan->head) < SMALL_BACKLOG;
 }
 
+/* Has the peer acknowledged all that was sent on lane 0? A message that follows no other then takes
+ * lane 0: another lane would not be faster, and the peer would have to look at both. */
+static bool is_quiet(const struct net_session *session)
+{
+    const struct net_chan *chan = session->chans[0];
+    return !chan || (is_usable(chan) && chan->tail == chan->head);
+}
+
 /* Returns the channel of lane [index], and dials for it if it has no connection. */
 static struct net_chan *chan_fixed(struct net_session *session, unsigned index)
 {
@@ -217,7 +225,7 @@ struct net_chan *wf_net_session_pick_ordered(struct net_session *session,
         return chan;
     if (bulk)
         return wf_net_session_pick_bulk(session);
-    if (!may_spread(session))
+    if (!may_spread(session) || is_quiet(session))
         return wf_net_session_pick(session, true);
     if (session->nchans && is_filling(session->chans[session->turn % session->nchans]))
         return session->chans[session->turn % session->nchans];
