@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lets programs whose peers are in their own process run under valgrind. */
+/* Keeps the thread that looks for ends of processes out of the counts of valgrind. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 /* Valgrind 3.19 (Debian 12) knows no pidfd_open(2), by which an endpoint notices the end of a
- * peer's process. The peer is this process, so a descriptor that is never readable serves. */
+ * peer's process; Weft starts a thread then, whose instructions would be counted. The peer is this
+ * process, so a descriptor that is never readable serves. */
 long syscall(long number, ...)
 {
     static long (*real)(long, ...);

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/process_watch.h"
 #include "base/rand.h"
 
 #define PROCESSORS_MAX ((size_t)1 << 20) /* no kernel supports so many */
@@ -95,6 +97,45 @@ int wf_process_is_start(uint64_t start, uint64_t known)
     uint64_t a = start & ~START_ROUNDED, b = known & ~START_ROUNDED;
     uint64_t apart = a > b ? a - b : b - a;
     return a && apart <= ((start | known) & START_ROUNDED ? 1 : 0);
+}
+
+/* ---- ends ---- */
+
+struct ends {
+    char state;
+    unsigned threads; /* those that have not ended, and the first one */
+    uint64_t ticks;   /* 1 or more */
+};
+
+/* Fields 3, 20 and 22 of /proc/PID/stat. Returns 0 with errno if it cannot be read. */
+static int ends_read(int pid, struct ends *out)
+{
+    char path[64], buf[1024];
+    const char *at;
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    errno = ESRCH;
+    if (read_file(path, buf, sizeof buf) <= 0 || !(at = strrchr(buf, ')')) ||
+        sscanf(
+            at + 1,
+            " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %u %*d %" SCNu64,
+            &out->state, &out->threads, &out->ticks) != 3)
+        return 0;
+    out->ticks += !out->ticks;
+    return 1;
+}
+
+uint64_t wf_process_ticks(int pid)
+{
+    struct ends e;
+    return ends_read(pid, &e) ? e.ticks : 0;
+}
+
+int wf_process_ended(int pid, uint64_t ticks)
+{
+    struct ends e;
+    if (!ends_read(pid, &e))
+        return errno == ESRCH || errno == ENOENT;
+    return e.ticks != ticks || e.state == 'X' || (e.state == 'Z' && e.threads <= 1);
 }
 
 static int thread_exiting(int pid, const char *tid)
@@ -194,7 +235,9 @@ uint32_t wf_user_id(void)
 
 int wf_pidfd_open(int pid)
 {
-    return wf_fd_high((int)syscall(SYS_pidfd_open, pid, 0)); /* always close-on-exec */
+    int fd = wf_fd_high((int)syscall(SYS_pidfd_open, pid, 0)); /* always close-on-exec */
+    /* The call has no EPERM of its own: seccomp denies it. */
+    return fd < 0 && (errno == ENOSYS || errno == EPERM) ? wf_process_watch(pid) : fd;
 }
 
 int wf_pidfd_ended(int pidfd)

@@ -19,6 +19,12 @@ int wf_process_is_start(uint64_t start, uint64_t known);
  * has ended, by pthread_exit(3). The kernel closes the sockets of a dying process before its pidfd
  * reports the end, so this function detects a death earlier than the pidfd. */
 int wf_process_exiting(int pid);
+/* Returns the start time of [pid] in clock ticks, as /proc shows it to this process: never 0.
+ * Returns 0 with errno on failure: ESRCH or ENOENT if there is no such process. */
+uint64_t wf_process_ticks(int pid);
+/* Returns 1 if all threads of the process that had [pid], and started at [ticks], have ended.
+ * Returns 0 also if /proc cannot be read. */
+int wf_process_ended(int pid, uint64_t ticks);
 /* Returns the number of processors on which the calling thread may run, at least 1. */
 unsigned wf_processors_allowed(void);
 /* Returns the inode of /proc/thread-self/ns/NAME, or 0 if it is unknown. /proc/self would describe
@@ -33,7 +39,8 @@ uint64_t wf_host_id(void);
 /* Returns a 32-bit hash of the calling thread's PID namespace and of the effective user id, or 0 if
  * the namespace is unknown. */
 uint32_t wf_user_id(void);
-/* Returns a close-on-exec pidfd of [pid], or -1 with errno. */
+/* Returns a close-on-exec pidfd of [pid], or, where there is no pidfd_open(2), a descriptor that is
+ * readable as a pidfd is (process_watch.h). Returns -1 with errno. */
 int wf_pidfd_open(int pid);
 /* Returns 1 if the process of [pidfd] has ended. */
 int wf_pidfd_ended(int pidfd);

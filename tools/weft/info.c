@@ -150,8 +150,7 @@ static void show_pidfd(void)
 {
     int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
     row("pidfd_open", fd < 0, fd < 0 ? strerror(errno) : "works",
-        fd < 0 ? "a mate's death cannot be seen: Linux 5.3, or allow it in the container's seccomp"
-               : "");
+        fd < 0 ? "a thread looks for ends of processes: Linux 5.3, or allow it in seccomp" : "");
     if (fd >= 0)
         close(fd);
 }

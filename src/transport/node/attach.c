@@ -15,6 +15,7 @@
 #include "base/hook.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/process_watch.h"
 
 #define STARTS 8            /* services that one attempt starts, one after the other */
 #define SILENT 4            /* and how many of them may end without a word */
@@ -444,6 +445,7 @@ enum weft_status wf_node_attach(const struct wf_node_attach_params *params,
     if (a.status != WEFT_OK)
         return a.status;
     *link = (struct wf_node_link){.sock = -1, .pidfd = -1, .page_fd = -1, .command_fd = -1};
+    wf_process_watch_begin();
     wf_fork_join(&taking_item, &taking_ops);
     wf_fork_join(&link->fork, &fork_ops);
     wf_node_scope_here(&place);

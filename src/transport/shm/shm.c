@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/process_watch.h"
 #include "config/config.h"
 #include "transport/shm/service.h"
 #include "transport/ring/sleep.h"
@@ -112,6 +113,7 @@ static enum weft_status shm_ctx_open(const struct wf_tctx_params *params, struct
         free(ctx);
         return status;
     }
+    wf_process_watch_begin();
     wf_fork_join(&ctx->fork_item, &shm_fork_ops);
     *out = &ctx->base;
     return WEFT_OK;
