@@ -146,6 +146,18 @@ unsigned near_receive(int sock, struct wf_node_packet *p)
     return p->type;
 }
 
+int near_accept(int fd, const uint8_t key[WF_NODE_KEY])
+{
+    int sock = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+    struct wf_node_packet hello, p;
+    CHECK(sock >= 0 && near_receive(sock, &hello) == WF_NODE_HELLO);
+    wf_node_packet_init(&p, WF_NODE_CHALLENGE);
+    wf_node_challenge_sign(key, &hello, &p);
+    CHECK(!wf_node_packet_send(sock, &p, NULL, 0));
+    CHECK(near_receive(sock, &p) == WF_NODE_PROOF);
+    return sock;
+}
+
 struct wf_node_packet near_hello(enum wf_node_role role)
 {
     static const uint8_t none[WF_NODE_KEY];

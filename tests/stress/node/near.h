@@ -37,6 +37,9 @@ int near_connect(const uint8_t key[WF_NODE_KEY]);
 int near_bind(const uint8_t key[WF_NODE_KEY]);
 /* Receive a packet. Returns its type; 0 at the end of the connection. */
 unsigned near_receive(int sock, struct wf_node_packet *p);
+/* In place of a service that listens on [fd]: accept a client, and take its proof of [key]. Returns
+ * the connection. */
+int near_accept(int fd, const uint8_t key[WF_NODE_KEY]);
 /* An endpoint's rings, by hand. */
 enum { NEAR_RING = 256 << 10 };
 struct near_ring {

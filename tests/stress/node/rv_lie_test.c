@@ -61,13 +61,8 @@ static void answer(const struct service *s, enum wf_node_type type, const struct
 static void client_accept(struct service *s, int fd)
 {
     const int estate[] = {s->page_fd, s->page_fd, s->page_fd, s->page_fd};
-    struct wf_node_packet hello, p;
-    s->sock = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-    CHECK(s->sock >= 0 && near_receive(s->sock, &hello) == WF_NODE_HELLO);
-    wf_node_packet_init(&p, WF_NODE_CHALLENGE);
-    wf_node_challenge_sign(key, &hello, &p);
-    CHECK(!wf_node_packet_send(s->sock, &p, NULL, 0));
-    CHECK(near_receive(s->sock, &p) == WF_NODE_PROOF);
+    struct wf_node_packet p;
+    s->sock = near_accept(fd, key);
     wf_node_packet_init(&p, WF_NODE_WELCOME);
     p.u.welcome.incarnation = p.u.welcome.line = 1;
     p.u.welcome.window = wf_node_window(0, 1);
