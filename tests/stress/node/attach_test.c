@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -892,12 +891,9 @@ static void few_copies(void)
 }
 
 #ifdef WF_HOOKS
-static pthread_t forker;
-static int forks_pipe[2];
-
-static unsigned pages_here(void)
+static int pages_here(void)
 {
-    unsigned count = 0;
+    int count = 0;
     for (int fd = 0; fd < 1024; fd++) {
         char path[32], to[64] = "";
         snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
@@ -906,25 +902,10 @@ static unsigned pages_here(void)
     return count;
 }
 
-static void *fork_beside(void *arg)
-{
-    int status;
-    pid_t pid = fork();
-    if (!pid)
-        _exit((int)pages_here());
-    CHECK(pid > 0 && write(forks_pipe[1], "f", 1) == 1);
-    CHECK(waitpid(pid, &status, 0) == pid && !status);
-    return arg;
-}
-
 static int fork_at(const char *label)
 {
-    enum { WAIT_MS = 100 }; /* the fork waits for the thread that starts, but cannot show it */
-    struct pollfd p = {.fd = forks_pipe[0], .events = POLLIN};
-    if (strcmp(label, "node.given") != 0)
-        return 0;
-    CHECK(!pthread_create(&forker, NULL, fork_beside, NULL));
-    (void)poll(&p, 1, WAIT_MS);
+    if (!strcmp(label, "node.given"))
+        near_fork_beside(pages_here);
     return 0;
 }
 
@@ -939,11 +920,10 @@ static void forked_beside(void)
     near_attach(key, &link);
     params = service_kill(&link);
     params.program = "/bin/true";
-    CHECK(!pipe2(forks_pipe, O_CLOEXEC));
     weft_test_hook = fork_at;
     CHECK_STATUS(wf_node_spawn(&params, false, why), WEFT_ECLOSED);
     weft_test_hook = NULL;
-    CHECK(forker && !pthread_join(forker, NULL));
+    CHECK(near_fork_join());
     wf_node_detach(&link);
     near_end(key);
 }

@@ -3,7 +3,6 @@
  *
  * Each case's comment says what makes it fail. */
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -11,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -365,8 +363,7 @@ static void explained(void)
 #ifdef WF_HOOKS
 static unsigned sockets_before;
 static _Atomic unsigned sockets_attached; /* 0: no fork is wanted */
-static pthread_t forker;
-static int forks_pipe[2];
+static bool forked;
 
 static unsigned sockets_here(void)
 {
@@ -379,26 +376,18 @@ static unsigned sockets_here(void)
     return count;
 }
 
-static void *fork_beside(void *arg)
+static int sockets_differ(void)
 {
-    int status;
-    pid_t pid = fork();
-    if (!pid)
-        _exit(sockets_here() != sockets_before);
-    CHECK(pid > 0 && write(forks_pipe[1], "f", 1) == 1);
-    CHECK(waitpid(pid, &status, 0) == pid && !status);
-    return arg;
+    return sockets_here() != sockets_before;
 }
 
 static int fork_at(const char *label)
 {
-    enum { WAIT_MS = 100 }; /* the fork waits for the thread that receives, but cannot show it */
-    struct pollfd p = {.fd = forks_pipe[0], .events = POLLIN};
-    if (strcmp(label, "node.heard") != 0 || !sockets_attached || forker ||
+    if (strcmp(label, "node.heard") != 0 || !sockets_attached || forked ||
         sockets_here() == sockets_attached)
         return 0;
-    CHECK(!pthread_create(&forker, NULL, fork_beside, NULL));
-    (void)poll(&p, 1, WAIT_MS);
+    forked = true;
+    near_fork_beside(sockets_differ);
     return 0;
 }
 
@@ -411,14 +400,13 @@ static void forked_bell(void)
     struct weft_ep *ep;
     begin_near();
     sockets_before = sockets_here();
-    CHECK(!pipe2(forks_pipe, O_CLOEXEC));
     weft_test_hook = fork_at; /* before there are other threads */
     near_attach(key, &link);
     ctx = ctx_open();
     sockets_attached = sockets_here();
     CHECK_STATUS(weft_ep_open(ctx, NULL, &ep), WEFT_OK);
     sockets_attached = 0;
-    CHECK(forker && !pthread_join(forker, NULL));
+    CHECK(near_fork_join());
     CHECK_STATUS(weft_ep_close(ep), WEFT_OK);
     CHECK_STATUS(weft_ctx_close(ctx), WEFT_OK);
     weft_test_hook = NULL;

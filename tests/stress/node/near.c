@@ -3,8 +3,10 @@
 #include "near.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -224,6 +226,39 @@ unsigned near_clients(const uint8_t key[WF_NODE_KEY])
     CHECK(p.type == WF_NODE_BYE);
     close(sock);
     return clients;
+}
+
+/* ---- forks ---- */
+
+static pthread_t forker;
+static int forks_pipe[2];
+static int (*fork_child)(void);
+
+static void *fork_main(void *arg)
+{
+    int status;
+    pid_t pid = fork();
+    if (!pid)
+        _exit(fork_child());
+    CHECK(pid > 0 && write(forks_pipe[1], "f", 1) == 1);
+    CHECK(waitpid(pid, &status, 0) == pid && !status);
+    return arg;
+}
+
+void near_fork_beside(int (*child)(void))
+{
+    enum { WAIT_MS = 100 }; /* a fork that waits for the calling thread cannot show it */
+    struct pollfd p = {.events = POLLIN};
+    CHECK(!pipe2(forks_pipe, O_CLOEXEC));
+    p.fd = forks_pipe[0];
+    fork_child = child;
+    CHECK(!pthread_create(&forker, NULL, fork_main, NULL));
+    (void)poll(&p, 1, WAIT_MS);
+}
+
+bool near_fork_join(void)
+{
+    return forker && !pthread_join(forker, NULL) && !close(forks_pipe[0]) && !close(forks_pipe[1]);
 }
 
 /* ---- standard error ---- */

@@ -57,6 +57,13 @@ struct wf_node_packet near_hello(enum wf_node_role role);
 /* How many clients the service has, from its list. */
 unsigned near_clients(const uint8_t key[WF_NODE_KEY]);
 
+/* Fork in another thread. Called at a point of a build with hooks, by a thread that may make forks
+ * wait: returns when the child is there, or after 100 ms. The child's exit code is what [child]
+ * returns, and must be 0. */
+void near_fork_beside(int (*child)(void));
+/* Wait for the child. Returns false if there was none. */
+bool near_fork_join(void);
+
 /* Begin to collect the output of standard error, and return it: a string, valid until the next
  * call. */
 void near_stderr_begin(void);
