@@ -249,7 +249,8 @@ WEFT_API WEFT_MUST_USE enum weft_status weft_msg_take(struct weft_ep *ep, struct
  *          arriving in the buffer, and the receive will complete by itself) | EINVAL ([op] is no
  *          receive or send of [ep]) | ECONTEXT | EFORKED
  * Waits    while another thread of this process copies bytes of an offered message: at most for
- *          1 MiB of each copy under way. */
+ *          1 MiB of each copy under way. If the NIC of the peer's node may read the message
+ *          (WEFT_NODE), also for a system call that ends this; for 1 s if the driver refuses. */
 WEFT_API WEFT_MUST_USE enum weft_status weft_msg_cancel(struct weft_ep *ep, struct weft_op *op);
 
 /* ---- senders ----

@@ -32,6 +32,8 @@ struct wf_offer_range {
 };
 _Static_assert(sizeof(struct wf_offer_range) == 16, "wire structure");
 
+_Static_assert(sizeof(struct wf_nic_lent) == 24, "wire structure");
+
 /* The push functions (flow.h), which send the unsent messages of a request: wf_msg_send_push for
  * the kinds SEND, OFFER and STOP, wf_msg_recv_push for COPY and DONE. */
 enum weft_status wf_msg_send_push(struct wf_req *req);

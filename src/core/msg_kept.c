@@ -97,6 +97,25 @@ struct weft_msg *wf_msg_kept_new(struct wf_sender *sender, const struct wf_msg_h
     return m;
 }
 
+struct weft_msg *wf_msg_kept_offer(const struct wf_msg_offer *o)
+{
+    const size_t bytes = o->by_nic ? sizeof o->nic : o->nfrom * sizeof *o->from;
+    struct weft_msg *m = wf_msg_kept_new(o->sender, &o->head, bytes);
+    if (!m)
+        return NULL;
+    m->offer = true;
+    m->len = o->len;
+    m->id = o->id;
+    m->word = o->word;
+    m->nfrom = (uint8_t)o->nfrom;
+    m->conn = o->conn;
+    m->member = (uint8_t)o->member;
+    m->by_nic = o->by_nic;
+    memcpy(m->bytes, o->by_nic ? (const void *)&o->nic : o->from, bytes);
+    wf_msg_push_keep(m, o->pushed);
+    return m;
+}
+
 bool wf_msg_keep(struct weft_ep *ep, struct wf_sender *sender, struct weft_msg *m)
 {
     struct wf_match *match = m ? wf_msg_match(ep, m->what & WF_WHAT_SPACE) : NULL;
@@ -144,17 +163,21 @@ static struct wf_match *match_of(struct weft_ep *ep, const struct weft_msg *m)
 /* Returns the OFFER that [m] keeps, if it keeps one. */
 static struct wf_msg_offer offer_of(const struct weft_msg *m)
 {
-    return (struct wf_msg_offer){m->sender,
-                                 wf_msg_head_of(m),
-                                 m->len,
-                                 m->id,
-                                 m->word,
-                                 m->nfrom,
-                                 (const struct wf_offer_range *)(const void *)m->bytes,
-                                 wf_msg_push_is_due(m),
-                                 m->conn,
-                                 m->member,
-                                 m->named};
+    struct wf_msg_offer o = {.sender = m->sender,
+                             .head = wf_msg_head_of(m),
+                             .len = m->len,
+                             .id = m->id,
+                             .word = m->word,
+                             .nfrom = m->nfrom,
+                             .from = (const struct wf_offer_range *)(const void *)m->bytes,
+                             .pushed = wf_msg_push_is_due(m),
+                             .conn = m->conn,
+                             .member = m->member,
+                             .named = m->named,
+                             .by_nic = m->by_nic};
+    if (o.by_nic)
+        memcpy(&o.nic, m->bytes, sizeof o.nic);
+    return o;
 }
 
 /* Free the kept message *m. [matching]: it is still in the matcher. */

@@ -9,6 +9,7 @@
 #include "core/ctl.h"
 #include "core/msg_cost.h"
 #include "core/msg_many.h"
+#include "core/msg_nic.h"
 #include "core/msg_parts.h"
 #include "core/msg_push.h"
 #include "core/path.h"
@@ -61,7 +62,12 @@ static enum weft_status push_fetches(struct wf_req *req)
 
 enum weft_status wf_msg_recv_push(struct wf_req *req)
 {
-    return req->kind == WF_REQ_DONE ? push_done(req) : push_fetches(req);
+    enum weft_status status = WEFT_OK;
+    if (req->kind == WF_REQ_DONE)
+        return push_done(req);
+    if (req->path == WF_PATH_NIC)
+        status = wf_msg_read_push(req);
+    return req->path == WF_PATH_NIC ? status : push_fetches(req);
 }
 
 /* Copy at most WF_PULL_MAX bytes of a long message through the kernel, or ask its sender for
@@ -123,7 +129,7 @@ void wf_msg_copy_close(struct wf_req *req, bool tell, enum weft_status status)
     uint64_t id = req->u.copy.id;
     uint32_t report = wf_cost_report(sender, req->u.copy.full);
     wf_list_remove(&req->queued);
-    wf_ep_count(req->ep, WF_STAT_COPIED_BYTES, req->copied);
+    wf_ep_count(req->ep, WF_STAT_COPIED_BYTES, req->path == WF_PATH_NIC ? 0 : req->copied);
     wf_ep_count(req->ep, WF_STAT_MSG_RECEIVED, 1);
     wf_ep_count(req->ep, wf_path_stat(WF_STAT_MSG_PULL, req->path), 1);
     wf_sender_unref(sender);
@@ -193,6 +199,7 @@ enum weft_status wf_msg_copy_begin(struct weft_ep *ep, const struct wf_msg_offer
     if (!o->nfrom && req->path == WF_PATH_PULL)
         req->path = WF_PATH_PIECES;
     req->len = WF_MIN(room, o->len);
+    wf_msg_read_choose(req, o);
     req->u.copy.head = o->head;
     req->u.copy.full = o->len;
     req->u.copy.id = o->id;
@@ -217,6 +224,8 @@ void wf_msg_push_end(struct wf_req *copy, bool report)
 void wf_msg_copy_cancel(struct wf_req *req)
 {
     struct weft_op *op = req->op;
+    if (req->path == WF_PATH_NIC)
+        wf_msg_read_stop(req);
     if (!req->unanswered) {
         copy_end(req, true, WEFT_ECANCELED);
         return;
@@ -513,18 +522,7 @@ void wf_msg_on_offer(const struct weft_am *am)
     o.member = wf_sender_member(sender, am->token);
     op = wf_msg_posted_take(ep, sender, &o.head, o.len, &taken);
     if (!op) {
-        struct weft_msg *m = wf_msg_kept_new(sender, &o.head, o.nfrom * sizeof *from);
-        if (m) {
-            m->offer = true;
-            m->len = o.len;
-            m->id = o.id;
-            m->word = o.word;
-            m->nfrom = (uint8_t)o.nfrom;
-            m->conn = o.conn;
-            m->member = (uint8_t)o.member;
-            memcpy(m->bytes, from, o.nfrom * sizeof *from);
-            wf_msg_push_keep(m, o.pushed);
-        }
+        struct weft_msg *m = wf_msg_kept_offer(&o);
         wf_msg_answer(am, o.id, sender, wf_msg_keep(ep, sender, m) ? WEFT_PENDING : WEFT_ENOMEM, 0);
         return;
     }
@@ -548,7 +546,7 @@ struct wf_req *wf_msg_piece_of(struct weft_ep *ep, const struct wf_token *token,
 {
     struct wf_req *req = nargs == 4 ? wf_req_by_word(ep, args[0]) : NULL;
     return req && req->kind == WF_REQ_COPY && req->unanswered && !req->u.copy.awaits &&
-                   wf_ctl_is_reply_to(token, req->peer)
+                   req->path != WF_PATH_NIC && wf_ctl_is_reply_to(token, req->peer)
                ? req
                : NULL;
 }

@@ -31,11 +31,13 @@ struct weft_msg {
     uint8_t member; /* for an offer: of the sender's group (sender.h) */
     uint16_t what;  /* as in struct wf_msg_head */
     bool offer, claimed : 1;
-    bool due : 1;   /* for an offer: its payload is on its way */
-    bool named : 1; /* the receive or claim that has it names its sender */
-    bool brief : 1; /* the record is of the size that may become a spare */
-    int16_t lost;   /* claimed, and its last parts will never come: why not; else OK */
-    /* the message's bytes; for an offer, struct wf_offer_range[nfrom] */
+    bool due : 1;    /* for an offer: its payload is on its way */
+    bool named : 1;  /* the receive or claim that has it names its sender */
+    bool brief : 1;  /* the record is of the size that may become a spare */
+    bool by_nic : 1; /* for an offer: NICs may read its bytes */
+    int16_t lost;    /* claimed, and its last parts will never come: why not; else OK */
+    /* the message's bytes; for an offer, struct wf_offer_range[nfrom], or struct wf_nic_lent if
+     * by_nic was true when it came */
     _Alignas(16) uint8_t bytes[];
 };
 
@@ -61,6 +63,8 @@ struct wf_msg_offer {
     void *const *conn; /* the connection on which it came */
     unsigned member;   /* of the sender's group (sender.h) */
     bool named;        /* the receive names the sender */
+    bool by_nic;       /* NICs may read its bytes, at [nic] */
+    struct wf_nic_lent nic;
 };
 _Static_assert(WF_GROUP_BITS <= 8 && WEFT_IOV_MAX <= 255, "one byte of struct weft_msg");
 
@@ -159,6 +163,8 @@ void wf_msg_kept_end(struct weft_ep *ep);
 /* Returns a message that is to be kept, with room for [bytes] bytes, or NULL. */
 struct weft_msg *wf_msg_kept_new(struct wf_sender *sender, const struct wf_msg_head *head,
                                  size_t bytes);
+/* Returns the offer [o], which is to be kept, or NULL. */
+struct weft_msg *wf_msg_kept_offer(const struct wf_msg_offer *o);
 /* Keep [m] until a receive matches it. If there is no memory, or [m] is NULL, frees it, refuses
  * what [sender] sends from here on, and returns false. */
 bool wf_msg_keep(struct weft_ep *ep, struct wf_sender *sender, struct weft_msg *m);

@@ -10,6 +10,7 @@
 #include "core/bulk.h"
 #include "core/ctl.h"
 #include "core/msg_credit.h"
+#include "core/msg_nic.h"
 #include "core/msg_parts.h"
 #include "core/msg_push.h"
 #include "core/path.h"
@@ -68,6 +69,20 @@ static enum weft_status push_whole(struct wf_req *req, enum wf_credit credit)
     return wf_msg_whole_send(req->peer, &req->u.send.head, data, req->len, credit);
 }
 
+/* Store in [ranges] where the bytes of [req] are. Returns their number, 0 if the list of buffers
+ * does not fit into the message, or there is no memory for a word: then the receiver asks for the
+ * bytes by FETCH. */
+static unsigned ranges_of(const struct wf_req *req, bool has_word, struct wf_offer_range *ranges)
+{
+    if (req->mem.n * sizeof *ranges > req->ep->am_max ||
+        (!has_word && req->peer->caps & WF_CAP_PULL))
+        return 0;
+    for (unsigned i = 0; i < req->mem.n; i++)
+        ranges[i] = (struct wf_offer_range){(uint64_t)(uintptr_t)req->mem.v[i].iov_base,
+                                            req->mem.v[i].iov_len};
+    return req->mem.n;
+}
+
 static enum weft_status push_offer(struct wf_req *req)
 {
     const struct wf_msg_head *head = &req->u.send.head;
@@ -77,21 +92,17 @@ static enum weft_status push_offer(struct wf_req *req)
         WF_LO(req->len),  WF_HI(req->len),   WF_LO(req->id),    WF_HI(req->id),    WF_LO(word.addr),
         WF_HI(word.addr), WF_LO(word.value), WF_HI(word.value)};
     struct wf_offer_range ranges[WEFT_IOV_MAX];
+    const struct wf_nic_lent *lent;
     enum weft_status status;
-    /* If the list of buffers does not fit into the message, or there is no memory for a word, the
-     * receiver asks for the bytes by FETCH. */
-    bool fits = req->mem.n * sizeof *ranges <= req->ep->am_max &&
-                (word.addr || !(req->peer->caps & WF_CAP_PULL));
     bool pushes;
     if (req->u.send.pushes) /* the OFFER is sent, its payload is not */
         return wf_msg_push_payload(req);
     pushes = wf_msg_pushes(req);
-    args[4] |= pushes ? WF_WHAT_FOLLOWS : 0;
-    for (unsigned i = 0; fits && i < req->mem.n; i++)
-        ranges[i] = (struct wf_offer_range){(uint64_t)(uintptr_t)req->mem.v[i].iov_base,
-                                            req->mem.v[i].iov_len};
-    status = wf_ctl_request_part(req->peer, WF_CTL_OFFER, args, WF_OFFER_ARGS, ranges,
-                                 fits ? req->mem.n * sizeof *ranges : 0, !pushes, pushes);
+    lent = pushes ? NULL : wf_msg_lend(req);
+    args[4] |= (pushes ? WF_WHAT_FOLLOWS : 0) | (lent ? WF_WHAT_NIC : 0);
+    status = wf_ctl_request_part(
+        req->peer, WF_CTL_OFFER, args, WF_OFFER_ARGS, lent ? (const void *)lent : ranges,
+        lent ? sizeof *lent : ranges_of(req, word.addr, ranges) * sizeof *ranges, !pushes, pushes);
     if (status != WEFT_OK)
         return status;
     WF_HOOK("msg.offered");
@@ -216,6 +227,8 @@ static enum weft_status push_stop(struct wf_req *req)
 void wf_msg_send_cancel(struct wf_req *req)
 {
     wf_req_take_back(req);
+    if (req->kind == WF_REQ_OFFER && req->u.send.lent)
+        wf_msg_take_back(req, false);
     if (req->kind == WF_REQ_SEND ? req->sent && !req->u.send.sent : req->u.send.offered)
         stop(req);
     else
@@ -360,6 +373,14 @@ static void on_credit(const struct weft_am *am)
         flow->credit_pause_ns = 0;
 }
 
+/* The peer has reported that it is done with the message. */
+static void offer_end(struct wf_req *req, enum weft_status status)
+{
+    if (req->kind == WF_REQ_OFFER && req->u.send.lent)
+        wf_msg_take_back(req, true);
+    wf_req_end(req, status);
+}
+
 void wf_msg_on_answer(const struct weft_am *am)
 {
     const struct wf_token *token = am->token;
@@ -377,7 +398,7 @@ void wf_msg_on_answer(const struct weft_am *am)
     req->unanswered = 0;
     wf_msg_credit_answered(&req->peer->flow->credit, req->u.send.asked, am->args[3], false);
     if ((int32_t)am->args[2] != WEFT_PENDING || req->kind == WF_REQ_SEND)
-        wf_req_end(req, wf_status_of(am->args[2]));
+        offer_end(req, wf_status_of(am->args[2]));
 }
 
 void wf_msg_on_done(const struct weft_am *am)
@@ -388,7 +409,7 @@ void wf_msg_on_done(const struct weft_am *am)
     know_both(req, am);
     on_report(am, req, WF_OFFER_END_ARGS);
     wf_msg_push_answered(req, false); /* the answer to the payload may come later */
-    wf_req_end(req, wf_status_of(am->args[2]));
+    offer_end(req, wf_status_of(am->args[2]));
 }
 
 /* Answer a FETCH with a PIECE that carries [n] bytes. The receiver has chosen [n] by its own

@@ -85,26 +85,44 @@ void wf_msg_parse(const struct weft_am *am, struct wf_msg_in *out)
     out->kind = parse(am, out);
 }
 
-bool wf_offer_parse(const struct weft_am *am, struct wf_msg_offer *out, struct wf_offer_range *from)
+/* Parse the payload of an OFFER: where the bytes are for this process, or for its NIC. */
+static bool place_parse(const struct weft_am *am, struct wf_msg_offer *out,
+                        struct wf_offer_range *from)
 {
-    const uint32_t *a = am->args;
     uint64_t total = 0;
-    if (am->nargs != WF_OFFER_ARGS || am->len % sizeof *from ||
-        am->len / sizeof *from > WEFT_IOV_MAX)
-        return false;
-    out->pushed = a[4] & WF_WHAT_FOLLOWS;
-    if (!head_parse(a, a[4] & WF_WHAT_FOLLOWS, &out->head))
+    if (out->by_nic) {
+        if (am->len != sizeof out->nic)
+            return false;
+        memcpy(&out->nic, am->data, sizeof out->nic);
+        return out->nic.at <= UINT64_MAX - out->len;
+    }
+    if (am->len % sizeof *from || am->len / sizeof *from > WEFT_IOV_MAX)
         return false;
     memcpy(from, am->data, am->len);
-    out->len = wf_word64(a + 5);
-    out->id = wf_word64(a + 7);
-    out->word = (struct wf_pull_word){wf_word64(a + 9), wf_word64(a + 11)};
     out->nfrom = am->len / (unsigned)sizeof *from;
-    out->from = from;
     for (unsigned i = 0; i < out->nfrom; i++) {
         if (from[i].len > SIZE_MAX / 2 - total)
             return false;
         total += from[i].len;
     }
-    return !(out->word.addr & 7) && (total == out->len || !out->nfrom);
+    return total == out->len || !out->nfrom;
+}
+
+bool wf_offer_parse(const struct weft_am *am, struct wf_msg_offer *out, struct wf_offer_range *from)
+{
+    const uint32_t *a = am->args;
+    uint32_t flags;
+    if (am->nargs != WF_OFFER_ARGS)
+        return false;
+    flags = a[4] & (WF_WHAT_FOLLOWS | WF_WHAT_NIC);
+    out->pushed = flags & WF_WHAT_FOLLOWS;
+    out->by_nic = flags & WF_WHAT_NIC;
+    if ((out->pushed && out->by_nic) || !head_parse(a, flags, &out->head))
+        return false;
+    out->len = wf_word64(a + 5);
+    out->id = wf_word64(a + 7);
+    out->word = (struct wf_pull_word){wf_word64(a + 9), wf_word64(a + 11)};
+    out->nfrom = 0;
+    out->from = from;
+    return !(out->word.addr & 7) && place_parse(am, out, from);
 }

@@ -17,6 +17,7 @@ enum wf_msg_what {
     WF_WHAT_DATA = 0x100,                /* the message has data */
     WF_WHAT_PART = 0x200,                /* MSG: the first part of a message */
     WF_WHAT_FOLLOWS = 0x400,             /* OFFER: the message's bytes follow */
+    WF_WHAT_NIC = 0x800,                 /* OFFER: NICs may read the message's bytes */
 };
 _Static_assert((WEFT_MSG_SPACES & WF_WHAT_SPACE) == 0, "the spaces are a power of two");
 

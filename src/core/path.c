@@ -18,12 +18,29 @@ enum wf_path wf_path_offered(const struct weft_peer *peer)
     return wf_path_can_pull(peer) ? WF_PATH_PULL : WF_PATH_PIECES;
 }
 
+/* Without NICs, four processes copy each byte, and a message of up to am_max bytes takes one FETCH.
+ * A read takes about as long as a FETCH and its answer, whatever the length, plus the registration
+ * of both buffers, which are kept. So NICs pay from about WEFT_MSG_NIC on, if the buffers are used
+ * again, and each read has a page or more. */
+#define READ_MIN 4096
+
+bool wf_path_msg_nic(const struct weft_peer *peer, uint64_t len, unsigned pieces)
+{
+    return peer->transport->nic_lend && wf_path_can_nic(peer, len) &&
+           !(peer->caps & WF_CAP_NIC_LONG) && len >= wf_config()->msg_nic &&
+           len / WF_MAX(pieces, 1u) >= READ_MIN;
+}
+
 enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len)
 {
     if (len <= peer->ep->eager_max || wf_msg_is_one(peer, len))
         return WF_PATH_WHOLE;
+    if (!wf_path_can_pull(peer) && len <= peer->ep->parts_max)
+        return WF_PATH_PARTS;
+    if (wf_path_msg_nic(peer, len, 1))
+        return WF_PATH_NIC;
     if (!wf_path_can_pull(peer))
-        return len <= peer->ep->parts_max ? WF_PATH_PARTS : wf_path_offered(peer);
+        return wf_path_offered(peer);
     return wf_choice_is_parts(peer, len) ? WF_PATH_PARTS : WF_PATH_PULL;
 }
 
@@ -207,7 +224,13 @@ static const struct row msg_rows[] = {
                       "longer than WEFT_MSG_EAGER: the transport sends it from the sender's buffer "
                       "into the receiver's; at once up to WEFT_MSG_PUSH, else when the receive "
                       "is there",
-                      2}};
+                      2},
+    [WF_PATH_NIC] = {
+        "rdma read",
+        "longer than WEFT_MSG_EAGER, and not shorter than WEFT_MSG_NIC: the receiver's "
+        "NIC reads it from the sender's buffer into the receiver's, both registered "
+        "when first used; messages go on where that fails, or for several buffers",
+        0}};
 static const struct row am = {"eager", "copied into a message; its handler runs on it in place", 1};
 static const struct row long_mapped = {
     "put, then message", "the region is mapped here: one copy into it, then a message", 1};

@@ -26,7 +26,10 @@ enum wf_path wf_path_msg(const struct weft_peer *peer, size_t len);
 /* The path of a tagged message that is sent now. It is another one than wf_path_msg returns if the
  * message is to show what the other way costs. */
 enum wf_path wf_path_msg_take(struct weft_peer *peer, size_t len);
-/* The path of a long tagged message that [peer] has offered to this endpoint. */
+/* May NICs read a long tagged message of [len] bytes in [pieces] buffers, at the side of this
+ * endpoint, that is offered to [peer], or by it? */
+bool wf_path_msg_nic(const struct weft_peer *peer, uint64_t len, unsigned pieces);
+/* The path of a long tagged message that [peer] has offered to this endpoint, without NICs. */
 enum wf_path wf_path_offered(const struct weft_peer *peer);
 /* The path of a put or get that uses messages. */
 enum wf_path wf_path_messages(const struct wf_remote *r, uint64_t len);

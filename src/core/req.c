@@ -9,6 +9,7 @@
 #include "config/config.h"
 #include "core/core.h"
 #include "core/later.h"
+#include "core/msg_nic.h"
 #include "core/remote.h"
 
 #define INDEX_MASK ((1u << WF_REQ_INDEX_BITS) - 1)
@@ -209,6 +210,8 @@ void wf_req_uncopy(struct wf_req *req)
 void wf_req_free(struct wf_req *req)
 {
     struct wf_req_table *t = &req->ep->reqs;
+    if (req->kind == WF_REQ_OFFER && req->u.send.lent)
+        wf_msg_take_back(req, false);
     if (req->copy)
         wf_req_uncopy(req);
     if (req->held && req->peer->flow->fence == req)

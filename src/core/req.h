@@ -132,6 +132,8 @@ struct wf_req {
             uint8_t tries;  /* the flow's push_tries when the payload was sent */
             bool sent;      /* SEND: all bytes were; the question whether they arrived is not, or is
                              * unanswered */
+            /* OFFER: what NICs may read of it (msg_nic.h); NULL: nothing */
+            const struct wf_nic_lent *lent;
         } send;
         struct {
             struct wf_msg_head head;
@@ -141,6 +143,7 @@ struct wf_req {
             void *const *conn;        /* the connection on which the offer came */
             uint64_t id;              /* of the sender's request */
             struct wf_pull_word word; /* the sender's process has the bytes as long as this holds */
+            struct wf_nic_lent nic;   /* with WF_PATH_NIC: where NICs read the bytes */
             bool awaits;              /* item of sender->pushed_to: nothing was asked for yet */
             bool named;               /* the receive names the sender */
         } copy;

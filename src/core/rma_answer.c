@@ -2,6 +2,7 @@
 /* Puts, gets and atomics at the initiator: handlers of answers, and the ends of NIC operations. */
 #include "core/rma.h"
 
+#include "core/msg_nic.h"
 #include "core/rma_wire.h"
 
 /* Find the request that an answer names. [id] is the low 32 bits of the request's id, [token] is
@@ -194,6 +195,8 @@ static void atomic_done(struct wf_req *req, enum weft_status status, uint64_t ol
 void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old)
 {
     struct wf_req *req = wf_req_by_word(owner, id);
+    if (req && req->kind == WF_REQ_COPY)
+        wf_msg_read_done(req, status);
     if (!req || !wf_req_is_rma((enum wf_req_kind)req->kind) || !req->unanswered)
         return;
     if (status == WEFT_EKEY)

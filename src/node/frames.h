@@ -7,8 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* In HELLO, the first frame of each lane (others.c). Counted up with each change of a frame. */
-#define WF_NODE_FRAMES_VERSION 7
+/* In HELLO, the first frame of each lane (others.c). Counted up with each change of a frame,
+ * and of the messages that clients send by DATA (docs/protocol.md "Operations by message"). */
+#define WF_NODE_FRAMES_VERSION 8
 
 enum wf_node_frame {
     WF_NODE_FRAME_DATA = 2,

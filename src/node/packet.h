@@ -27,8 +27,9 @@
 
 #define WF_NODE_MAGIC 0x444e4657u /* "WFND" */
 /* Of the packets; part of the socket's name, too. Counted up with each change of a packet, which a
- * new status is, too; test_versions in node_packet_test.c compares the layouts. */
-#define WF_NODE_VERSION 9
+ * new status is, too, and of the messages of clients (docs/protocol.md "Operations by message");
+ * test_versions in node_packet_test.c compares the layouts. */
+#define WF_NODE_VERSION 10
 _Static_assert(
     WF_STATUSES == 34,
     "RING_NO and NODE_OK carry the statuses of weft/status.def: count WF_NODE_VERSION up");

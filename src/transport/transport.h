@@ -176,6 +176,13 @@ struct wf_order {
 /* Names no message, but the lane [k] < WF_LANES_MAX, which delivers its messages in their order. */
 #define WF_LANE_FIXED(k) (WF_LANE_LEAST - WF_LANES_MAX + (k))
 
+/* Memory that NICs of another node may read: the address of its first byte for them, and their keys
+ * as nic_key of struct wf_key. */
+struct wf_nic_lent {
+    uint64_t at;
+    uint32_t keys[WF_KEY_NICS];
+};
+
 struct wf_tctx_params {
     struct wf_mem *mem; /* outlives the tctx */
     const struct wf_process_id *self;
@@ -511,6 +518,16 @@ struct wf_transport {
     /* Let no NIC access local memory for [tpeer] any more. All operations by its connections end
      * later, as if these were lost. Also called outside of poll. NULL without WF_CAP_NIC. */
     void (*nic_stop)(struct wf_tpeer *tpeer);
+    /* Let NICs read the [len] bytes at [addr] for the process of [tpeer], until nic_take_back. *out
+     * is the transport's. Returns OK, or a failure: the bytes go by messages. NULL: no NIC reads
+     * memory that is no region. */
+    enum weft_status (*nic_lend)(struct wf_tpeer *tpeer, const void *addr, size_t len,
+                                 const struct wf_nic_lent **out);
+    /* Take back what nic_lend has lent to [tpeer]. [is_read]: no NIC reads it any more, as the peer
+     * has reported. If not, this call stops all reads, of other messages in the same registration,
+     * too: what a NIC reads later is refused. If the driver refuses to drop the registration for
+     * 1 s, that is logged, and the memory stays readable. */
+    void (*nic_take_back)(struct wf_tpeer *tpeer, const struct wf_nic_lent *lent, bool is_read);
     /* Describe the protection domain in which other processes of this host may register memory for
      * nic_op (is_lent), and set *fd to the descriptor that they need (rdma/hca_share.h). It stays
      * the context's. Returns OK, or a failure, which is logged. NULL: there is none. */

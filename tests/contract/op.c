@@ -411,8 +411,8 @@ void test_op_many(void **state)
 
 static const char *const path_rows[] = {
     "PUT_PULL", "PUT_PIECES", "PUT_BULK",  "PUT_NIC",  "GET_PULL",   "GET_PIECES", "GET_BULK",
-    "GET_NIC",  "MSG_EAGER",  "MSG_PARTS", "MSG_PULL", "MSG_PIECES", "MSG_BULK"};
-enum { PATH_ROWS = 13 };
+    "GET_NIC",  "MSG_EAGER",  "MSG_PARTS", "MSG_PULL", "MSG_PIECES", "MSG_BULK",   "MSG_NIC"};
+enum { PATH_ROWS = 14 };
 
 static void rows_now(const struct pair *p, uint64_t rows[PATH_ROWS])
 {
@@ -440,6 +440,12 @@ static bool is_network(const char *transport)
 static bool has_sockets(const struct pair *p, const char *transport)
 {
     return p->setup->network && strcmp(transport, "node") != 0;
+}
+
+/* Do the NICs of two nodes' services read long messages? */
+static bool has_nics(const struct pair *p)
+{
+    return by_service() && by_nic(p) && p->setup->contexts == 2;
 }
 
 /* Do NICs move the bytes, or the nodes' services without one? */
@@ -505,7 +511,9 @@ static void msg_path(struct pair *p, unsigned char *local, size_t n)
     if (p->setup->network) {
         assert_true(is_network(path.transport));
         assert_true(!strcmp(path.protocol, "eager") || !strcmp(path.protocol, "parts") ||
-                    !strcmp(path.protocol, has_sockets(p, path.transport) ? "bulk" : "pieces"));
+                    !strcmp(path.protocol, has_sockets(p, path.transport) ? "bulk"
+                                           : has_nics(p)                  ? "rdma read"
+                                                                          : "pieces"));
     }
     rows_now(p, before);
     sent = pair_stat(p, "TCP_BYTES_SENT");
@@ -522,6 +530,8 @@ static void msg_path(struct pair *p, unsigned char *local, size_t n)
         row = "MSG_PIECES";
     else if (!strcmp(path.protocol, "bulk"))
         row = "MSG_BULK";
+    else if (!strcmp(path.protocol, "rdma read"))
+        row = "MSG_NIC";
     rows_say(p, before, row);
     sent = pair_stat(p, "TCP_BYTES_SENT") - sent;
     assert_true(has_sockets(p, path.transport) ? sent >= n : !sent);

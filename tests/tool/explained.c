@@ -176,6 +176,7 @@ static const char *counter_of(const struct transfer *t, const char *protocol)
         {WEFT_OP_MSG, "pull", "MSG_PULL"},
         {WEFT_OP_MSG, "pieces", "MSG_PIECES"},
         {WEFT_OP_MSG, "bulk", "MSG_BULK"},
+        {WEFT_OP_MSG, "rdma read", "MSG_NIC"},
         {WEFT_OP_PUT, "pull", "PUT_PULL"},
         {WEFT_OP_PUT, "pieces", "PUT_PIECES"},
         {WEFT_OP_PUT, "bulk", "PUT_BULK"},
@@ -200,10 +201,10 @@ static const char *counter_of(const struct transfer *t, const char *protocol)
 static void check_protocol(const struct transfer *t, const struct weft_path *path, size_t len,
                            const struct grown *g)
 {
-    static const char *const protocols[] = {"MSG_EAGER",  "MSG_PARTS",  "MSG_PULL",   "MSG_PIECES",
-                                            "MSG_BULK",   "PUT_PULL",   "PUT_PIECES", "PUT_BULK",
-                                            "GET_PULL",   "GET_PIECES", "GET_BULK",   "ATOMIC_SENT",
-                                            "ATOMIC_NIC", "LONG_SENT"};
+    static const char *const protocols[] = {"MSG_EAGER",   "MSG_PARTS",  "MSG_PULL",   "MSG_PIECES",
+                                            "MSG_BULK",    "MSG_NIC",    "PUT_PULL",   "PUT_PIECES",
+                                            "PUT_BULK",    "GET_PULL",   "GET_PIECES", "GET_BULK",
+                                            "ATOMIC_SENT", "ATOMIC_NIC", "LONG_SENT"};
     const char *told = counter_of(t, path->protocol);
     CHECK(told || path->inlined || !strcmp(path->protocol, "here"),
           "%s of %zu: protocol \"%s\" is not known to this test", t->name, len, path->protocol);

@@ -410,7 +410,7 @@ static void test_versions(void **state)
                                AT(wf_node_page, left)};
     uint64_t h = layout_hash(packets, WF_ARRAY_LEN(packets));
     (void)state;
-    if (WF_NODE_VERSION != 9 || h != UINT64_C(0xed5ec9d3d44edc46))
+    if (WF_NODE_VERSION != 10 || h != UINT64_C(0xed5ec9d3d44edc46))
         fail_msg("packets of version %d have the hash 0x%llx", WF_NODE_VERSION,
                  (unsigned long long)h);
     h = layout_hash(shared, WF_ARRAY_LEN(shared));

@@ -85,7 +85,9 @@ void wf_via_bounce_moved(struct via_ep *ep, const struct node_move_use *move,
 {
     unsigned buffer = (unsigned)(uintptr_t)move->user;
     const struct via_get *get = is_get(buffer) ? &ep->gets[buffer - GETS] : NULL;
-    if (get && get->to && status == WEFT_OK && !ep->closing)
+    if (get && status == WEFT_OK && !get->to)
+        status = WEFT_EUNREACH; /* its bytes were dropped (wf_via_bounce_stop) */
+    else if (get && status == WEFT_OK && !ep->closing)
         memcpy(get->to, bytes_of(ep, buffer), get->len);
     ep->buffers &= ~(1u << buffer);
     if (!ep->closing)

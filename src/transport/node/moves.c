@@ -59,10 +59,26 @@ static void pause_set(const struct node_client *c, const struct node_move_use *u
     flow->losses += flow->losses < LOSSES_MAX;
 }
 
+/* A flow by which nothing was sent may have no word yet. Messages from its destination had one. The
+ * word of a service that is lost stays a question: its flows have ended before (engine.c), and no
+ * later event would end this one. */
+static void word_find(struct node_client *c, struct node_flow *flow)
+{
+    const struct node_sender *from = wf_node_sender_find(c, flow->to.tag);
+    uint64_t word;
+    if (!from || from->word == WF_NODE_NO_WORD)
+        return;
+    word = wf_load_acquire(&c->page->words[wf_node_word_index(from->word)]); /* "page" */
+    if (wf_node_session_state(word, from->word) != WF_NODE_LOST)
+        wf_node_flow_resolve(c, flow, from->word);
+}
+
 enum weft_status wf_node_client_can_move(struct node_client *c, struct node_flow *flow)
 {
     if (flow->ended || c->failed)
         return flow->ended ? flow->ended : c->failed;
+    if (flow->to.word == WF_NODE_NO_WORD)
+        word_find(c, flow);
     if (flow->ending || !session_of(c, flow) || is_paused(c, flow))
         return WEFT_EUNREACH;
     return has_place(c, flow) && wf_node_ring_has_room(c) ? WEFT_OK : wf_node_again(c);

@@ -35,6 +35,7 @@ struct via_mr {
     enum via_kind kind;
     unsigned access;
     uint32_t handle;
+    bool is_revoked;       /* a peer may still read by its key */
     _Atomic uint32_t lkey; /* 0: it is not registered */
     /* These are stored before [lkey] (release), and loaded after it (acquire). Values of two
      * registrations, if it is registered anew meanwhile, name neither of them. */
@@ -52,6 +53,7 @@ struct via_nic {
     /* The last drop was refused for as long as it was tried. The next one is tried once. */
     bool refuses WF_UNDER(via_nic_lock_class);
     struct wf_staging *staging;
+    _Atomic uint64_t lent; /* bytes that peers may read (nic_moves.c) */
     struct wf_fork_item fork;
 };
 
@@ -90,6 +92,7 @@ static WF_REQUIRES(via_nic_lock_class) enum weft_status
         return status;
     }
     mr->handle = made.handle;
+    mr->is_revoked = false;
     atomic_store_explicit(&mr->rkey, made.rkey, memory_order_relaxed);
     atomic_store_explicit(&mr->incarnation, nic->incarnation, memory_order_relaxed);
     atomic_store_explicit(&mr->at, at, memory_order_relaxed);
@@ -125,7 +128,8 @@ static WF_REQUIRES(via_nic_lock_class) void refusal_wait(struct via_nic *nic)
 }
 
 /* Try to drop the registration [mr]. Returns false if it is to be tried again, until [until_ns].
- * The addresses of memory that stays registered are not used again. */
+ * The addresses of memory that stays registered, or that a peer may still read by its key, are not
+ * used again. */
 static WF_REQUIRES(via_nic_lock_class) bool mr_tried(struct via_nic *nic, struct via_mr *mr,
                                                      uint64_t until_ns)
 {
@@ -135,10 +139,10 @@ static WF_REQUIRES(via_nic_lock_class) bool mr_tried(struct via_nic *nic, struct
         return false;
     atomic_store_explicit(&mr->lkey, 0, memory_order_relaxed);
     nic->refuses = refused;
-    if (!refused)
+    if (!refused && !mr->is_revoked)
         wf_via_window_give(&nic->window, mr->kind,
                            atomic_load_explicit(&mr->at, memory_order_relaxed));
-    else
+    else if (refused)
         wf_warn("%zu KiB stay registered with %s (%s), until all processes that use the node's "
                 "service have left it",
                 mr->len / 1024, nic->registrar->share.name, weft_status_text(status));
@@ -205,6 +209,17 @@ WF_UNCHECKED void wf_via_mr_stop(struct via_mr *mr)
     nic_unlock(mr->nic);
 }
 
+WF_UNCHECKED void wf_via_mr_revoke(struct via_mr *mr, uint64_t at)
+{
+    nic_lock(mr->nic);
+    /* else the registration that the key names is gone */
+    if (mr->nic->registrar && at - atomic_load_explicit(&mr->at, memory_order_relaxed) < mr->len) {
+        mr->is_revoked = true;
+        mr_drop(mr->nic, mr);
+    }
+    nic_unlock(mr->nic);
+}
+
 WF_UNCHECKED uint32_t wf_via_mr_use(struct via_mr *mr, const void *addr, uint64_t *at)
 {
     uint32_t lkey = atomic_load_explicit(&mr->lkey, memory_order_acquire);
@@ -220,13 +235,31 @@ WF_UNCHECKED uint32_t wf_via_mr_use(struct via_mr *mr, const void *addr, uint64_
     return lkey;
 }
 
+bool wf_via_mr_keys(struct via_mr *mr, const void *addr, uint64_t *at, uint32_t keys[WF_KEY_NICS])
+{
+    if (!wf_via_mr_use(mr, addr, at))
+        return false;
+    memset(keys, 0, WF_KEY_NICS * sizeof *keys);
+    keys[VIA_KEY_RKEY] = atomic_load_explicit(&mr->rkey, memory_order_relaxed);
+    keys[VIA_KEY_INCARNATION] = atomic_load_explicit(&mr->incarnation, memory_order_relaxed);
+    return keys[VIA_KEY_RKEY];
+}
+
+_Atomic uint64_t *wf_via_nic_lent(struct via_nic *nic)
+{
+    return &nic->lent;
+}
+
 /* ---- the program's memory: the cache's functions ---- */
 
 static enum weft_status cached_reg(void *owner, void *addr, size_t len, void **handle)
 {
+    const struct via_nic *nic = owner;
+    /* A peer may read a tagged message of the program's, but not the staging area, which is
+     * registered first. */
+    unsigned access = wf_rdma_access(nic->staging ? WEFT_REMOTE_READ : 0) | WF_HCA_LOCAL_WRITE;
     struct via_mr *mr;
-    enum weft_status status =
-        mr_open(owner, VIA_CACHED, addr, len, wf_rdma_access(0) | WF_HCA_LOCAL_WRITE, &mr);
+    enum weft_status status = mr_open(owner, VIA_CACHED, addr, len, access, &mr);
     if (status == WEFT_OK)
         *handle = mr;
     return status;
@@ -440,7 +473,7 @@ enum weft_status wf_via_nic_region_open(struct via_nic *nic, const struct wf_nic
                 memory->len / 1024, weft_status_text(status),
                 status == WEFT_ELIMIT
                     ? "; raise ulimit -l, or WEFT_PINNED, unless this context has "
-                      "had regions of 16 TiB"
+                      "had regions, or cancelled messages, of 16 TiB"
                     : "");
         return status;
     }

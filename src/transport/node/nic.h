@@ -82,6 +82,22 @@ static inline void wf_via_nic_stop(struct wf_tpeer *tpeer)
 {
     (void)tpeer;
 }
+static inline enum weft_status wf_via_nic_lend(struct wf_tpeer *tpeer, const void *addr, size_t len,
+                                               const struct wf_nic_lent **out)
+{
+    (void)tpeer;
+    (void)addr;
+    (void)len;
+    (void)out;
+    return WEFT_EUNREACH;
+}
+static inline void wf_via_nic_take_back(struct wf_tpeer *tpeer, const struct wf_nic_lent *lent,
+                                        bool is_read)
+{
+    (void)tpeer;
+    (void)lent;
+    (void)is_read;
+}
 static inline void wf_via_nic_moved(struct via_ep *ep, const struct node_move_use *move,
                                     enum weft_status status)
 {
@@ -129,6 +145,15 @@ uint32_t wf_via_mr_use(struct via_mr *mr, const void *addr, uint64_t *at);
 /* The NIC may access [mr] no more. It is registered again at its next use. */
 void wf_via_mr_stop(struct via_mr *mr);
 
+/* As wf_via_mr_use, for peers: stores the address and keys by which they read [addr]. Returns false
+ * if there are none. */
+bool wf_via_mr_keys(struct via_mr *mr, const void *addr, uint64_t *at, uint32_t keys[WF_KEY_NICS]);
+/* As wf_via_mr_stop, if [at] is an address of [mr] as it is registered now. A peer may still read
+ * there: that is refused, also when the memory is registered again. */
+void wf_via_mr_revoke(struct via_mr *mr, uint64_t at);
+/* How many bytes the context's endpoints have lent. */
+_Atomic uint64_t *wf_via_nic_lent(struct via_nic *nic);
+
 /* ---- for via_moves.c ---- */
 
 /* As the functions of the transport's table. [nic] may be NULL. */
@@ -139,6 +164,9 @@ void wf_via_nic_region_keys(void *handle, uint64_t *at, uint32_t keys[WF_KEY_NIC
 void wf_via_nic_region_close(void *handle);
 enum weft_status wf_via_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *op, size_t *taken);
 void wf_via_nic_stop(struct wf_tpeer *tpeer);
+enum weft_status wf_via_nic_lend(struct wf_tpeer *tpeer, const void *addr, size_t len,
+                                 const struct wf_nic_lent **out);
+void wf_via_nic_take_back(struct wf_tpeer *tpeer, const struct wf_nic_lent *lent, bool is_read);
 
 /* As node_client_ops.moved and .stop. */
 void wf_via_nic_moved(struct via_ep *ep, const struct node_move_use *move, enum weft_status status);

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts and gets by the NIC of the node's service. */
+/* Puts and gets by the NIC of the node's service, and memory that peers read by theirs. */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "mem/budget.h"
 #include "mem/staging.h"
 #include "transport/node/nic.h"
 
@@ -77,8 +81,17 @@ enum weft_status wf_via_nic_op(struct wf_tpeer *tpeer, const struct wf_nic_op *o
     return status == WEFT_OK ? move_begin(tpeer, flow, op, taken) : status;
 }
 
+/* wf_via_nic_stop has stopped all gets of a peer, of which one had come to the staging area, and is
+ * not copied from there. */
+static bool is_dropped(const struct wf_desc *desc)
+{
+    return wf_staging_is_copied(desc) && !desc->copy_out;
+}
+
 void wf_via_nic_moved(struct via_ep *ep, const struct node_move_use *move, enum weft_status status)
 {
+    if (status == WEFT_OK && move->kind == WF_NODE_GET && is_dropped(move->user))
+        status = WEFT_EUNREACH;
     wf_desc_done(wf_via_nic_staging(ep->ctx->nic), ep->user, move->user, status == WEFT_OK);
     ep->descs--;
     if (!ep->closing)
@@ -107,4 +120,89 @@ void wf_via_nic_stop(struct wf_tpeer *tpeer)
         if (!wf_node_move_is_over(ep->client, i))
             wf_via_nic_move_stop(move);
     }
+}
+
+/* ---- memory that peers may read ---- */
+
+/* Memory that is lent, and its use of the cache. */
+struct via_lent {
+    struct wf_nic_lent base;
+    struct wf_cached use;
+    size_t len;
+};
+
+/* A message may wait for its receive for any time. So the bytes of messages take at most this part
+ * of what may be pinned; their registrations may be longer. */
+#define LENT_PART 2
+#define LEND_PAUSE_NS UINT64_C(1000000000) /* after the device has registered no more */
+
+static bool lent_take(struct via_nic *nic, size_t len)
+{
+    _Atomic uint64_t *lent = wf_via_nic_lent(nic);
+    uint64_t limit = atomic_load_explicit(&wf_budget_own()->limit, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(lent, len, memory_order_relaxed) + len <= limit / LENT_PART)
+        return true;
+    atomic_fetch_sub_explicit(lent, len, memory_order_relaxed);
+    return false;
+}
+
+static void lent_give(struct via_nic *nic, size_t len)
+{
+    atomic_fetch_sub_explicit(wf_via_nic_lent(nic), len, memory_order_relaxed);
+}
+
+/* No queue pair leads to clients of the own service. */
+static bool is_of_own_service(const struct via_ctx *ctx, const struct wf_tpeer *tpeer)
+{
+    const struct via_peer *peer = (const struct via_peer *)(const void *)tpeer;
+    return peer->contact.rdma == ctx->contact.rdma && peer->address.process.host == ctx->self.host;
+}
+
+static enum weft_status lent_new(struct via_ep *ep, const void *addr, size_t len,
+                                 struct via_lent **out)
+{
+    struct via_lent *lent = malloc(sizeof *lent);
+    enum weft_status status = lent ? wf_cache_get(ep->user, addr, len, &lent->use) : WEFT_ENOMEM;
+    if (status == WEFT_ELIMIT)
+        ep->lend_ns = wf_now_ns() + LEND_PAUSE_NS;
+    if (status == WEFT_OK &&
+        !wf_via_mr_keys(lent->use.handle, addr, &lent->base.at, lent->base.keys)) {
+        wf_cache_put(ep->user, &lent->use);
+        status = WEFT_EUNREACH;
+    }
+    if (status == WEFT_OK) {
+        lent->len = len;
+        *out = lent;
+    } else {
+        free(lent);
+    }
+    return status;
+}
+
+enum weft_status wf_via_nic_lend(struct wf_tpeer *tpeer, const void *addr, size_t len,
+                                 const struct wf_nic_lent **out)
+{
+    struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
+    struct via_lent *lent;
+    enum weft_status status;
+    if (!ep->user || is_of_own_service(ep->ctx, tpeer) ||
+        (ep->lend_ns && wf_now_ns() < ep->lend_ns) || !lent_take(ep->ctx->nic, len))
+        return WEFT_EUNREACH;
+    status = lent_new(ep, addr, len, &lent);
+    if (status == WEFT_OK)
+        *out = &lent->base;
+    else
+        lent_give(ep->ctx->nic, len);
+    return status;
+}
+
+void wf_via_nic_take_back(struct wf_tpeer *tpeer, const struct wf_nic_lent *base, bool is_read)
+{
+    struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
+    struct via_lent *lent = VIA_OF((uintptr_t)base, via_lent);
+    if (!is_read)
+        wf_via_mr_revoke(lent->use.handle, base->at);
+    wf_cache_put(ep->user, &lent->use);
+    lent_give(ep->ctx->nic, lent->len);
+    free(lent);
 }

@@ -143,6 +143,7 @@ struct via_ep {
     uint32_t size;
     struct wf_cache_user *user; /* of the memory for puts and gets; NULL: these go by messages */
     unsigned descs;             /* of mem/staging.h that it holds */
+    uint64_t lend_ns;           /* no memory is lent before, since no more could be registered */
     /* Without a NIC (bounce.c): the buffers of its segments that moves use, as bits, and for each
      * of the event segment's where its bytes go; NULL: they are dropped. */
     uint32_t buffers;

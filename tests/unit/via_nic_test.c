@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A client's puts and gets by the NIC of its node's service, and memory that it lends to peers'
+ * NICs. Services and clients are those of node_bed.h; the NIC is null0's, and moves nothing. */
+#define _GNU_SOURCE
+#include "unit/unit.h"
+
+#include <sys/wait.h>
+
+#include "base/fd.h"
+#include "config/config.h"
+#include "mem/staging.h"
+#include "transport/node/nic.h"
+#include "unit/node_bed.h"
+
+static struct bed *bed;
+static struct wf_hca *hca;
+static struct wf_hca_pd *pd;
+static struct wf_node_link service;
+static struct via_ctx ctx;
+static struct via_ep ep;
+static struct via_peer peer;
+static uint64_t counters[1000];
+/* The part that was given to the NIC last, and its mover. */
+static uint32_t part;
+static struct node_mover *mover;
+static unsigned done;
+static enum weft_status status;
+
+static enum weft_status on_move(struct bed_service *s, const struct wf_nic_op *op,
+                                uint32_t incarnation, size_t *taken)
+{
+    (void)incarnation;
+    part = op->id;
+    mover = s->mover;
+    *taken = op->len;
+    return WEFT_OK;
+}
+
+static void on_moved(struct bed_client *b, uint32_t id, void *user, enum weft_status how)
+{
+    const struct node_move_use use = {.id = id, .user = user, .kind = WF_NODE_GET};
+    (void)b;
+    wf_via_nic_moved(&ep, &use, how);
+}
+
+static void on_stop(struct bed_client *b, void *user)
+{
+    const struct node_move_use use = {.user = user};
+    (void)b;
+    wf_via_nic_move_stop(&use);
+}
+
+static void on_message(struct bed_client *b, const struct node_am *am)
+{
+    (void)b;
+    (void)am;
+}
+
+static void nic_op_done(void *owner, uint32_t id, enum weft_status how, uint64_t old)
+{
+    (void)owner;
+    (void)id;
+    (void)old;
+    done++;
+    status = how;
+}
+
+static const struct wf_tep_events events = {.nic_op_done = nic_op_done};
+
+static int begin(void **state)
+{
+    const struct wf_hca_config config = {.gid_index = -1, .blueflame = true};
+    int fd;
+    (void)state;
+    bed = calloc(1, sizeof *bed);
+    assert_non_null(bed);
+    bed->on_request = bed->on_reply = on_message;
+    bed->on_move = on_move;
+    bed->on_moved = on_moved;
+    bed->on_stop = on_stop;
+    bed->limits = (struct bed_limits){
+        .clients = 1, .rows = 64, .waiters = 64, .slots = 8, .lane_room = 64, .size = 256 << 10};
+    bed_open(bed);
+    OK(wf_hca_null.open("null0", &config, &hca));
+    OK(hca->ops->pd_open(hca, &pd));
+    OK(hca->ops->share->describe(pd, &service.share, &fd));
+    service.command_fd = wf_fd_dup(fd);
+    service.incarnation = 77;
+    service.window = wf_node_window(bed->clients[0][0].index, 1);
+    ctx.nic = wf_via_nic_open(&service, true);
+    assert_non_null(ctx.nic);
+    ctx.contact.rdma = 1;
+    ep.ctx = &ctx;
+    ep.base.events = &events;
+    ep.base.counters = counters;
+    ep.client = bed->clients[0][0].c;
+    wf_via_nic_ep_open(&ep);
+    assert_non_null(ep.user);
+    peer.base.tep = &ep.base;
+    peer.flow = bed->clients[0][0].to[0];
+    peer.contact.rdma = 2; /* of another service */
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    wf_via_nic_ep_close(&ep);
+    wf_via_nic_close(ctx.nic);
+    close(service.command_fd);
+    hca->ops->pd_close(pd);
+    hca->ops->close(hca);
+    bed_close(bed);
+    free(bed);
+    return 0;
+}
+
+static struct wf_desc *desc_of_move(void)
+{
+    for (unsigned i = 0; i < WF_NODE_MOVES; i++)
+        if (ep.client->moves[i].use)
+            return ep.client->moves[i].user;
+    return NULL;
+}
+
+/* Fails when: a get whose bytes lie in the staging area, and are dropped since all gets of its peer
+ * are stopped, is reported as OK. */
+static void test_stopped_staged(void **state)
+{
+    static uint8_t to[64];
+    const uint32_t keys[WF_KEY_NICS] = {5, 77};
+    const struct wf_nic_op op = {.local = to,
+                                 .len = sizeof to,
+                                 .remote = 4096,
+                                 .keys = keys,
+                                 .id = 9,
+                                 .kind = WF_NIC_OP_GET};
+    (void)state;
+    for (unsigned stopped = 0; stopped < 2; stopped++) {
+        struct wf_desc *desc;
+        size_t taken;
+        OK(wf_via_nic_op(&peer.base, &op, &taken));
+        desc = desc_of_move();
+        assert_non_null(desc);
+        bed->now += 1000000;
+        (void)wf_node_mover_turn(bed->services[0].mover);
+        assert_int_equal(done, stopped);
+        memset(desc->addr, 0x5a, sizeof to); /* the NIC */
+        wf_node_part_done(mover, part, WEFT_OK);
+        if (stopped)
+            wf_via_nic_stop(&peer.base);
+        memset(to, 0, sizeof to);
+        (void)wf_node_client_poll(ep.client, bed->now, 100);
+        assert_int_equal(done, stopped + 1);
+        assert_int_equal(status, stopped ? WEFT_EUNREACH : WEFT_OK);
+        assert_int_equal(to[63], stopped ? 0 : 0x5a);
+    }
+}
+
+/* Fails when: the keys of lent memory are not those of its service; a forked child that takes it
+ * back crashes; memory that was not read has its address for NICs again; or memory is lent to a
+ * peer of the own service, to which no queue pair leads. */
+static void test_lent(void **state)
+{
+    static uint8_t from[40000];
+    const struct wf_nic_lent *lent;
+    uint64_t before;
+    int code = -1;
+    pid_t pid;
+    (void)state;
+    OK(wf_via_nic_lend(&peer.base, from, sizeof from, &lent));
+    assert_int_equal(lent->keys[VIA_KEY_INCARNATION], 77);
+    assert_true(lent->keys[VIA_KEY_RKEY]);
+    before = lent->at;
+    pid = fork();
+    if (!pid) {
+        wf_via_nic_take_back(&peer.base, lent, false);
+        _exit(0);
+    }
+    assert_true(pid > 0 && waitpid(pid, &code, 0) == pid);
+    assert_int_equal(code, 0);
+    wf_via_nic_take_back(&peer.base, lent, false);
+    OK(wf_via_nic_lend(&peer.base, from, sizeof from, &lent));
+    assert_true(lent->at != before);
+    wf_via_nic_take_back(&peer.base, lent, true);
+    assert_int_equal(atomic_load(wf_via_nic_lent(ctx.nic)), 0);
+    peer.contact.rdma = ctx.contact.rdma;
+    peer.address.process.host = ctx.self.host;
+    assert_int_equal(wf_via_nic_lend(&peer.base, from, sizeof from, &lent), WEFT_EUNREACH);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stopped_staged),
+                                       cmocka_unit_test(test_lent)};
+    (void)wf_config_init();
+    return cmocka_run_group_tests_name("via_nic", tests, begin, end);
+}
