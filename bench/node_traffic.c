@@ -9,6 +9,7 @@
  * latency   COUNT puts of 8 bytes of each process, one by one: their p50, p99, p99.9
  * rate      COUNT puts of 1 MiB of each process, 4 at a time
  * gets      as rate, with gets
+ * messages  as rate, with tagged messages, whose receives are posted
  * fair      as rate, but the last process puts 8 bytes, one by one, until the others have ended
  * fairgets  as fair, but the others get
  *
@@ -25,6 +26,7 @@
 #include <sys/wait.h>
 #include <signal.h>
 #include <unistd.h>
+#include <weft/msg.h>
 #include <weft/weft.h>
 
 #include "common.h"
@@ -32,6 +34,7 @@
 #define PROCESSES_MAX 64
 #define SIZE ((size_t)1 << 20)
 #define WINDOW 4
+#define RECEIVES 8 /* of "messages", that are posted */
 #define TIMES_MAX 100000
 #define PATIENCE_NS 120000000000u
 enum { SOURCES, TARGETS, NODES };
@@ -44,7 +47,7 @@ struct card {
 /* What all processes share. */
 struct board {
     struct card cards[PROCESSES_MAX];
-    char transport[32], protocol[32];
+    char transport[32], protocol[32], message[32];
     _Atomic unsigned arrived, ended;
     double first_s[PROCESSES_MAX], all_s[PROCESSES_MAX];
     uint32_t ntimes[PROCESSES_MAX];
@@ -59,7 +62,7 @@ struct place {
     bool is_private;
     struct weft_ep *ep;
     struct weft_mr *mr;
-    struct weft_peer *peer; /* the first target */
+    struct weft_peer *peers[PROCESSES_MAX]; /* the targets */
     struct weft_remote *to[PROCESSES_MAX];
     uint8_t *from;
 };
@@ -172,6 +175,35 @@ static void gets(struct place *p)
     stream(p, get);
 }
 
+static void message(struct place *p, unsigned to, size_t len, struct weft_op *op)
+{
+    enum weft_status s;
+    while ((s = weft_msg_send(p->peers[to], 1, p->from, len, op)) == WEFT_AGAIN)
+        turn(p);
+    CHECK(s == WEFT_OK || s == WEFT_PENDING);
+}
+
+static void messages(struct place *p)
+{
+    stream(p, message);
+}
+
+/* In each process of the second node: have receives posted until all messages have come. */
+static void receive(struct place *p)
+{
+    const uint64_t end = now_ns() + PATIENCE_NS;
+    static struct weft_op ops[RECEIVES];
+    for (unsigned n = 0; atomic_load(&p->board->ended) < p->processes; n = (n + 1) % RECEIVES) {
+        struct weft_op *op = &ops[n];
+        CHECK(now_ns() < end);
+        turn(p);
+        if (op->status == WEFT_PENDING)
+            continue;
+        CHECK(op->status == WEFT_OK);
+        CHECK(weft_msg_recv(p->ep, NULL, 1, UINT64_MAX, p->from, SIZE, op) == WEFT_PENDING);
+    }
+}
+
 static void fair_beside(struct place *p, void (*others)(struct place *p))
 {
     if (p->number + 1 < p->processes) {
@@ -196,7 +228,8 @@ static const struct {
     const char *name;
     void (*run)(struct place *p);
 } tests[] = {{"connect", connect_all}, {"latency", latency}, {"rate", rate},
-             {"gets", gets},           {"fair", fair},       {"fairgets", fairgets}};
+             {"gets", gets},           {"fair", fair},       {"fairgets", fairgets},
+             {"messages", messages}};
 enum { NTESTS = sizeof tests / sizeof *tests };
 
 /* ---- the processes ---- */
@@ -226,7 +259,7 @@ static void place_open(struct place *p)
     region_open(p, ctx);
 }
 
-static void target(struct place *p)
+static void target(struct place *p, unsigned test)
 {
     struct card *c = &p->board->cards[p->number];
     c->address_len = sizeof c->address;
@@ -234,17 +267,18 @@ static void target(struct place *p)
     CHECK(weft_ep_address(p->ep, c->address, &c->address_len) == WEFT_OK);
     CHECK(weft_mr_key(p->mr, c->key, &c->key_len) == WEFT_OK);
     atomic_fetch_add(&p->board->arrived, 1);
-    await(p, &p->board->ended, p->processes);
+    if (tests[test].run == messages)
+        receive(p);
+    else
+        await(p, &p->board->ended, p->processes);
 }
 
 static void peers_open(struct place *p)
 {
     for (unsigned i = 0; i < p->processes; i++) {
         const struct card *c = &p->board->cards[i];
-        struct weft_peer *peer;
-        CHECK(weft_peer_open(p->ep, c->address, c->address_len, &peer) == WEFT_OK);
-        p->peer = i ? p->peer : peer;
-        CHECK(weft_remote_open(peer, c->key, c->key_len, &p->to[i]) == WEFT_OK);
+        CHECK(weft_peer_open(p->ep, c->address, c->address_len, &p->peers[i]) == WEFT_OK);
+        CHECK(weft_remote_open(p->peers[i], c->key, c->key_len, &p->to[i]) == WEFT_OK);
     }
 }
 
@@ -263,11 +297,14 @@ static void source(struct place *p, unsigned test)
     peers_open(p);
     if (test)
         warm(p);
-    CHECK(weft_path_of(p->peer, WEFT_OP_PUT, p->to[0], 8, &path) == WEFT_OK);
+    CHECK(weft_path_of(p->peers[0], WEFT_OP_PUT, p->to[0], 8, &path) == WEFT_OK);
     if (!p->number) {
         snprintf(p->board->transport, sizeof p->board->transport, "%s", path.transport);
         snprintf(p->board->protocol, sizeof p->board->protocol, "%s", path.protocol);
     }
+    CHECK(weft_path_of(p->peers[0], WEFT_OP_MSG, NULL, SIZE, &path) == WEFT_OK);
+    if (!p->number)
+        snprintf(p->board->message, sizeof p->board->message, "%s", path.protocol);
     atomic_fetch_add(&p->board->arrived, 1);
     await(p, &p->board->arrived, 2 * p->processes);
     tests[test].run(p);
@@ -286,7 +323,7 @@ static pid_t start(struct place *p, unsigned node, unsigned test)
     setenv("WEFT_NODE_NAME", name, 1);
     place_open(p);
     if (node == TARGETS)
-        target(p);
+        target(p, test);
     else
         source(p, test);
     exit(0);
@@ -320,15 +357,16 @@ static void print(const struct board *b, const char *test, unsigned processes, l
     qsort(all, n, sizeof *all, times_compare);
     printf(
         "{\"test\":\"%s\",\"processes\":%u,\"count\":%ld,\"transport\":\"%s\",\"protocol\":\"%s\","
+        "\"message\":\"%s\","
         "\"first_s\":%.6f,\"last_s\":%.6f,\"least_s\":%.6f,\"puts\":%zu,\"p50_us\":%.2f,"
         "\"p99_us\":%.2f,\"p999_us\":%.2f}\n",
-        test, processes, count, b->transport, b->protocol, first, last, last > 0 ? least : 0, n,
-        us(all, n, 0.5), us(all, n, 0.99), us(all, n, 0.999));
+        test, processes, count, b->transport, b->protocol, b->message, first, last,
+        last > 0 ? least : 0, n, us(all, n, 0.5), us(all, n, 0.99), us(all, n, 0.999));
 }
 
 static int usage(void)
 {
-    fputs("usage: node_traffic connect|latency|rate|gets|fair|fairgets PROCESSES COUNT "
+    fputs("usage: node_traffic connect|latency|rate|gets|fair|fairgets|messages PROCESSES COUNT "
           "own|shared [private]\n",
           stderr);
     return 2;
