@@ -5,6 +5,7 @@
  *   nic_test WEFT_NODE [CASE]
  *   nic_test WEFT_NODE bytes DEVICE    on a device that moves bytes, also while services die
  *   nic_test WEFT_NODE breaks DEVICE   the same, while a client breaks the connection of all
+ *   nic_test WEFT_NODE messages DEVICE   tagged messages that the NICs read, as "bytes"
  *
  * Each case's comment names what makes it fail. */
 #define _GNU_SOURCE
@@ -14,12 +15,15 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <weft/msg.h>
 
 #include "base/clock.h"
 #include "base/hook.h"
@@ -97,7 +101,7 @@ static void member_open(struct member *m, const uint8_t of[WF_NODE_KEY])
 }
 
 struct counts {
-    uint64_t direct, copied;
+    uint64_t direct, copied, read;
 };
 
 static void count(void *arg, const char *name, uint64_t value, const char *doc)
@@ -108,11 +112,13 @@ static void count(void *arg, const char *name, uint64_t value, const char *doc)
         c->direct = value;
     if (!strcmp(name, "NIC_COPIED"))
         c->copied = value;
+    if (!strcmp(name, "MSG_NIC"))
+        c->read = value;
 }
 
 static struct counts counts_of(const struct member *m)
 {
-    struct counts c = {0, 0};
+    struct counts c = {0, 0, 0};
     weft_stat_rows(m->ctx, count, &c);
     return c;
 }
@@ -470,6 +476,183 @@ static void bytes_main(int sock, void *arg)
 static void bytes(void)
 {
     on_device(bytes_main);
+}
+
+/* ---- tagged messages ---- */
+
+enum { PIECES = 8, PIECE = MIDDLE / PIECES, CANCELS = 24, TAG = 5 };
+
+/* A message in PIECES messages from member 0 to member 1. If [posts], the receives are there first.
+ */
+struct exchange {
+    struct weft_op sends[PIECES], receives[PIECES];
+};
+
+static void receives_begin(struct scene *s, struct exchange *e)
+{
+    memset(s->to, 0, MIDDLE);
+    for (int i = 0; i < PIECES; i++)
+        CHECK_STATUS(weft_msg_recv(s->m[1].ep, NULL, TAG + i, UINT64_MAX, s->to + i * PIECE, PIECE,
+                                   &e->receives[i]),
+                     WEFT_PENDING);
+}
+
+static void exchange(struct scene *s, unsigned seed, bool posts, int dies)
+{
+    struct exchange e = {0};
+    fill(s->from, MIDDLE, seed);
+    if (posts)
+        receives_begin(s, &e);
+    for (int i = 0; i < PIECES; i++)
+        CHECK_STATUS(weft_msg_send(s->peer, TAG + i, s->from + i * PIECE, PIECE, &e.sends[i]),
+                     WEFT_PENDING);
+    for (unsigned i = 0; dies < 0 && !posts && i < 100; i++)
+        poll_both(s->m);
+    if (!posts)
+        receives_begin(s, &e);
+    for (unsigned i = 0; i < seed % 64; i++)
+        poll_both(s->m);
+    dies_now(s, dies);
+    ops_await(s, e.sends, PIECES);
+    ops_await(s, e.receives, PIECES);
+    CHECK(!memcmp(s->to, s->from, MIDDLE));
+}
+
+/* Repeat until the NIC has read all messages of one exchange. */
+static void all_read(struct scene *s, unsigned *seed)
+{
+    uint64_t before, until = wf_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+    do {
+        CHECK(wf_now_ns() < until);
+        before = counts_of(&s->m[1]).read;
+        ++*seed;
+        exchange(s, *seed, *seed % 2, -1);
+    } while (counts_of(&s->m[1]).read < before + PIECES);
+}
+
+/* Sends are cancelled while their messages are read, and their memory is written. A receive ends
+ * with the message, or with ECANCELED. Returns how many ended so. */
+static unsigned cancel_some(struct scene *s, unsigned *seed)
+{
+    unsigned cancelled = 0;
+    for (unsigned n = 0; n < CANCELS; n++) {
+        uint64_t until = wf_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+        struct weft_op send = {0}, receive = {0};
+        fill(s->from, MIDDLE, ++*seed);
+        CHECK_STATUS(weft_msg_recv(s->m[1].ep, NULL, TAG, UINT64_MAX, s->to, MIDDLE, &receive),
+                     WEFT_PENDING);
+        CHECK_STATUS(weft_msg_send(s->peer, TAG, s->from, MIDDLE, &send), WEFT_PENDING);
+        for (unsigned i = 0; i < 100 * (n + 1); i++)
+            poll_both(s->m);
+        CHECK_STATUS(weft_msg_cancel(s->m[0].ep, &send), WEFT_OK);
+        memset(s->from, 0x5a, MIDDLE);
+        if (send.status == WEFT_ECANCELED) /* for a receive that has not met the message */
+            while (weft_msg_send(s->peer, TAG, s->from, 1, NULL) == WEFT_AGAIN)
+                poll_both(s->m);
+        while (receive.status == WEFT_PENDING && wf_now_ns() < until)
+            poll_both(s->m);
+        CHECK(receive.status == WEFT_OK || receive.status == WEFT_ECANCELED);
+        cancelled += receive.status == WEFT_ECANCELED;
+        if (receive.status == WEFT_OK && receive.len == MIDDLE) {
+            fill(s->from, MIDDLE, *seed);
+            CHECK(!memcmp(s->to, s->from, MIDDLE));
+        }
+        if (send.status == WEFT_ECANCELED && receive.len == MIDDLE) { /* the short one is left */
+            struct weft_op last = {0};
+            enum weft_status status =
+                weft_msg_recv(s->m[1].ep, NULL, TAG, UINT64_MAX, s->to, MIDDLE, &last);
+            if (status == WEFT_PENDING)
+                op_await(s->m, &last);
+            CHECK(last.status == WEFT_OK && last.len == 1);
+        }
+    }
+    return cancelled;
+}
+
+/* A buffer is unmapped and mapped anew at the same place between two messages. */
+static void remapped(struct scene *s, unsigned *seed)
+{
+    uint8_t *at = NULL;
+    for (unsigned n = 0; n < ROUNDS; n++) {
+        struct weft_op send = {0}, receive = {0};
+        at = mmap(at, MIDDLE, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);
+        CHECK(at != MAP_FAILED);
+        fill(at, MIDDLE, ++*seed);
+        CHECK_STATUS(weft_msg_recv(s->m[1].ep, NULL, TAG, UINT64_MAX, s->to, MIDDLE, &receive),
+                     WEFT_PENDING);
+        CHECK_STATUS(weft_msg_send(s->peer, TAG, at, MIDDLE, &send), WEFT_PENDING);
+        op_await(s->m, &send);
+        op_await(s->m, &receive);
+        CHECK(!memcmp(s->to, at, MIDDLE));
+        CHECK(!munmap(at, MIDDLE));
+    }
+}
+
+/* The peer that a receive names is closed while its message is read: nobody writes to its buffer
+ * from then on. */
+static void receiver_closes(struct scene *s, unsigned *seed)
+{
+    unsigned char addr[WEFT_ADDR_MAX];
+    size_t len = sizeof addr;
+    CHECK_STATUS(weft_ep_address(s->m[0].ep, addr, &len), WEFT_OK);
+    for (unsigned n = 0; n < ROUNDS; n++) {
+        uint64_t until = wf_now_ns() + PROC_WAIT_MS * UINT64_C(1000000);
+        struct weft_op send = {0}, receive = {0};
+        struct weft_peer *back;
+        bool is_over;
+        fill(s->from, MIDDLE, ++*seed);
+        CHECK_STATUS(weft_peer_open(s->m[1].ep, addr, len, &back), WEFT_OK);
+        CHECK_STATUS(weft_msg_recv(s->m[1].ep, back, TAG, UINT64_MAX, s->to, MIDDLE, &receive),
+                     WEFT_PENDING);
+        CHECK_STATUS(weft_msg_send(s->peer, TAG, s->from, MIDDLE, &send), WEFT_PENDING);
+        for (unsigned i = 0; i < 200 * n; i++)
+            poll_both(s->m);
+        CHECK_STATUS(weft_peer_close(back), WEFT_OK);
+        is_over = receive.status != WEFT_OK; /* ECLOSED, if it had met no message */
+        CHECK(receive.status != WEFT_PENDING && (is_over || !memcmp(s->to, s->from, MIDDLE)));
+        if (is_over)
+            memset(s->to, 0x5a, MIDDLE);
+        if (is_over && send.status == WEFT_PENDING)
+            CHECK_STATUS(weft_msg_cancel(s->m[0].ep, &send), WEFT_OK); /* it may be kept */
+        while (send.status == WEFT_PENDING && wf_now_ns() < until)
+            poll_both(s->m);
+        for (unsigned i = 0; i < 2000; i++)
+            poll_both(s->m);
+        for (size_t k = 0; is_over && k < MIDDLE; k++)
+            CHECK(s->to[k] == 0x5a);
+    }
+}
+
+static void messages_main(int sock, void *arg)
+{
+    static struct scene s;
+    unsigned seed = 0, cancelled;
+    (void)sock;
+    (void)arg;
+    CHECK(!prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0));
+    alarm(10 * PROC_ALARM_S); /* processors may be emulated */
+    scene_open(&s);
+    all_read(&s, &seed);
+    remapped(&s, &seed);
+    for (int i = 0; i < 2 * ROUNDS; i++) {
+        exchange(&s, ++seed, i % 2, i / 2 % 2);
+        all_read(&s, &seed); /* also of memory that is registered anew */
+    }
+    cancelled = cancel_some(&s, &seed);
+    receiver_closes(&s, &seed);
+    all_read(&s, &seed);
+    dprintf(STDOUT_FILENO, "  %d services killed, %u sends cancelled amid, %llu messages read\n",
+            2 * ROUNDS, cancelled, (unsigned long long)counts_of(&s.m[1]).read);
+    scene_close(&s);
+}
+
+/* Fails when: a message that a service's NIC reads has other bytes, or is lost when a service dies,
+ * or its buffer is mapped anew; the NIC does not read again later; a receive of a cancelled send
+ * ends with other bytes; or a NIC writes to the buffer of a receive that is over. */
+static void messages(void)
+{
+    on_device(messages_main);
 }
 
 /* ---- connections that break ---- */
@@ -1017,9 +1200,10 @@ int main(int argc, char **argv)
           !setenv("WEFT_NODE_NAME", "near", 1) && !setenv("WEFT_DEBUG", "nullnic", 1) &&
           !setenv("WEFT_RDMA_DEVICE", "null0", 1));
     if (argc == 4) {
-        bool is_bytes = !strcmp(argv[2], "bytes");
-        CHECK((is_bytes || !strcmp(argv[2], "breaks")) && !setenv("WEFT_RDMA_DEVICE", argv[3], 1));
-        return proc_case(argv[2], is_bytes ? bytes : breaks);
+        bool is_bytes = !strcmp(argv[2], "bytes"), is_breaks = !strcmp(argv[2], "breaks");
+        CHECK((is_bytes || is_breaks || !strcmp(argv[2], "messages")) &&
+              !setenv("WEFT_RDMA_DEVICE", argv[3], 1));
+        return proc_case(argv[2], is_bytes ? bytes : is_breaks ? breaks : messages);
     }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (argc == 2 || !strcmp(argv[2], cases[i].name))
