@@ -47,8 +47,8 @@ void wf_msg_take_back(struct wf_req *req, bool is_read);
 
 /* Choose whether [copy], which has its buffers and another path, reads the message [o] by NICs. */
 void wf_msg_read_choose(struct wf_req *copy, const struct wf_msg_offer *o);
-/* Start reads of what is missing. A push function (flow.h), but if the NICs cannot read, [copy] has
- * another path afterwards, and nothing was pushed. */
+/* Start reads of the missing bytes. A push function (flow.h), but if the NICs cannot read, [copy]
+ * has another path afterwards, and nothing was pushed. */
 enum weft_status wf_msg_read_push(struct wf_req *copy);
 /* A read of [copy] has ended (nic_op_done). */
 void wf_msg_read_done(struct wf_req *copy, enum weft_status status);

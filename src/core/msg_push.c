@@ -269,7 +269,7 @@ static void on_withdrawn(const struct wf_token *token, uint64_t id)
         await_end(req);
         wf_msg_push_end(req, false);
     } else if (m && m->claimed) {
-        m->by_nic = false; /* a NIC that reads what was taken back breaks a connection */
+        m->by_nic = false; /* a read of memory that was taken back breaks a connection */
         if (m->due)
             due_end(m);
     } else if (m) {

@@ -195,8 +195,10 @@ static void atomic_done(struct wf_req *req, enum weft_status status, uint64_t ol
 void wf_rma_nic_op_done(void *owner, uint32_t id, enum weft_status status, uint64_t old)
 {
     struct wf_req *req = wf_req_by_word(owner, id);
-    if (req && req->kind == WF_REQ_COPY)
-        wf_msg_read_done(req, status);
+    if (req && req->kind == WF_REQ_COPY) {
+        wf_msg_read_done(req, status); /* may free the request, and another one have its place */
+        return;
+    }
     if (!req || !wf_req_is_rma((enum wf_req_kind)req->kind) || !req->unanswered)
         return;
     if (status == WEFT_EKEY)

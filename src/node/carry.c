@@ -54,7 +54,7 @@ enum weft_status wf_node_put_take(struct node_mover *m, uint16_t word, const uin
     return wf_node_owed_add(m, word, &o);
 }
 
-/* ---- what is due ---- */
+/* ---- frames that are due ---- */
 
 enum weft_status wf_node_owed_add(struct node_mover *m, uint16_t word, const struct node_owed *o)
 {

@@ -125,7 +125,7 @@ struct node_session {
     uint32_t moving, getting;
     uint32_t nparts;     /* and how many */
     uint32_t moves_full; /* the turn in which it last had no room for a part */
-    /* What is due, the oldest first: room for WF_NODE_OWED. NULL with a NIC. */
+    /* Frames that are due, the oldest first: room for WF_NODE_OWED. NULL with a NIC. */
     struct node_owed *owed;
     uint32_t nowed, nstored; /* all, and the STOREDs of them */
     uint32_t nserved;        /* buffers that it has */
@@ -445,7 +445,7 @@ enum weft_status wf_node_put_take(struct node_mover *m, uint16_t word, const uin
                                   unsigned nargs, bool stored);
 /* Something is due to the session of [word]. Returns OK | EPROTO (it has asked for too much) */
 enum weft_status wf_node_owed_add(struct node_mover *m, uint16_t word, const struct node_owed *o);
-/* Send what is due. Returns the number of frames. */
+/* Send the frames that are due. Returns their number. */
 int wf_node_owed_turn(struct node_mover *m);
 /* The session of [word] has ended: nothing is due to it. */
 void wf_node_owed_cut(struct node_mover *m, uint16_t word);
