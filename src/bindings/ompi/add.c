@@ -136,11 +136,12 @@ int wbtl_add_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs
     return OPAL_SUCCESS;
 }
 
-/* Send what waits at [peer], as long as the peer takes it, until [until]. */
-static void queue_empty(const wbtl_peer *peer, int64_t until)
+/* Send what waits at [peer], as long as the peer takes it, and for a limited time. */
+static void queue_empty(const wbtl_peer *peer)
 {
+    const int64_t start = wbtl_now_ns();
     while ((!wbtl_is_empty(&peer->queue) || !wbtl_is_empty(&peer->sent)) &&
-           !(wbtl_slow(peer) & WBTL_LOST) && wbtl_now_ns() < until)
+           !(wbtl_slow(peer) & WBTL_LOST) && wbtl_may_wait(start))
         (void)wbtl_progress();
 }
 
@@ -185,15 +186,15 @@ static bool leave(const mca_btl_base_module_t *btl, const opal_proc_t *proc, wbt
     return is_last;
 }
 
+/* Open MPI removes the ranks of a job one by one. */
 int wbtl_del_procs(mca_btl_base_module_t *btl, size_t count, opal_proc_t **procs, wbtl_peer **peers)
 {
-    const int64_t until = wbtl_now_ns() + WBTL_LEAVE_NS;
     for (size_t i = 0; i < count; i++) {
         peers[i] = wbtl_peer_of(btl, peers[i]);
         if (!peers[i] || !leave(btl, procs[i], peers[i]))
             peers[i] = NULL;
         else
-            queue_empty(peers[i], until);
+            queue_empty(peers[i]);
     }
     for (size_t i = 0; i < count; i++) {
         if (peers[i])

@@ -76,8 +76,9 @@
 /* How long a loss is kept back: the launcher ends the job of a rank that died, within milliseconds,
  * and with that rank's code. A survivor that ends the job first would replace the code. */
 #define WBTL_GRACE_NS 300000000
-#define WBTL_LEAVE_NS 1000000000       /* the longest wait for room, when a rank leaves */
-#define WBTL_PORTS 64                  /* the most endpoints of a process */
+#define WBTL_LEAVE_NS 1000000000     /* the longest wait in vain for all ranks that are removed, */
+#define WBTL_LEAVE_LEAST_NS 20000000 /* but each of them gets as much */
+#define WBTL_PORTS 64                /* the most endpoints of a process */
 #define WBTL_COPIES ((size_t)16 << 20) /* bytes of copied messages that wait for progress */
 /* How long the callback of a copied message may last until WBTL_COPIES is no bound (recv.c), and
  * how long a put that waits is refused until it is given back (wait.c): longer than a thread waits
@@ -109,8 +110,8 @@ enum wbtl_slow {
 /* These do not keep a message or an access from going to Weft at once. */
 #define WBTL_PASSES ((unsigned)(WBTL_PUTS | WBTL_FAR))
 
-/* Accesses that have begun and whose callbacks have not run. A flush waits for those that began
- * before it, whatever begins later (rma.c). */
+/* Accesses of one module that have begun and whose callbacks have not run. A flush waits for those
+ * that began before it, whatever begins later (rma.c). */
 struct wbtl_epochs {
     atomic_uint now;      /* the epoch in which accesses begin */
     atomic_uint count[2]; /* of accesses that began in an epoch, by its lowest bit */
@@ -147,10 +148,10 @@ struct mca_btl_base_endpoint_t {
     struct mca_btl_base_endpoint_t *next_unsent;  /* in wbtl.unsent */
     struct mca_btl_base_endpoint_t *next_queued;  /* in wbtl.queued, while WBTL_QUEUED */
     struct mca_btl_base_endpoint_t *next, **prev; /* all peers; changed under the lock */
-    struct wbtl_epochs accesses;
-    struct wbtl_orders *orders; /* order.c; NULL at first */
-    struct weft_order last_put; /* with WBTL_PUTS; under the lock */
-    unsigned puts;              /* that are under way, counted with btl_weft_order=module */
+    struct wbtl_epochs accesses[2];               /* of wbtl.super, of wbtl.rma */
+    struct wbtl_orders *orders;                   /* order.c; NULL at first */
+    struct weft_order last_put;                   /* with WBTL_PUTS; under the lock */
+    unsigned puts; /* that are under way, counted with btl_weft_order=module */
     opal_proc_t *proc;
     unsigned users; /* enum wbtl_users; changed under the lock */
     void *rma_name; /* unused; its address is the endpoint of wbtl.rma */
@@ -239,7 +240,7 @@ struct wbtl_module {
     unsigned turns;       /* of progress; not counted if there are threads */
     bool threads;         /* several threads are here at a time */
     atomic_bool key_due;  /* a turn of progress is to ask for rank 0's key */
-    atomic_bool loss_due; /* a lost peer is to be reported */
+    atomic_bool loss_due; /* a lost peer is to be reported, or a lost message */
     atomic_uint copies;   /* [holds], and 1 more if copies wait. Above 0: the handler copies */
     struct wbtl_incoming incoming; /* of the handler: one runs at a time */
     mca_btl_base_module_t super;   /* Open MPI has its address */
@@ -251,19 +252,21 @@ struct wbtl_module {
     struct wbtl_variables vars;
     opal_free_list_t small, eager, most; /* descriptors, by their room */
     opal_free_list_t access_list;
-    struct wbtl_epochs accesses; /* to all peers */
+    struct wbtl_epochs accesses[2]; /* the same, to all peers */
     struct weft_mr *page;
     struct weft_cache *cache; /* NULL until memory is registered, as its one user */
     struct weft_cache_user *cache_user;
     bool cache_failed;
     struct mca_btl_base_registration_handle_t *windows; /* changed under mem_lock */
     pthread_mutex_t mem_lock;
-    bool own_thread;       /* WEFT_PROGRESS=thread: handlers run on a thread of Weft */
-    bool key_file;         /* WEFT_KEY_FILE has the key for other nodes */
-    bool key_early;        /* WEFT_NODE=1: the key comes before the endpoint (key.c) */
-    bool key_set;          /* before the endpoint opened, or by a thread that drains */
-    atomic_bool key_asked; /* key_due was set */
-    bool leaving;          /* ranks are being removed: a lost peer is no error */
+    bool own_thread;          /* WEFT_PROGRESS=thread: handlers run on a thread of Weft */
+    bool key_file;            /* WEFT_KEY_FILE has the key for other nodes */
+    bool key_early;           /* WEFT_NODE=1: the key comes before the endpoint (key.c) */
+    bool key_set;             /* before the endpoint opened, or by a thread that drains */
+    atomic_bool key_asked;    /* key_due was set */
+    atomic_bool message_lost; /* there was no memory to copy it */
+    bool leaving;             /* ranks are being removed: a lost peer is no error */
+    int64_t patience_ns;      /* what is left of WBTL_LEAVE_NS */
     bool lists_made;
     bool abandoned;    /* MPI_Finalize is over, but the context could not be closed */
     atomic_uint holds; /* calls of wbtl_hold_begin; 1 more with WEFT_PROGRESS=thread */
@@ -427,6 +430,11 @@ void wbtl_remove_all(void);
 /* ---- peer.c ---- */
 
 int64_t wbtl_now_ns(void);
+/* May a step of removing a rank, which began at [start], go on waiting? */
+bool wbtl_may_wait(int64_t start);
+/* Poll or wait for a moment, because something of [ep] cannot be closed yet. Returns false if
+ * wbtl_may_wait does: then nothing is done. */
+bool wbtl_close_wait(struct weft_ep *ep, int64_t start);
 /* Returns false if Weft's peer cannot be closed. Then operations that refer to [peer] may be under
  * way, and it must not be freed. */
 bool wbtl_peer_close(wbtl_peer *peer);
@@ -472,6 +480,13 @@ static inline void wbtl_drain_end(void)
 static inline bool wbtl_is_later(enum weft_status status)
 {
     return status == WEFT_AGAIN || status == WEFT_ECONTEXT;
+}
+
+/* Is there too little memory, or are too many operations under way, for [s] to be OK? Then the same
+ * call may succeed later. */
+static inline bool wbtl_is_short(const wbtl_peer *peer, enum weft_status s)
+{
+    return (s == WEFT_ENOMEM || s == WEFT_ELIMIT) && weft_peer_status(peer->weft) == WEFT_OK;
 }
 
 /* ---- sent.c ---- */

@@ -101,13 +101,20 @@ static void adjust(const char *name, size_t *value, size_t least, size_t most)
     *value = now;
 }
 
-static void adjust_int(const char *name, int *value, int least)
+static void adjust_int(const char *name, int *value, int least, int most)
 {
-    if (*value >= least)
-        return;
-    opal_output(0, "btl weft: btl_weft_%s is %d, but has to be at least %d: %d is used", name,
-                *value, least, least);
-    *value = least;
+    const int now = *value < least ? least : *value > most ? most : *value;
+    if (now != *value)
+        opal_output(0, "btl weft: btl_weft_%s is %d, but has to be at %s %d: %d is used", name,
+                    *value, now == least ? "least" : "most", now, now);
+    *value = now;
+}
+
+static void adjust_positive(const char *name, uint32_t *value)
+{
+    size_t now = *value;
+    adjust(name, &now, 1, UINT32_MAX);
+    *value = (uint32_t)now;
 }
 
 static void adjust_endpoints(void)
@@ -123,17 +130,15 @@ void wbtl_variables_check(void)
     adjust("max_send_size", &m->btl_max_send_size, WEFT_AM_MAX_LEAST, WEFT_AM_MAX_MOST);
     adjust("eager_limit", &m->btl_eager_limit, WBTL_SMALL / 2, WEFT_AM_MAX_MOST);
     adjust("rndv_eager_limit", &m->btl_rndv_eager_limit, WBTL_SMALL / 2, m->btl_max_send_size);
-    adjust_int("free_list_num", &wbtl.vars.list_first, 0);
-    adjust_int("free_list_inc", &wbtl.vars.list_more, 1);
+    adjust_int("free_list_num", &wbtl.vars.list_first, 0, INT_MAX);
+    adjust_int("free_list_inc", &wbtl.vars.list_more, 1, INT_MAX);
     adjust_endpoints();
-    if (!m->btl_latency) /* less is the module's for accesses, and so is less exclusivity */
-        m->btl_latency = 1;
-    if (!m->btl_exclusivity)
-        m->btl_exclusivity = 1;
-    if (wbtl.vars.list_most >= 0)
-        adjust_int("free_list_max", &wbtl.vars.list_most, 8);
-    if (wbtl.vars.list_most >= 0 && wbtl.vars.list_first > wbtl.vars.list_most)
-        wbtl.vars.list_first = wbtl.vars.list_most;
+    adjust_positive("latency", &m->btl_latency);         /* less is the module's for accesses, */
+    adjust_positive("exclusivity", &m->btl_exclusivity); /* and so is less exclusivity */
+    if (wbtl.vars.list_most >= 0) {
+        adjust_int("free_list_max", &wbtl.vars.list_most, 8, INT_MAX);
+        adjust_int("free_list_num", &wbtl.vars.list_first, 0, wbtl.vars.list_most);
+    }
 }
 
 static int component_open(void)

@@ -98,14 +98,15 @@ void wbtl_number_return(struct wbtl_frag *frag)
 void wbtl_orders_close(wbtl_peer *peer)
 {
     struct wbtl_orders *o = peer->orders;
+    const int64_t start = wbtl_now_ns();
     enum weft_status s = WEFT_AGAIN;
     if (o && o->opening.status == WEFT_PENDING)
-        for (int i = 0; weft_remote_open_cancel(wbtl.ep, &o->opening) == WEFT_AGAIN && i < 1000;
-             i++)
-            (void)weft_ep_wait(wbtl.ep, 1000000);
-    for (int i = 0; o && o->remote && s == WEFT_AGAIN && i < 1000; i++)
-        if ((s = weft_remote_close(o->remote)) == WEFT_AGAIN)
-            (void)weft_ep_wait(wbtl.ep, 1000000);
+        while (weft_remote_open_cancel(wbtl.ep, &o->opening) == WEFT_AGAIN &&
+               wbtl_close_wait(wbtl.ep, start))
+            ;
+    while (o && o->remote && (s = weft_remote_close(o->remote)) == WEFT_AGAIN &&
+           wbtl_close_wait(wbtl.ep, start))
+        ;
     if (s == WEFT_OK)
         o->remote = NULL;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Connects to a rank, and reports a lost one. */
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -37,13 +38,34 @@ enum weft_status wbtl_peer_connect(wbtl_peer *peer)
     return s;
 }
 
+bool wbtl_may_wait(int64_t start)
+{
+    const int64_t most =
+        wbtl.patience_ns > WBTL_LEAVE_LEAST_NS ? wbtl.patience_ns : WBTL_LEAVE_LEAST_NS;
+    if (wbtl_now_ns() - start < most)
+        return true;
+    wbtl.patience_ns = 0;
+    return false;
+}
+
+bool wbtl_close_wait(struct weft_ep *ep, int64_t start)
+{
+    if (!wbtl_may_wait(start))
+        return false;
+    if (weft_ep_wait(ep, 1000000) < 0)
+        sched_yield();
+    return true;
+}
+
 /* Close Weft's peer of port number [at]. */
 static enum weft_status way_close(wbtl_peer *peer, unsigned at)
 {
     struct weft_peer *weft = peer->ways[at].weft;
+    const int64_t start = wbtl_now_ns();
     enum weft_status s = WEFT_OK;
-    for (int i = 0; weft && (s = weft_peer_close(weft)) == WEFT_AGAIN && i < 1000; i++)
-        (void)weft_ep_wait(wbtl.ports[at].ep, 1000000);
+    while (weft && (s = weft_peer_close(weft)) == WEFT_AGAIN &&
+           wbtl_close_wait(wbtl.ports[at].ep, start))
+        ;
     if (s == WEFT_OK)
         peer->ways[at].weft = NULL;
     return s;
@@ -141,11 +163,22 @@ static wbtl_peer *lost_next(bool *is_reported, bool *is_early)
     return peer;
 }
 
+/* The handler had no memory for a message. The rank that waits for it would wait for ever. */
+static void message_report(void)
+{
+    static char text[] = "btl weft: a message is lost, because no memory is left";
+    opal_output(0, "%s", text);
+    if (wbtl.error)
+        wbtl.error(&wbtl.super, MCA_BTL_ERROR_FLAGS_FATAL, opal_proc_local_get(), text);
+}
+
 bool wbtl_losses_report(void)
 {
     wbtl_peer *peer;
     bool is_reported, is_early;
     atomic_store(&wbtl.loss_due, false);
+    if (atomic_exchange(&wbtl.message_lost, false) && !wbtl.leaving)
+        message_report();
     while ((peer = lost_next(&is_reported, &is_early))) {
         if (is_early) {
             atomic_store(&wbtl.loss_due, true);

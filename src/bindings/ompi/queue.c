@@ -123,13 +123,6 @@ static int refused(wbtl_peer *peer, enum weft_status status, bool is_new)
     return OPAL_ERR_UNREACH;
 }
 
-/* Is there too little memory, or are too many operations under way? Open MPI has got SUCCESS for
- * a queued item, so the item has to wait. */
-static bool is_short(const wbtl_peer *peer, enum weft_status s)
-{
-    return (s == WEFT_ENOMEM || s == WEFT_ELIMIT) && weft_peer_status(peer->weft) == WEFT_OK;
-}
-
 /* Weft has answered [s] to [item], which has left the queue. */
 static void begun(wbtl_peer *peer, struct wbtl_item *item, enum weft_status s)
 {
@@ -152,7 +145,7 @@ static int peer_drain(wbtl_peer *peer)
     while (s == WEFT_OK && n < WBTL_ROUND && !(wbtl_slow(peer) & WBTL_LOST) &&
            (item = item_take(peer))) {
         s = post(item);
-        if (wbtl_is_later(s) || is_short(peer, s)) {
+        if (wbtl_is_later(s) || wbtl_is_short(peer, s)) { /* Open MPI has got SUCCESS for it */
             item_return(peer, item);
             break;
         }

@@ -111,7 +111,8 @@ __attribute__((noinline)) static void copy(const struct weft_am *am)
         return;
     r = malloc(sizeof *r + am->len);
     if (!r) {
-        opal_output(0, "btl weft: a message of %u bytes is lost: no memory is left", am->len);
+        atomic_store(&wbtl.message_lost, true);
+        atomic_store(&wbtl.loss_due, true);
         return;
     }
     r->next = NULL;

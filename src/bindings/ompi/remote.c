@@ -168,12 +168,14 @@ void wbtl_remote_forget(wbtl_peer *peer, unsigned at, const mca_btl_base_registr
 static void way_remotes_close(struct wbtl_way *way, unsigned at)
 {
     struct wbtl_remotes *all = way->remotes;
+    const int64_t start = wbtl_now_ns();
     enum weft_status s = WEFT_OK;
     if (!all)
         return;
     while (all->count && s == WEFT_OK) {
-        for (int i = 0; (s = close_one(all->at[all->count - 1], at)) == WEFT_AGAIN && i < 1000; i++)
-            (void)weft_ep_wait(wbtl.ports[at].ep, 1000000);
+        while ((s = close_one(all->at[all->count - 1], at)) == WEFT_AGAIN &&
+               wbtl_close_wait(wbtl.ports[at].ep, start))
+            ;
         if (s == WEFT_OK)
             all->count--;
     }

@@ -200,16 +200,23 @@ static bool epoch_is_over(struct wbtl_epochs *e, unsigned epoch)
     return now - epoch > 1 || (now != epoch && epoch_is_empty(e, epoch));
 }
 
+/* Returns the accesses of [btl] to [peer], or to all peers. A flush of osc rdma's module does not
+ * wait for the gets of ob1's, whose peers may be outside of MPI until the flush is over. */
+static struct wbtl_epochs *accesses_of(const mca_btl_base_module_t *btl, wbtl_peer *peer)
+{
+    return &(peer ? peer->accesses : wbtl.accesses)[btl == &wbtl.rma];
+}
+
 static void access_count(wbtl_access *a)
 {
-    a->epoch = epoch_enter(&a->item.peer->accesses);
-    a->all_epoch = epoch_enter(&wbtl.accesses);
+    a->epoch = epoch_enter(accesses_of(a->btl, a->item.peer));
+    a->all_epoch = epoch_enter(accesses_of(a->btl, NULL));
 }
 
 static void access_uncount(const wbtl_access *a)
 {
-    epoch_leave(&a->item.peer->accesses, a->epoch);
-    epoch_leave(&wbtl.accesses, a->all_epoch);
+    epoch_leave(accesses_of(a->btl, a->item.peer), a->epoch);
+    epoch_leave(accesses_of(a->btl, NULL), a->all_epoch);
 }
 
 /* ---- the end ---- */
@@ -299,6 +306,10 @@ static int begin(wbtl_access *a)
         s = wbtl_access_post(&a->item);
         if (s == WEFT_PENDING)
             return OPAL_SUCCESS;
+        if (wbtl_is_short(peer, s)) { /* osc rdma reads no failure in the callback of a put */
+            give_up(a);
+            return OPAL_ERR_OUT_OF_RESOURCE;
+        }
         if (s == WEFT_OK || (!wbtl_is_later(s) && weft_peer_status(peer->weft) == WEFT_OK)) {
             ended_now(a, wbtl_error(s));
             return OPAL_SUCCESS;
@@ -451,7 +462,7 @@ int wbtl_atomic_cswap(mca_btl_base_module_t *btl, wbtl_peer *endpoint, void *loc
 int wbtl_flush(mca_btl_base_module_t *btl, wbtl_peer *endpoint)
 {
     wbtl_peer *peer = wbtl_peer_of(btl, endpoint);
-    struct wbtl_epochs *e = peer ? &peer->accesses : &wbtl.accesses;
+    struct wbtl_epochs *e = accesses_of(btl, peer);
     const unsigned epoch = atomic_load_explicit(&e->now, memory_order_relaxed);
     unsigned idle = 0;
     while (!epoch_is_over(e, epoch)) {

@@ -264,6 +264,7 @@ mca_btl_base_module_t **wbtl_init(int *count, bool progress_threads, bool mpi_th
     if (!modules)
         return NULL;
     wbtl.threads = mpi_threads;
+    wbtl.patience_ns = WBTL_LEAVE_NS;
     wbtl_incoming_init(&wbtl.incoming);
     weft_config_rows(config_row, NULL);
     wbtl_variables_check();
