@@ -107,11 +107,13 @@ __attribute__((noinline)) static int packed_sendi(mca_btl_base_module_t *btl, wb
 }
 
 /* A message by sendi that is not sent by the shortest way. */
-__attribute__((noinline)) static int slow_sendi(wbtl_peer *peer, const struct iovec *iov,
-                                                uint8_t order, uint32_t flags, uint32_t tag,
+__attribute__((noinline)) static int slow_sendi(wbtl_peer *peer, struct iovec header,
+                                                struct iovec payload, uint8_t order, uint32_t flags,
+                                                uint32_t tag,
                                                 mca_btl_base_descriptor_t **descriptor)
 {
-    const unsigned count = iov[1].iov_len ? 2 : 1;
+    const struct iovec iov[2] = {header, payload};
+    const unsigned count = payload.iov_len ? 2 : 1;
     struct weft_order after;
     if (descriptor)
         *descriptor = NULL;
@@ -142,9 +144,11 @@ int wbtl_sendi(mca_btl_base_module_t *btl, wbtl_peer *peer, opal_convertor_t *co
         opal_convertor_get_current_pointer(convertor, &iov[1].iov_base);
     } else
         iov[1].iov_base = NULL;
-    if (OPAL_LIKELY(peer && !wbtl_slow(peer) && order == MCA_BTL_NO_ORDER) &&
-        OPAL_LIKELY(weft_am_requestv(peer->weft, WBTL_HANDLER, &word, 1, iov, payload_size ? 2 : 1,
-                                     0) == WEFT_OK))
-        return OPAL_SUCCESS;
-    return slow_sendi(peer, iov, order, flags, word, descriptor);
+    if (OPAL_LIKELY(peer && !wbtl_slow(peer) && order == MCA_BTL_NO_ORDER)) {
+        if (OPAL_LIKELY(weft_am_requestv(peer->weft, WBTL_HANDLER, &word, 1, iov,
+                                         payload_size ? 2 : 1, 0) == WEFT_OK))
+            return OPAL_SUCCESS;
+        order = MCA_BTL_NO_ORDER;
+    }
+    return slow_sendi(peer, iov[0], iov[1], order, flags, word, descriptor);
 }
