@@ -18,6 +18,7 @@
  *   rma.c        put, get, atomics, flush
  *   wait.c       calls that return when their operation is complete
  *   order.c      the order that Open MPI asks for
+ *   item.h       lists of items
  *   free_list.h  Open MPI's lists of free items, in order for ThreadSanitizer
  *
  * The component uses Weft's public headers (scripts/check, check_layers) and the installed headers
@@ -69,6 +70,7 @@
 #include <opal/util/proc.h>
 
 #include "free_list.h"
+#include "item.h"
 
 #define WBTL_HANDLER 0 /* Weft's id of the one handler; its argument is the BTL tag */
 #define WBTL_SMALL 512 /* bytes of the smallest descriptors: headers of Open MPI's */
@@ -84,20 +86,6 @@
  * how long a put that waits is refused until it is given back (wait.c): longer than a thread waits
  * for its processor, as a rule. */
 #define WBTL_OVERDUE_NS 20000000
-
-/* Something that has begun and will have a callback. It is in the queue of its peer until Weft has
- * it, then in the list of what has ended. */
-struct wbtl_item {
-    struct wbtl_item *next;
-    struct mca_btl_base_endpoint_t *peer;
-    int status; /* OPAL_SUCCESS or OPAL_ERR_, for the callback */
-    enum wbtl_kind { WBTL_MESSAGE, WBTL_ACCESS } kind;
-};
-
-struct wbtl_list {
-    struct wbtl_item *_Atomic first; /* read without the lock as a hint; else under it */
-    struct wbtl_item *last;
-};
 
 /* Why a call cannot go to Weft at once. */
 enum wbtl_slow {
@@ -298,41 +286,6 @@ static inline void wbtl_unlock(void)
 {
     if (wbtl.threads)
         pthread_mutex_unlock(&wbtl.lock);
-}
-
-/* Append to [list]. The caller holds the lock. */
-static inline void wbtl_append(struct wbtl_list *list, struct wbtl_item *item)
-{
-    item->next = NULL;
-    if (atomic_load_explicit(&list->first, memory_order_relaxed))
-        list->last->next = item;
-    else
-        atomic_store_explicit(&list->first, item, memory_order_relaxed);
-    list->last = item;
-}
-
-/* Remove the first item, or return NULL. The caller holds the lock. */
-static inline struct wbtl_item *wbtl_remove(struct wbtl_list *list)
-{
-    struct wbtl_item *item = atomic_load_explicit(&list->first, memory_order_relaxed);
-    if (item)
-        atomic_store_explicit(&list->first, item->next, memory_order_relaxed);
-    return item;
-}
-
-static inline bool wbtl_is_empty(const struct wbtl_list *list)
-{
-    return !atomic_load_explicit(&list->first, memory_order_relaxed);
-}
-
-/* Take all items: [list] is empty afterwards. Returns the first, or NULL; *last is the last one.
- * The caller holds the lock. */
-static inline struct wbtl_item *wbtl_take_all(struct wbtl_list *list, struct wbtl_item **last)
-{
-    struct wbtl_item *first = atomic_load_explicit(&list->first, memory_order_relaxed);
-    *last = list->last;
-    atomic_store_explicit(&list->first, NULL, memory_order_relaxed);
-    return first;
 }
 
 /* Returns the rank that is [endpoint] for the module [btl]; NULL for NULL. */
