@@ -78,9 +78,9 @@
 /* How long a loss is kept back: the launcher ends the job of a rank that died, within milliseconds,
  * and with that rank's code. A survivor that ends the job first would replace the code. */
 #define WBTL_GRACE_NS 300000000
-#define WBTL_LEAVE_NS 1000000000     /* the longest wait in vain for all ranks that are removed, */
-#define WBTL_LEAVE_LEAST_NS 20000000 /* but each of them gets as much */
-#define WBTL_PORTS 64                /* the most endpoints of a process */
+#define WBTL_LEAVE_NS 1000000000      /* the longest wait in vain for all ranks that are removed, */
+#define WBTL_LEAVE_LEAST_NS 100000000 /* but each of them gets as much */
+#define WBTL_PORTS 64                 /* the most endpoints of a process */
 #define WBTL_COPIES ((size_t)16 << 20) /* bytes of copied messages that wait for progress */
 /* How long the callback of a copied message may last until WBTL_COPIES is no bound (recv.c), and
  * how long a put that waits is refused until it is given back (wait.c): longer than a thread waits
