@@ -63,6 +63,13 @@ def accesses_tcp_test():
     good(2, "ompi_accesses", env=TCP)
 
 
+def scarce_test():
+    """More accesses than Weft takes at a time: Open MPI is to try again."""
+    for env in TCP, {"WEFT_DEBUG": "nopull"}:
+        debug = ",".join(filter(None, [env.get("WEFT_DEBUG"), "ops=64"]))
+        good(2, "ompi_scarce", env={**env, "WEFT_DEBUG": debug})
+
+
 def order_test():
     """What asks for an order has it."""
     for mode in MODES:
@@ -82,4 +89,4 @@ def order_tcp_test():
 
 
 harness.main([messages_test, messages_few_test, messages_tcp_test, copies_test, overdue_test, held_test,
-              puts_test, accesses_test, accesses_tcp_test, order_test, order_tcp_test])
+              puts_test, accesses_test, accesses_tcp_test, scarce_test, order_test, order_tcp_test])
