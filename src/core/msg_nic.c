@@ -50,8 +50,10 @@ static void read_not(struct wf_req *copy)
 enum weft_status wf_msg_read_push(struct wf_req *copy)
 {
     const struct wf_transport *t = copy->peer->transport;
-    struct wf_nic_op m = {
-        .keys = copy->u.copy.nic.keys, .id = WF_LO(copy->id), .kind = WF_NIC_OP_GET};
+    struct wf_nic_op m = {.keys = copy->u.copy.nic.keys,
+                          .id = WF_LO(copy->id),
+                          .kind = WF_NIC_OP_GET,
+                          .is_of_message = true};
     while (copy->sent < copy->len && !copy->status) {
         enum weft_status status;
         size_t taken;

@@ -254,6 +254,7 @@ enum weft_status wf_node_session_set(struct node_mover *m, uint16_t word,
         s->use = (s->use + 1) % WF_NODE_USES;
     s->state = state;
     s->end_lane = 0; /* the next session has had no lane of it */
+    s->refusals = 0;
     if (state == WF_NODE_LOST)
         wf_node_ends_cut(m, s);
     wf_node_rows_cut(m, word);

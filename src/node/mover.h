@@ -115,6 +115,13 @@ struct node_served {
     struct node_owed get; /* what it answers */
 };
 
+/* A key of messages that the other service's NIC has refused: the sender has taken them back. */
+struct node_refused {
+    uint64_t until_ns; /* no read by it is posted until then */
+    uint32_t window;   /* of the sender, */
+    uint32_t rkey;     /* and its key */
+};
+
 struct node_session {
     uint32_t number;
     uint32_t use;   /* services that had the word before */
@@ -132,6 +139,8 @@ struct node_session {
     bool gets_wait;          /* for a buffer, or for the next turn */
     struct node_end *end;    /* the next to send by it, in mover->ends; NULL: none */
     uint32_t end_lane;       /* and by which lane */
+    uint32_t refusals;       /* of keys; the last of them: */
+    struct node_refused refused[8];
 };
 
 /* What a write waits for, after its bytes have been moved. */
@@ -257,8 +266,11 @@ struct node_end {
 /* A client whose moves break queue pairs, which all clients use. */
 struct node_blame {
     uint64_t until_ns; /* its moves are not posted until then: they are LOST */
-    uint32_t window;   /* the client's: the index may have another one now */
-    uint8_t times;     /* the last pauses; each was twice as long as the one before */
+    /* Refused reads of messages that were spared, in time: each counts for a while, one after the
+     * other, until then. */
+    uint64_t spared_ns;
+    uint32_t window; /* the client's: the index may have another one now */
+    uint8_t times;   /* the last pauses; each was twice as long as the one before */
 };
 
 struct node_mover {
@@ -422,6 +434,20 @@ enum weft_status wf_node_got_take(struct node_mover *m, uint16_t word, const uin
 
 /* Report the end of the move to its client, if it has no more to do. */
 void wf_node_move_end_if_over(struct node_port *port, uint8_t move);
+
+/* ---- blame.c ---- */
+
+/* Are moves of the client at [index], which has [window], not posted? */
+bool wf_node_is_paused(const struct node_mover *m, uint16_t index, uint32_t window);
+/* A part of that client's has broken a queue pair: EKEY, the peer's NIC has refused its key;
+ * EINVAL, its own memory is none. [reads]: of a message (WF_NODE_READ). The client pauses, unless
+ * the sender of the message is to blame. */
+void wf_node_blame(struct node_mover *m, uint16_t index, uint32_t window, enum weft_status status,
+                   bool reads);
+/* The NIC of the session's service has refused the key of [at], by which a message was read. */
+void wf_node_key_refused(struct node_session *s, const struct wf_node_move *at);
+/* Was the key of [at] refused a short while ago? */
+bool wf_node_is_refused(const struct node_session *s, const struct wf_node_move *at);
 
 /* ---- regions.c ---- */
 

@@ -34,7 +34,7 @@ _Static_assert(
     WF_STATUSES == 34,
     "RING_NO and NODE_OK carry the statuses of weft/status.def: count WF_NODE_VERSION up");
 /* Of the memory that client and service share. Counted up with each change of layout.h. */
-#define WF_NODE_SHARED_VERSION 7
+#define WF_NODE_SHARED_VERSION 8
 #define WF_NODE_KEY 32 /* bytes of the job's key */
 #define WF_NODE_NONCE 32
 #define WF_NODE_MAC 32

@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "base/clock.h"
-#include "base/log.h"
-
 #define PART (256u << 10)
 /* Bytes of a session under way (without a NIC: in each direction), so that a short part waits for
  * no more in the queue pair. Without a NIC, a short message waits for them in a socket: 512 KiB
@@ -19,10 +16,6 @@
 #define UNDER_WAY (1u << 20)
 #define UNDER_WAY_TCP (512u << 10)
 #define SHORT 4096u /* a part that waits for none of them */
-/* The first pause of a client whose part broke a queue pair, and how often it doubles. After the
- * longest one without another break, the first is the next again. */
-#define PAUSE_NS UINT64_C(1000000000)
-#define DOUBLINGS 6
 #define NONE UINT8_MAX
 _Static_assert(WF_NODE_MOVES < NONE, "an index, or none");
 
@@ -39,6 +32,7 @@ struct node_part {
     bool gone;                    /* it has ended within that call */
     struct node_buffers *buffers; /* a put's without a NIC: where its bytes are */
     bool gets;                    /* without a NIC: a get's, in [port]'s event segment */
+    bool reads;                   /* of a message: WF_NODE_READ */
     uint64_t at;                  /* and at which offset of the buffers */
 };
 
@@ -134,37 +128,6 @@ static uint8_t queue_pop(struct node_port *port)
     return move;
 }
 
-/* ---- clients that break queue pairs ---- */
-
-static bool is_paused(const struct node_mover *m, uint16_t index, uint32_t window)
-{
-    const struct node_blame *b = &m->blames[index];
-    return __builtin_expect(b->until_ns != 0, 0) && b->window == window &&
-           wf_now_ns() < b->until_ns;
-}
-
-/* A part that ends in the pause was posted before it, and may have broken another queue pair: the
- * pause stays as long as it is. The windows of an index grow: a part of one that had it before does
- * not end the pause of the present client. */
-static void blame(struct node_mover *m, const struct node_part *part, enum weft_status status)
-{
-    struct node_blame *b = &m->blames[part->index];
-    uint64_t now = wf_now_ns();
-    if (part->window < b->window || is_paused(m, part->index, part->window))
-        return;
-    if (now > b->until_ns + (PAUSE_NS << DOUBLINGS) || b->window != part->window)
-        b->times = 0;
-    b->window = part->window;
-    b->until_ns = now + (PAUSE_NS << b->times);
-    wf_info("client %u: a put or get broke a connection that all clients use, since %s; the "
-            "client's next ones go by messages for %u s",
-            part->index,
-            status == WEFT_EKEY ? "the peer's NIC refused its key"
-                                : "its own memory is not registered any more",
-            1u << b->times);
-    b->times += b->times < DOUBLINGS;
-}
-
 /* ---- ends ---- */
 
 void wf_node_move_end_if_over(struct node_port *port, uint8_t move)
@@ -172,7 +135,7 @@ void wf_node_move_end_if_over(struct node_port *port, uint8_t move)
     struct node_move *v = &port->moves[move];
     if (v->left || v->under_way || v->queued)
         return;
-    if (v->kind >= WF_NODE_WRITE && v->end == WF_NODE_DONE && v->stage != NODE_WRITE_OVER) {
+    if (wf_node_kind_writes(v->kind) && v->end == WF_NODE_DONE && v->stage != NODE_WRITE_OVER) {
         wf_node_write_report(port, move);
         return;
     }
@@ -202,6 +165,16 @@ static uint32_t *under_way_of(struct node_session *s, bool gets)
     return gets ? &s->getting : &s->moving;
 }
 
+/* The NIC has refused the part, or its local memory. */
+static void part_refused(struct node_mover *m, const struct node_part *part,
+                         enum weft_status status)
+{
+    struct node_session *s = m->sessions[part->word];
+    if (part->reads && part->port && status == WEFT_EKEY && part->session == s->number)
+        wf_node_key_refused(s, &part->port->moves[part->move].at);
+    wf_node_blame(m, part->index, part->window, status, part->reads);
+}
+
 static void part_end(struct node_mover *m, struct node_part *part, enum weft_status status)
 {
     struct node_port *port = part->port;
@@ -213,7 +186,7 @@ static void part_end(struct node_mover *m, struct node_part *part, enum weft_sta
     if (part->buffers)
         buffers_drop(part->buffers);
     else if (!part->gets && (status == WEFT_EKEY || status == WEFT_EINVAL))
-        blame(m, part, status);
+        part_refused(m, part, status);
     if (!port)
         return;
     port->moves[part->move].under_way--;
@@ -345,7 +318,7 @@ static bool carry_ok(const struct node_port *port, const struct wf_node_entry *e
 /* Writes may be empty, and never go to this service itself. */
 static bool bytes_ok(const struct node_port *port, const struct wf_node_entry *e)
 {
-    bool writes = e->handler >= WF_NODE_WRITE;
+    bool writes = wf_node_kind_writes(e->handler);
     if (port->buffers)
         return carry_ok(port, e);
     if ((e->move.immediate && e->handler != WF_NODE_WRITE) || e->slot ||
@@ -466,7 +439,7 @@ static enum weft_status part_give(struct node_port *port, const struct node_move
                                  .remote = v->at.remote,
                                  .keys = keys,
                                  .id = id,
-                                 .kind = v->kind == WF_NODE_GET ? WF_NIC_OP_GET : WF_NIC_OP_PUT,
+                                 .kind = wf_node_kind_gets(v->kind) ? WF_NIC_OP_GET : WF_NIC_OP_PUT,
                                  .is_lent = true,
                                  .lkey = v->at.lkey};
     if (!port->buffers)
@@ -490,8 +463,10 @@ static enum weft_status part_post(struct node_port *port, uint8_t move, uint32_t
     enum weft_status status;
     size_t taken = 0;
     if (s->state != WF_NODE_UP || s->number != v->session || wf_node_word_of(m, word) != v->word ||
-        is_paused(m, port->index, port->window))
+        wf_node_is_paused(m, port->index, port->window))
         return WEFT_EUNREACH;
+    if (v->kind == WF_NODE_READ && wf_node_is_refused(s, &v->at))
+        return WEFT_EKEY;
     if (!has_room(m, s, len, *under_way))
         return WEFT_AGAIN;
     part = part_free(m);
@@ -506,6 +481,7 @@ static enum weft_status part_post(struct node_port *port, uint8_t move, uint32_t
                                .busy = true, /* its bytes may be asked for by the next call */
                                .buffers = v->kind == WF_NODE_PUT ? port->buffers : NULL,
                                .gets = gets,
+                               .reads = v->kind == WF_NODE_READ,
                                .at = v->at.local};
     status = part_give(port, v, word, part->id, len, &taken);
     if (part->gone)

@@ -45,6 +45,8 @@ struct wf_nic_op {
      * transport's table describes. Not for an atomic. */
     bool is_lent;
     uint32_t lkey;
+    /* A get of memory that the peer has lent (nic_lend), and may take back while it is read. */
+    bool is_of_message;
 };
 
 #define WF_NIC_LONG 16384u /* WF_CAP_NIC_LONG of transport.h */

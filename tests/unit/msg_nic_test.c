@@ -79,7 +79,7 @@ static void fake_take_back(struct wf_tpeer *tpeer, const struct wf_nic_lent *bas
 
 static enum weft_status fake_op(struct wf_tpeer *tpeer, const struct wf_nic_op *op, size_t *taken)
 {
-    assert_int_equal(op->kind, WF_NIC_OP_GET);
+    assert_true(op->kind == WF_NIC_OP_GET && op->is_of_message);
     if (refusals && begun >= refuse_at) {
         refusals--;
         return refusal;

@@ -469,6 +469,98 @@ static void test_blame(void **state)
     assert_true(b->until_ns <= wf_now_ns() + 1000000000);
 }
 
+/* Get by the key of [window]. Returns whether the NIC was given the part, which then ends with
+ * [status], as the move does. */
+static bool get_one(struct bed_client *b, enum wf_node_move_kind kind, uint32_t window,
+                    enum weft_status status)
+{
+    const struct node_move_out out = {
+        .kind = kind,
+        .len = 8,
+        .at = {window_of(b), (uint64_t)window << WF_NODE_WINDOW_BITS, 9, KEY, INCARNATION, 0}};
+    unsigned before = posted;
+    OK(wf_node_client_move(b->c, b->to[0], &out));
+    turn();
+    if (posted > before) {
+        assert_int_equal(ops[0].op.kind, WF_NIC_OP_GET);
+        end_one(status);
+        turn();
+    }
+    assert_int_equal(last_status, posted > before ? status : WEFT_EKEY);
+    return posted > before;
+}
+
+/* The same, of a message. */
+static bool read_one(struct bed_client *b, uint32_t window, enum weft_status status)
+{
+    return get_one(b, WF_NODE_READ, window, status);
+}
+
+/* Fails when: a client pauses because a sender has taken a message back; or it never pauses,
+ * however many keys of messages are refused. */
+static void test_spared(void **state)
+{
+    struct node_mover *m = bed->services[0].mover;
+    struct node_blame *b = &m->blames[client(0)->index];
+    (void)state;
+    for (uint32_t i = 0; i < 16; i++) {
+        assert_true(read_one(client(0), 100 + i, WEFT_EKEY));
+        assert_int_equal(b->until_ns, 0);
+    }
+    assert_in_range(b->spared_ns, wf_now_ns(), wf_now_ns() + 16 * UINT64_C(8000000000));
+    OK(move(client(0), 8, 1));
+    turn();
+    end_one(WEFT_OK);
+    b->spared_ns -= UINT64_C(8000000000); /* time goes on */
+    assert_true(read_one(client(0), 200, WEFT_EKEY));
+    assert_int_equal(b->until_ns, 0);
+    assert_true(read_one(client(0), 201, WEFT_EKEY));
+    assert_in_range(b->until_ns, wf_now_ns(), wf_now_ns() + 1000000000);
+    assert_true(read_one(client(1), 202, WEFT_EKEY));
+    assert_int_equal(m->blames[client(1)->index].until_ns, 0);
+    forgive();
+    OK(move_at(client(0), WF_NODE_READ, window_of(client(0)), 8, 1, INCARNATION));
+    turn();
+    end_one(WEFT_EINVAL); /* its own memory */
+    assert_true(b->until_ns > wf_now_ns());
+    forgive();
+    assert_true(read_one(client(0), 203, WEFT_EKEY));
+    b->window++; /* it was another client's */
+    OK(move(client(0), 8, 1));
+    turn();
+    end_one(WEFT_OK);
+    assert_true(b->spared_ns > wf_now_ns());
+    b->window -= 2;
+    assert_true(read_one(client(0), 204, WEFT_EKEY));
+    assert_true(b->spared_ns <= wf_now_ns() + UINT64_C(8000000000));
+}
+
+/* Fails when: a key of messages that was refused breaks a queue pair for each of them; it is not
+ * tried for a region, or another client, or later, or by a later session. */
+static void test_refused_keys(void **state)
+{
+    struct node_mover *m = bed->services[0].mover;
+    struct node_session *s = m->sessions[BED_WORD];
+    (void)state;
+    assert_true(read_one(client(0), 100, WEFT_EKEY));
+    assert_false(read_one(client(0), 100, WEFT_OK));
+    assert_false(read_one(client(1), 100, WEFT_OK));
+    assert_true(read_one(client(0), 101, WEFT_OK));
+    assert_true(get_one(client(0), WF_NODE_GET, 100, WEFT_OK));
+    for (uint32_t i = 0; i < WF_ARRAY_LEN(s->refused) - 1; i++)
+        assert_true(read_one(client(1), 200 + i, WEFT_EKEY));
+    assert_false(read_one(client(0), 100, WEFT_OK));
+    for (unsigned i = 0; i < WF_ARRAY_LEN(s->refused); i++) {
+        assert_in_range(s->refused[i].until_ns, wf_now_ns(), wf_now_ns() + 1000000000);
+        s->refused[i].until_ns = 1;
+    }
+    assert_true(read_one(client(0), 100, WEFT_EKEY));
+    assert_false(read_one(client(0), 100, WEFT_OK));
+    OK(wf_node_session_set(m, BED_WORD, WF_NODE_UP));
+    turn();
+    assert_true(read_one(client(0), 100, WEFT_OK));
+}
+
 /* A flow whose moves are LOST pauses, for longer each time, up to 64 s. A move that is done,
  * another session and a successor end that; other flows go on, and one pause begins for all moves
  * that were posted before it. */
@@ -771,7 +863,8 @@ static void move_random(struct bed_client *b)
 {
     static const uint32_t lens[] = {1, 8, 4096, 4097, PART, PART + 1, 5 * PART, 40 * PART};
     uint32_t len = lens[bed_draw(bed, 8)];
-    enum wf_node_move_kind kind = bed_draw(bed, 2) ? WF_NODE_GET : WF_NODE_PUT;
+    static const enum wf_node_move_kind kinds[] = {WF_NODE_PUT, WF_NODE_GET, WF_NODE_READ};
+    enum wf_node_move_kind kind = kinds[bed_draw(bed, 3)];
     if (nids < IDS && move_at(b, kind, window_of(b) + bed_draw(bed, 10000), len, nids,
                               INCARNATION - !bed_draw(bed, 20)) == WEFT_OK)
         nids++;
@@ -897,12 +990,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
-        CASE(test_lost_word),  CASE(test_one),         CASE(test_parts),       CASE(test_turns),
-        CASE(test_equal),      CASE(test_failures),    CASE(test_word),        CASE(test_room),
-        CASE(test_sessions),   CASE(test_share),       CASE(test_detach),      CASE(test_death),
-        CASE(test_end),        CASE(test_lies),        CASE(test_entries),     CASE(test_without),
-        CASE(test_random),     CASE(test_short_first), CASE(test_blame),       CASE(test_own),
-        CASE(test_asked_once), CASE(test_pause),       CASE(test_done_before),
+        CASE(test_lost_word),    CASE(test_one),         CASE(test_parts),       CASE(test_turns),
+        CASE(test_equal),        CASE(test_failures),    CASE(test_word),        CASE(test_room),
+        CASE(test_sessions),     CASE(test_share),       CASE(test_detach),      CASE(test_death),
+        CASE(test_end),          CASE(test_lies),        CASE(test_entries),     CASE(test_without),
+        CASE(test_random),       CASE(test_short_first), CASE(test_blame),       CASE(test_own),
+        CASE(test_asked_once),   CASE(test_pause),       CASE(test_done_before), CASE(test_spared),
+        CASE(test_refused_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -414,7 +414,7 @@ static void test_versions(void **state)
         fail_msg("packets of version %d have the hash 0x%llx", WF_NODE_VERSION,
                  (unsigned long long)h);
     h = layout_hash(shared, WF_ARRAY_LEN(shared));
-    if (WF_NODE_SHARED_VERSION != 7 || h != UINT64_C(0x4931dc9eb6784d01))
+    if (WF_NODE_SHARED_VERSION != 8 || h != UINT64_C(0x89eadd9a21ddecfa))
         fail_msg("shared memory of version %d has the hash 0x%llx", WF_NODE_SHARED_VERSION,
                  (unsigned long long)h);
 }

@@ -25,6 +25,7 @@ static uint32_t part;
 static struct node_mover *mover;
 static unsigned done;
 static enum weft_status status;
+static enum wf_node_move_kind kind; /* of the move */
 
 static enum weft_status on_move(struct bed_service *s, const struct wf_nic_op *op,
                                 uint32_t incarnation, size_t *taken)
@@ -38,7 +39,7 @@ static enum weft_status on_move(struct bed_service *s, const struct wf_nic_op *o
 
 static void on_moved(struct bed_client *b, uint32_t id, void *user, enum weft_status how)
 {
-    const struct node_move_use use = {.id = id, .user = user, .kind = WF_NODE_GET};
+    const struct node_move_use use = {.id = id, .user = user, .kind = (uint8_t)kind};
     (void)b;
     wf_via_nic_moved(&ep, &use, how);
 }
@@ -115,43 +116,48 @@ static int end(void **state)
     return 0;
 }
 
-static struct wf_desc *desc_of_move(void)
+static const struct node_move_use *move_of(void)
 {
     for (unsigned i = 0; i < WF_NODE_MOVES; i++)
         if (ep.client->moves[i].use)
-            return ep.client->moves[i].user;
+            return &ep.client->moves[i];
     return NULL;
 }
 
-/* Fails when: a get whose bytes lie in the staging area, and are dropped since all gets of its peer
- * are stopped, is reported as OK. */
+/* Fails when: a get, or the read of a message, whose bytes lie in the staging area, and are dropped
+ * since all gets of its peer are stopped, is reported as OK; or the service does not learn which of
+ * both it is. */
 static void test_stopped_staged(void **state)
 {
     static uint8_t to[64];
     const uint32_t keys[WF_KEY_NICS] = {5, 77};
-    const struct wf_nic_op op = {.local = to,
-                                 .len = sizeof to,
-                                 .remote = 4096,
-                                 .keys = keys,
-                                 .id = 9,
-                                 .kind = WF_NIC_OP_GET};
+    struct wf_nic_op op = {.local = to,
+                           .len = sizeof to,
+                           .remote = 4096,
+                           .keys = keys,
+                           .id = 9,
+                           .kind = WF_NIC_OP_GET};
     (void)state;
-    for (unsigned stopped = 0; stopped < 2; stopped++) {
+    for (unsigned i = 0; i < 4; i++) {
+        bool stopped = i % 2;
         struct wf_desc *desc;
         size_t taken;
+        op.is_of_message = i / 2;
         OK(wf_via_nic_op(&peer.base, &op, &taken));
-        desc = desc_of_move();
-        assert_non_null(desc);
+        assert_non_null(move_of());
+        desc = move_of()->user;
+        kind = move_of()->kind;
+        assert_int_equal(kind, op.is_of_message ? WF_NODE_READ : WF_NODE_GET);
         bed->now += 1000000;
         (void)wf_node_mover_turn(bed->services[0].mover);
-        assert_int_equal(done, stopped);
+        assert_int_equal(done, i);
         memset(desc->addr, 0x5a, sizeof to); /* the NIC */
         wf_node_part_done(mover, part, WEFT_OK);
         if (stopped)
             wf_via_nic_stop(&peer.base);
         memset(to, 0, sizeof to);
         (void)wf_node_client_poll(ep.client, bed->now, 100);
-        assert_int_equal(done, stopped + 1);
+        assert_int_equal(done, i + 1);
         assert_int_equal(status, stopped ? WEFT_EUNREACH : WEFT_OK);
         assert_int_equal(to[63], stopped ? 0 : 0x5a);
     }

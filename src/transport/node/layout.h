@@ -100,8 +100,20 @@ enum wf_node_move_kind {
     /* No bytes, no event: it is done when the other service, of [incarnation], has answered, and
      * refused when a later one has. */
     WF_NODE_REACH,
+    /* A get of memory that its owner has lent to NICs, and may take back while it is read. */
+    WF_NODE_READ,
     WF_NODE_MOVE_KINDS
 };
+
+static inline bool wf_node_kind_gets(unsigned kind)
+{
+    return kind == WF_NODE_GET || kind == WF_NODE_READ;
+}
+
+static inline bool wf_node_kind_writes(unsigned kind)
+{
+    return kind == WF_NODE_WRITE || kind == WF_NODE_REACH;
+}
 
 /* How a move has ended. */
 enum wf_node_move_end {

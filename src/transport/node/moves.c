@@ -167,7 +167,7 @@ void wf_node_moves_abandon(struct node_client *c)
 void wf_node_gets_abandon(struct node_client *c)
 {
     for (uint32_t move = 0; wf_node_has_moves(c) && move < WF_NODE_MOVES; move++)
-        if (c->moves[move].use && c->moves[move].kind == WF_NODE_GET)
+        if (c->moves[move].use && wf_node_kind_gets(c->moves[move].kind))
             move_end(c, move, WEFT_EUNREACH);
 }
 

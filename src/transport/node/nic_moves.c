@@ -20,6 +20,11 @@ void wf_via_nic_ep_close(struct via_ep *ep)
         wf_cache_user_close(ep->user);
 }
 
+static enum wf_node_move_kind kind_of(const struct wf_nic_op *op)
+{
+    return op->kind != WF_NIC_OP_GET ? WF_NODE_PUT : op->is_of_message ? WF_NODE_READ : WF_NODE_GET;
+}
+
 /* Find the bytes of [op] at addresses of the NIC. Returns OK | AGAIN | EUNREACH */
 static enum weft_status place(struct via_ep *ep, const struct wf_nic_op *op, struct wf_desc *desc,
                               struct node_move_out *out)
@@ -44,7 +49,7 @@ static enum weft_status move_begin(const struct wf_tpeer *tpeer, struct node_flo
     struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
     struct wf_staging *s = wf_via_nic_staging(ep->ctx->nic);
     struct wf_desc *desc = wf_desc_take(s);
-    struct node_move_out out = {.kind = op->kind == WF_NIC_OP_GET ? WF_NODE_GET : WF_NODE_PUT,
+    struct node_move_out out = {.kind = kind_of(op),
                                 .at = {.remote = op->remote,
                                        .rkey = op->keys[VIA_KEY_RKEY],
                                        .incarnation = op->keys[VIA_KEY_INCARNATION]},
@@ -90,7 +95,7 @@ static bool is_dropped(const struct wf_desc *desc)
 
 void wf_via_nic_moved(struct via_ep *ep, const struct node_move_use *move, enum weft_status status)
 {
-    if (status == WEFT_OK && move->kind == WF_NODE_GET && is_dropped(move->user))
+    if (status == WEFT_OK && wf_node_kind_gets(move->kind) && is_dropped(move->user))
         status = WEFT_EUNREACH;
     wf_desc_done(wf_via_nic_staging(ep->ctx->nic), ep->user, move->user, status == WEFT_OK);
     ep->descs--;
