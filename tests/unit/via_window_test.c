@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include "base/rand.h"
 #include "transport/node/window.h"
 
 enum { NUMBER = 4100, TAKEN = 1000 };
@@ -15,6 +16,13 @@ static int begin(void **state)
 {
     (void)state;
     wf_via_window_begin(&w, NUMBER);
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    wf_via_window_end(&w);
     return 0;
 }
 
@@ -81,12 +89,90 @@ static void test_regions(void **state)
     assert_int_equal(wf_via_window_take(&w, VIA_REGION, 0, WF_VIA_CHUNK), 0);
 }
 
+/* One byte for each 2 MiB of the window: whether something there was kept. */
+static uint8_t *kept_new(void)
+{
+    uint8_t *kept = calloc(1, (UINT64_C(1) << WF_NODE_WINDOW_BITS) / WF_VIA_LEAF);
+    assert_non_null(kept);
+    return kept;
+}
+
+static uint8_t *kept_at(uint8_t *kept, uint64_t at)
+{
+    return kept + at % (UINT64_C(1) << WF_NODE_WINDOW_BITS) / WF_VIA_LEAF;
+}
+
+/* Ranges are taken for more than the window has, and one in each 64 GiB is kept.
+ * Fails when: the window runs out, though little of it was kept; or an address that was kept is
+ * handed out again, also to a region, or to a range that begins before it. */
+static void test_kept(void **state)
+{
+    static uint64_t pages[1024];
+    uint8_t *kept = kept_new();
+    uint64_t seed = 3;
+    unsigned npages = 0;
+    (void)state;
+    for (unsigned i = 0; i < 4 * 16384; i++) {
+        static const uint64_t lens[] = {GIB, 2 * GIB, WF_VIA_LEAF, WF_VIA_LEAF + 1};
+        uint64_t len = lens[wf_rand(&seed) >> 33 & 3], at;
+        enum via_kind kind = i % 64 == 7 ? VIA_REGION : VIA_CACHED;
+        at = wf_via_window_take(&w, kind, wf_rand(&seed) >> 20, len);
+        assert_true(wf_node_is_in_window(NUMBER, at, len));
+        for (uint64_t k = 0; k < len; k += WF_VIA_LEAF)
+            assert_false(*kept_at(kept, at + k));
+        assert_false(*kept_at(kept, at + len - 1));
+        if (kind == VIA_REGION || i % 64) {
+            wf_via_window_give(&w, kind, at);
+            continue;
+        }
+        for (uint64_t k = 0; k < len; k += WF_VIA_LEAF)
+            *kept_at(kept, at + k) = 1;
+        *kept_at(kept, at + len - 1) = 1;
+        wf_via_window_keep(&w, kind, at, len);
+        at = wf_via_window_take(&w, VIA_CACHED, 0, 1); /* a page, which the next long one goes by */
+        assert_true(at && *kept_at(kept, at) != 1);
+        for (unsigned k = 0; k < npages; k++)
+            assert_int_not_equal(at, pages[k]);
+        pages[npages++] = at;
+        *kept_at(kept, at) = 2;
+        wf_via_window_keep(&w, VIA_CACHED, at, 1);
+    }
+    assert_true(w.nholes > 1000);
+    free(kept);
+}
+
+/* Fails when: an address is handed out again that is in none of the holes, since there are too many
+ * of them; or neighbours take one each. */
+static void test_kept_all(void **state)
+{
+    uint64_t first = 0, at;
+    (void)state;
+    for (unsigned i = 0; i < 2 * WF_VIA_HOLES + 2; i++) {
+        at = wf_via_window_take(&w, VIA_CACHED, 0, 1);
+        first = i ? first : at;
+        if (i % 2)
+            wf_via_window_give(&w, VIA_CACHED, at);
+        else
+            wf_via_window_keep(&w, VIA_CACHED, at, 1);
+    }
+    assert_int_equal(w.nholes, WF_VIA_HOLES);
+    for (unsigned i = 0; i < 5; i++) { /* the cursor's chunk has room for the first */
+        at = wf_via_window_take(&w, VIA_CACHED, 0, WF_VIA_CHUNK / 2);
+        assert_true(!i || at >= first + WF_VIA_CHUNK);
+        wf_via_window_give(&w, VIA_CACHED, at);
+    }
+    wf_via_window_begin(&w, NUMBER);
+    for (unsigned i = 0; i < 100; i++)
+        wf_via_window_keep(&w, VIA_CACHED, wf_via_window_take(&w, VIA_CACHED, 0, GIB), GIB);
+    assert_int_equal(w.nholes, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_ranges, begin),
-        cmocka_unit_test_setup(test_cached, begin),
-        cmocka_unit_test_setup(test_regions, begin),
+#define CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
+        CASE(test_ranges), CASE(test_cached),   CASE(test_regions),
+        CASE(test_kept),   CASE(test_kept_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,10 @@ struct via_mr {
     enum via_kind kind;
     unsigned access;
     uint32_t handle;
-    bool is_revoked;       /* a peer may still read by its key */
+    /* Messages by which a peer may still read. Counted up before its keys are read, and read after
+     * [lkey] has become 0 (both in one order of all): where one thread takes a key which another
+     * one drops, the latter finds the message. */
+    _Atomic uint32_t lends;
     _Atomic uint32_t lkey; /* 0: it is not registered */
     /* These are stored before [lkey] (release), and loaded after it (acquire). Values of two
      * registrations, if it is registered anew meanwhile, name neither of them. */
@@ -92,7 +95,6 @@ static WF_REQUIRES(via_nic_lock_class) enum weft_status
         return status;
     }
     mr->handle = made.handle;
-    mr->is_revoked = false;
     atomic_store_explicit(&mr->rkey, made.rkey, memory_order_relaxed);
     atomic_store_explicit(&mr->incarnation, nic->incarnation, memory_order_relaxed);
     atomic_store_explicit(&mr->at, at, memory_order_relaxed);
@@ -134,15 +136,17 @@ static WF_REQUIRES(via_nic_lock_class) bool mr_tried(struct via_nic *nic, struct
                                                      uint64_t until_ns)
 {
     enum weft_status status = mr_try_drop(nic, mr);
+    const uint64_t at = atomic_load_explicit(&mr->at, memory_order_relaxed);
     bool refused = status != WEFT_OK && status != WEFT_EKEY;
     if (refused && !nic->refuses && wf_now_ns() < until_ns)
         return false;
-    atomic_store_explicit(&mr->lkey, 0, memory_order_relaxed);
+    atomic_store_explicit(&mr->lkey, 0, memory_order_seq_cst);
     nic->refuses = refused;
-    if (!refused && !mr->is_revoked)
-        wf_via_window_give(&nic->window, mr->kind,
-                           atomic_load_explicit(&mr->at, memory_order_relaxed));
-    else if (refused)
+    if (refused || atomic_load_explicit(&mr->lends, memory_order_seq_cst))
+        wf_via_window_keep(&nic->window, mr->kind, at, mr->len);
+    else
+        wf_via_window_give(&nic->window, mr->kind, at);
+    if (refused)
         wf_warn("%zu KiB stay registered with %s (%s), until all processes that use the node's "
                 "service have left it",
                 mr->len / 1024, nic->registrar->share.name, weft_status_text(status));
@@ -213,16 +217,14 @@ WF_UNCHECKED void wf_via_mr_revoke(struct via_mr *mr, uint64_t at)
 {
     nic_lock(mr->nic);
     /* else the registration that the key names is gone */
-    if (mr->nic->registrar && at - atomic_load_explicit(&mr->at, memory_order_relaxed) < mr->len) {
-        mr->is_revoked = true;
+    if (mr->nic->registrar && at - atomic_load_explicit(&mr->at, memory_order_relaxed) < mr->len)
         mr_drop(mr->nic, mr);
-    }
     nic_unlock(mr->nic);
 }
 
 WF_UNCHECKED uint32_t wf_via_mr_use(struct via_mr *mr, const void *addr, uint64_t *at)
 {
-    uint32_t lkey = atomic_load_explicit(&mr->lkey, memory_order_acquire);
+    uint32_t lkey = atomic_load_explicit(&mr->lkey, memory_order_seq_cst); /* see [lends] */
     if (__builtin_expect(!lkey, 0)) {
         nic_lock(mr->nic);
         if (!atomic_load_explicit(&mr->lkey, memory_order_relaxed))
@@ -235,7 +237,7 @@ WF_UNCHECKED uint32_t wf_via_mr_use(struct via_mr *mr, const void *addr, uint64_
     return lkey;
 }
 
-bool wf_via_mr_keys(struct via_mr *mr, const void *addr, uint64_t *at, uint32_t keys[WF_KEY_NICS])
+static bool mr_keys(struct via_mr *mr, const void *addr, uint64_t *at, uint32_t keys[WF_KEY_NICS])
 {
     if (!wf_via_mr_use(mr, addr, at))
         return false;
@@ -243,6 +245,20 @@ bool wf_via_mr_keys(struct via_mr *mr, const void *addr, uint64_t *at, uint32_t 
     keys[VIA_KEY_RKEY] = atomic_load_explicit(&mr->rkey, memory_order_relaxed);
     keys[VIA_KEY_INCARNATION] = atomic_load_explicit(&mr->incarnation, memory_order_relaxed);
     return keys[VIA_KEY_RKEY];
+}
+
+bool wf_via_mr_lend(struct via_mr *mr, const void *addr, uint64_t *at, uint32_t keys[WF_KEY_NICS])
+{
+    atomic_fetch_add_explicit(&mr->lends, 1, memory_order_seq_cst);
+    if (mr_keys(mr, addr, at, keys))
+        return true;
+    wf_via_mr_lend_end(mr);
+    return false;
+}
+
+void wf_via_mr_lend_end(struct via_mr *mr)
+{
+    atomic_fetch_sub_explicit(&mr->lends, 1, memory_order_release);
 }
 
 _Atomic uint64_t *wf_via_nic_lent(struct via_nic *nic)
@@ -347,8 +363,9 @@ static WF_UNCHECKED bool has_registrar(struct via_nic *nic)
     return nic->registrar;
 }
 
-static void nic_free(struct via_nic *nic)
+static WF_UNCHECKED void nic_free(struct via_nic *nic)
 {
+    wf_via_window_end(&nic->window);
     pthread_mutex_destroy(&nic->lock);
     free(nic);
 }

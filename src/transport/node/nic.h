@@ -145,9 +145,12 @@ uint32_t wf_via_mr_use(struct via_mr *mr, const void *addr, uint64_t *at);
 /* The NIC may access [mr] no more. It is registered again at its next use. */
 void wf_via_mr_stop(struct via_mr *mr);
 
-/* As wf_via_mr_use, for peers: stores the address and keys by which they read [addr]. Returns false
- * if there are none. */
-bool wf_via_mr_keys(struct via_mr *mr, const void *addr, uint64_t *at, uint32_t keys[WF_KEY_NICS]);
+/* As wf_via_mr_use, for a peer: stores the address and keys by which it may read [addr], until
+ * wf_via_mr_lend_end. If the registration is dropped before that, by any function, its addresses
+ * are not used again. Returns false if there are none. */
+bool wf_via_mr_lend(struct via_mr *mr, const void *addr, uint64_t *at, uint32_t keys[WF_KEY_NICS]);
+/* The peer reads no more, or what it reads is refused. */
+void wf_via_mr_lend_end(struct via_mr *mr);
 /* As wf_via_mr_stop, if [at] is an address of [mr] as it is registered now. A peer may still read
  * there: that is refused, also when the memory is registered again. */
 void wf_via_mr_revoke(struct via_mr *mr, uint64_t at);

@@ -171,7 +171,7 @@ static enum weft_status lent_new(struct via_ep *ep, const void *addr, size_t len
     if (status == WEFT_ELIMIT)
         ep->lend_ns = wf_now_ns() + LEND_PAUSE_NS;
     if (status == WEFT_OK &&
-        !wf_via_mr_keys(lent->use.handle, addr, &lent->base.at, lent->base.keys)) {
+        !wf_via_mr_lend(lent->use.handle, addr, &lent->base.at, lent->base.keys)) {
         wf_cache_put(ep->user, &lent->use);
         status = WEFT_EUNREACH;
     }
@@ -207,6 +207,7 @@ void wf_via_nic_take_back(struct wf_tpeer *tpeer, const struct wf_nic_lent *base
     struct via_lent *lent = VIA_OF((uintptr_t)base, via_lent);
     if (!is_read)
         wf_via_mr_revoke(lent->use.handle, base->at);
+    wf_via_mr_lend_end(lent->use.handle);
     wf_cache_put(ep->user, &lent->use);
     lent_give(ep->ctx->nic, lent->len);
     free(lent);
