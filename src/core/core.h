@@ -551,7 +551,8 @@ int wf_peer_member(struct wf_address *to, unsigned member);
 int wf_peer_way(const struct weft_ep *ep, const struct wf_address *to,
                 const struct wf_contact *contact, const struct wf_transport *by, bool logs);
 /* Let [peer] use wf_transports[way]. */
-void wf_peer_set_way(struct weft_peer *peer, int way);
+void wf_peer_set_way(struct weft_peer *peer, int way, const struct wf_address *to,
+                     const struct wf_contact *contact);
 /* As weft_peer_status, for the owner, or the thread that holds the lock. Of a peer with a name this
  * may return the loss before peer_down is called with it. */
 enum weft_status wf_peer_status(struct weft_peer *peer);

@@ -57,10 +57,16 @@ int wf_peer_way(const struct weft_ep *ep, const struct wf_address *to,
     return i;
 }
 
-void wf_peer_set_way(struct weft_peer *peer, int way)
+void wf_peer_set_way(struct weft_peer *peer, int way, const struct wf_address *to,
+                     const struct wf_contact *contact)
 {
-    peer->transport = wf_transports[way];
-    peer->caps = (uint8_t)(wf_transports[way]->caps & ~peer->ep->ctx->tctx[way]->caps_off);
+    const struct wf_transport *t = wf_transports[way];
+    const struct wf_tctx *tctx = peer->ep->ctx->tctx[way];
+    unsigned off = tctx->caps_off;
+    if (t->peer_caps_off)
+        off |= t->peer_caps_off(tctx, to, contact);
+    peer->transport = t;
+    peer->caps = (uint8_t)(t->caps & ~off);
 }
 
 enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
@@ -76,7 +82,7 @@ enum weft_status wf_peer_new(struct weft_ep *ep, const struct wf_address *to,
     if (!peer)
         return WEFT_ENOMEM;
     peer->ep = ep;
-    wf_peer_set_way(peer, i);
+    wf_peer_set_way(peer, i, to, contact);
     status = peer->transport->peer_open(ep->tep[i], wf_peer_tpeer(peer), to, contact);
     if (status != WEFT_OK) {
         (void)wf_peer_slab_free(&ep->peers_by[i], peer);

@@ -234,7 +234,7 @@ static void found(struct weft_peer *peer, struct wf_address *to, const struct wf
         failed(peer, WEFT_EUNREACH);
         return;
     }
-    wf_peer_set_way(peer, way);
+    wf_peer_set_way(peer, way, to, contact);
     wf_peer_tpeer(peer)->tep = NULL;
     status = peer->transport->peer_open(ep->tep[way], wf_peer_tpeer(peer), to, contact);
     if (status == WEFT_OK && peer->transport->failed &&

@@ -361,6 +361,11 @@ struct wf_transport {
                               const struct wf_address *to, const struct wf_contact *contact,
                               const char **why);
 
+    /* Returns those of [caps] that there are not towards endpoint [to], which can be reached. NULL:
+     * there are all. */
+    unsigned (*peer_caps_off)(const struct wf_tctx *tctx, const struct wf_address *to,
+                              const struct wf_contact *contact);
+
     /* Open a peer in [tpeer], which is tpeer_size bytes, all zero. Sends nothing. */
     enum weft_status (*peer_open)(struct wf_tep *tep, struct wf_tpeer *tpeer,
                                   const struct wf_address *to, const struct wf_contact *contact);

@@ -156,13 +156,6 @@ static void lent_give(struct via_nic *nic, size_t len)
     atomic_fetch_sub_explicit(wf_via_nic_lent(nic), len, memory_order_relaxed);
 }
 
-/* No queue pair leads to clients of the own service. */
-static bool is_of_own_service(const struct via_ctx *ctx, const struct wf_tpeer *tpeer)
-{
-    const struct via_peer *peer = (const struct via_peer *)(const void *)tpeer;
-    return peer->contact.rdma == ctx->contact.rdma && peer->address.process.host == ctx->self.host;
-}
-
 static enum weft_status lent_new(struct via_ep *ep, const void *addr, size_t len,
                                  struct via_lent **out)
 {
@@ -190,8 +183,7 @@ enum weft_status wf_via_nic_lend(struct wf_tpeer *tpeer, const void *addr, size_
     struct via_ep *ep = VIA_OF(tpeer->tep, via_ep);
     struct via_lent *lent;
     enum weft_status status;
-    if (!ep->user || is_of_own_service(ep->ctx, tpeer) ||
-        (ep->lend_ns && wf_now_ns() < ep->lend_ns) || !lent_take(ep->ctx->nic, len))
+    if (!ep->user || (ep->lend_ns && wf_now_ns() < ep->lend_ns) || !lent_take(ep->ctx->nic, len))
         return WEFT_EUNREACH;
     status = lent_new(ep, addr, len, &lent);
     if (status == WEFT_OK)

@@ -217,6 +217,15 @@ static enum weft_status via_reach(struct wf_tctx *tctx, const struct wf_address 
     return *why ? WEFT_EUNREACH : WEFT_OK;
 }
 
+/* A service has no connection to itself, by which it could move bytes of its own clients. */
+static unsigned via_peer_caps_off(const struct wf_tctx *tctx, const struct wf_address *to,
+                                  const struct wf_contact *contact)
+{
+    const struct via_ctx *ctx = (const struct via_ctx *)(const void *)tctx;
+    bool own = contact->rdma == ctx->contact.rdma && to->process.host == ctx->self.host;
+    return own ? WF_CAP_NIC | WF_CAP_NIC_LONG : 0;
+}
+
 const struct wf_transport wf_node_transport = {
     .name = "node",
     .caps = WF_CAP_SLEEP | WF_CAP_NIC | WF_CAP_NIC_LONG,
@@ -229,6 +238,7 @@ const struct wf_transport wf_node_transport = {
     .ep_open = wf_via_ep_open,
     .ep_close = wf_via_ep_close,
     .reach = via_reach,
+    .peer_caps_off = via_peer_caps_off,
     .peer_open = wf_via_peer_open,
     .peer_close = wf_via_peer_close,
     .request = wf_via_request,

@@ -304,6 +304,66 @@ static void moves(void)
     near_end(key);
 }
 
+static void fill(uint8_t *bytes, size_t len, unsigned seed)
+{
+    for (size_t i = 0; i < len; i++)
+        bytes[i] = (uint8_t)(i * 31 + (i >> 8) + seed);
+}
+
+static void path_check(struct weft_peer *peer, unsigned operation, const struct weft_remote *r)
+{
+    struct weft_path path;
+    CHECK_STATUS(weft_path_of(peer, operation, r, LONG, &path), WEFT_OK);
+    CHECK(!strcmp(path.transport, "node") && !strcmp(path.protocol, "pieces"));
+}
+
+/* Two contexts of one service. */
+static void own_main(int sock, void *arg)
+{
+    static struct wf_node_link link;
+    static struct member m[2];
+    static uint8_t from[LONG], to[LONG];
+    struct weft_op send = {0}, receive = {0}, put = {0};
+    unsigned char addr[WEFT_ADDR_MAX], raw[WEFT_KEY_MAX];
+    size_t len = sizeof addr, raw_len;
+    struct weft_peer *peer;
+    struct weft_remote *r;
+    (void)sock;
+    (void)arg;
+    service_start("0", &link);
+    for (int i = 0; i < 2; i++)
+        member_open(&m[i], key);
+    CHECK_STATUS(weft_ep_address(m[1].ep, addr, &len), WEFT_OK);
+    CHECK_STATUS(weft_peer_open(m[0].ep, addr, len, &peer), WEFT_OK);
+    key_read(m[1].mr, raw, &raw_len, &m[1].key);
+    CHECK_STATUS(weft_remote_open(peer, raw, raw_len, &r), WEFT_OK);
+    path_check(peer, WEFT_OP_MSG, NULL);
+    path_check(peer, WEFT_OP_PUT, r);
+    path_check(peer, WEFT_OP_GET, r);
+    fill(from, LONG, 3);
+    CHECK_STATUS(weft_msg_recv(m[1].ep, NULL, 1, UINT64_MAX, to, LONG, &receive), WEFT_PENDING);
+    CHECK_STATUS(weft_msg_send(peer, 1, from, LONG, &send), WEFT_PENDING);
+    op_await(m, &send);
+    op_await(m, &receive);
+    CHECK_STATUS(weft_put(r, 0, from, LONG, &put), WEFT_PENDING);
+    op_await(m, &put);
+    CHECK(!memcmp(from, to, LONG) && !memcmp(from, weft_mr_base(m[1].mr), LONG));
+    CHECK(!counts_of(&m[0]).direct && !counts_of(&m[1]).read);
+    _exit(0);
+}
+
+/* Fails when: weft_path_of reports that NICs move bytes between clients of one service, to which no
+ * queue pair leads; or these do not come. */
+static void own(void)
+{
+    struct proc p;
+    CHECK(!setenv("WEFT_NODE_NAME", "0", 1));
+    near_begin();
+    p = proc_start(own_main, NULL);
+    proc_join(&p);
+    near_end(key);
+}
+
 /* ---- bytes ---- */
 
 enum { MIDDLE = 1 << 20, ROUNDS = 4, BURST = 8, QUIET = 4 };
@@ -320,12 +380,6 @@ struct scene {
     uint8_t *region; /* of m[1] */
     uint8_t from[MIDDLE], to[MIDDLE];
 };
-
-static void fill(uint8_t *bytes, size_t len, unsigned seed)
-{
-    for (size_t i = 0; i < len; i++)
-        bytes[i] = (uint8_t)(i * 31 + (i >> 8) + seed);
-}
 
 static void scene_open(struct scene *s)
 {
@@ -1191,7 +1245,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*fn)(void);
-    } cases[] = {{"moves", moves},     {"left", left},   {"fence", fence},
+    } cases[] = {{"moves", moves},     {"own", own},     {"left", left},   {"fence", fence},
                  {"refused", refused}, {"forks", forks}, {"key", late_key}};
     int failed = 0;
     CHECK(argc >= 2);
