@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "unit/unit.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -69,7 +70,8 @@ static void nic_op_done(void *owner, uint32_t id, enum weft_status how, uint64_t
 }
 
 /* Addresses that are not used again, and those that are. */
-static unsigned kept, given;
+static _Atomic unsigned kept, given;
+static _Atomic uint64_t given_at[8192]; /* the latter */
 
 void __real_wf_via_window_keep(struct via_window *w, enum via_kind kind, uint64_t at, uint64_t len);
 void __wrap_wf_via_window_keep(struct via_window *w, enum via_kind kind, uint64_t at, uint64_t len);
@@ -84,6 +86,7 @@ void __wrap_wf_via_window_keep(struct via_window *w, enum via_kind of, uint64_t 
 
 void __wrap_wf_via_window_give(struct via_window *w, enum via_kind of, uint64_t at)
 {
+    atomic_store(&given_at[given % WF_ARRAY_LEN(given_at)], at);
     given++;
     __real_wf_via_window_give(w, of, at);
 }
@@ -249,11 +252,62 @@ static void test_lent_stopped(void **state)
     assert_int_equal(munmap(bytes, len), 0);
 }
 
+enum { LENDS = 2000 };
+static uint8_t *both;        /* that one thread lends while another one drops its registration */
+static unsigned given_first; /* before that */
+static _Atomic bool lends_over, failed;
+
+static void *lender_main(void *arg)
+{
+    struct via_ep *own = arg;
+    struct via_peer to = {.base.tep = &own->base};
+    for (unsigned i = 0; (i < LENDS || given == given_first) && !failed; i++) {
+        const struct wf_nic_lent *lent;
+        uint64_t at;
+        if (wf_via_nic_lend(&to.base, both, 1 << 20, &lent) != WEFT_OK) {
+            failed = true;
+            break;
+        }
+        at = lent->at;
+        for (unsigned k = given; k; k--)
+            failed |= atomic_load(&given_at[(k - 1) % WF_ARRAY_LEN(given_at)]) == at;
+        wf_via_nic_take_back(&to.base, lent, i % 3);
+    }
+    lends_over = true;
+    return NULL;
+}
+
+/* Fails when: the addresses of a registration that one thread drops are used again, though another
+ * thread has lent a message there meanwhile. */
+static void test_lent_dropped(void **state)
+{
+    struct via_ep own = {.ctx = &ctx, .base.counters = counters};
+    pthread_t thread;
+    (void)state;
+    both = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(both != MAP_FAILED);
+    wf_via_nic_ep_open(&own);
+    assert_non_null(own.user);
+    given_first = given;
+    assert_int_equal(pthread_create(&thread, NULL, lender_main, &own), 0);
+    while (!lends_over && given - given_first < WF_ARRAY_LEN(given_at)) {
+        struct wf_cached use;
+        OK(wf_cache_get(ep.user, both, 1 << 20, &use));
+        wf_via_mr_stop(use.handle);
+        wf_cache_put(ep.user, &use);
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_false(failed);
+    assert_true(given > given_first);
+    wf_via_nic_ep_close(&own);
+    assert_int_equal(munmap(both, 1 << 20), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stopped_staged),
-                                       cmocka_unit_test(test_lent_stopped),
-                                       cmocka_unit_test(test_lent)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stopped_staged), cmocka_unit_test(test_lent_stopped),
+        cmocka_unit_test(test_lent_dropped), cmocka_unit_test(test_lent)};
     (void)wf_config_init();
     return cmocka_run_group_tests_name("via_nic", tests, begin, end);
 }
