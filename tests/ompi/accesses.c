@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* register_mem, put, get, atomics and flush, each by itself, and from inside callbacks; accesses
- * past the end, of memory that was freed, and to no rank; the own memory. Rank 0 accesses the
- * memory of rank 1.
+ * past the end, of memory that was freed or unmapped, and to no rank; the own memory. Rank 0
+ * accesses the memory of rank 1.
  *
  * usage: ompi_accesses [CHAIN [near]]
  *   CHAIN  so many gets, each of which begins in the callback of the one before; 100,000 by default
@@ -378,6 +378,50 @@ static void freed(void)
     side_meet();
 }
 
+static unsigned char *private_memory(size_t len, int access, void *at)
+{
+    void *p = mmap(at, len, access, MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);
+    CHECK(p != MAP_FAILED);
+    return p;
+}
+
+/* All kinds of accesses to the memory at [place] fail, and change nothing here. */
+static void all_fail(void)
+{
+    static unsigned char bytes[LONG];
+    uint64_t old = 7;
+    bytes[0] = bytes[LONG - 1] = 9;
+    CHECK(wait(put(&place, bytes, 0, 8)) != OPAL_SUCCESS);
+    CHECK(wait(put(&place, bytes, 8, LONG)) != OPAL_SUCCESS);
+    CHECK(wait(get(&place, bytes, 0, 8)) != OPAL_SUCCESS);
+    CHECK(wait(get(&place, bytes, 8, LONG)) != OPAL_SUCCESS);
+    CHECK(wait(change(16, MCA_BTL_ATOMIC_ADD, 1, 0)) != OPAL_SUCCESS);
+    CHECK(wait(fetch(16, MCA_BTL_ATOMIC_ADD, 1, 0, &old)) != OPAL_SUCCESS);
+    CHECK(wait(swap_if(16, 0, 1, 0, &old)) != OPAL_SUCCESS);
+    CHECK(bytes[0] == 9 && bytes[LONG - 1] == 9 && old == 7);
+}
+
+/* The owner unmaps private memory whose region is kept, while it is registered or afterwards, and
+ * survives the accesses. Its addresses stay reserved: nothing else is mapped there. */
+static void unmapped(bool is_registered)
+{
+    unsigned char *memory = private_memory(ROOM, PROT_READ | PROT_WRITE, NULL), byte = 1;
+    mca_btl_base_registration_handle_t *h = swap(memory, ROOM);
+    if (!side.rank)
+        CHECK(wait(put(&place, &byte, 0, 1)) == OPAL_SUCCESS);
+    side_meet();
+    if (!is_registered)
+        CHECK(side.btl->btl_deregister_mem(side.btl, h) == OPAL_SUCCESS);
+    (void)private_memory(ROOM, PROT_NONE, memory);
+    side_meet();
+    if (!side.rank)
+        all_fail();
+    side_meet();
+    if (is_registered)
+        CHECK(side.btl->btl_deregister_mem(side.btl, h) == OPAL_SUCCESS);
+    munmap(memory, ROOM);
+}
+
 /* ---- memory that ob1 registers for its own gets ---- */
 
 static mca_btl_base_registration_handle_t *own_handle;
@@ -531,6 +575,8 @@ int main(int argc, char **argv)
     freed();
     access_flags = ACCESS_SOME;
     freed();
+    unmapped(false);
+    unmapped(true);
     own_gets(argc > 2 && !strcmp(argv[2], "near"));
     gets_from_any();
     return side_close();
