@@ -73,9 +73,11 @@ def open_test():
 
 
 def lost_test():
-    """Operations under way to a lost rank end, and Open MPI's error callback is called."""
-    for env in {}, TCP:
-        good(2, "ompi_lost", env=env, words=["--enable-recovery"])
+    """Operations under way to a lost rank end, on all endpoints, and Open MPI's error callback is
+    called."""
+    for env, *args in (({},), ({"WEFT_DEBUG": "nopull"}, "denied", "threads"), (TCP, "denied"),
+                       (TCP, "denied", "threads")):
+        good(2, "ompi_lost", *args, env=env, words=["--enable-recovery"], btl_weft_endpoints=3)
 
 
 def late_test():
