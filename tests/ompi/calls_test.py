@@ -6,9 +6,8 @@ usage: calls_test.py COMPONENT MPIRUN PROGRAMS"""
 
 import re
 
-from runner import TCP, good, harness
+from runner import FEW, TCP, good, harness
 
-FEW = {f"btl_weft_free_list_{name}": value for name, value in (("num", 2), ("max", 8), ("inc", 2))}
 MODES = ["tag", "module", "all"]
 WAYS = [{}, {"WEFT_DEBUG": "nopull"}, {"WEFT_DEBUG": "shuffle"}, {"WEFT_PROGRESS": "thread"}]
 
@@ -19,13 +18,16 @@ def messages_test():
         assert err.count("messages with the tag 132 are dropped") == 2, (env, err)
 
 
-def messages_few_test():
-    good(2, "ompi_messages", **FEW)
-
-
 def messages_tcp_test():
     good(2, "ompi_messages", env=TCP)
-    good(2, "ompi_messages", env=TCP, **FEW)
+
+
+def few_test():
+    """Descriptors run out: each rank is refused some. Nothing is lost."""
+    for env in {}, TCP:
+        err = good(2, "ompi_messages", env=env, **FEW)
+        assert err.count("descriptors were refused") == 2, (env, err)
+        good(2, "ompi_few", env=env, **FEW)
 
 
 def copies_test():
@@ -88,5 +90,5 @@ def order_tcp_test():
     assert overtaken, "no free message was overtaken"
 
 
-harness.main([messages_test, messages_few_test, messages_tcp_test, copies_test, overdue_test, held_test,
-              puts_test, accesses_test, accesses_tcp_test, scarce_test, order_test, order_tcp_test])
+harness.main([messages_test, messages_tcp_test, few_test, copies_test, overdue_test, held_test, puts_test,
+              accesses_test, accesses_tcp_test, scarce_test, order_test, order_tcp_test])

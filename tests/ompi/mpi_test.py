@@ -10,7 +10,7 @@ import re
 import subprocess
 import tempfile
 
-from runner import ALONE, COMPONENT, DEADLINE, PROGRAMS, TCP, WEFT, good, harness, start
+from runner import ALONE, COMPONENT, DEADLINE, FEW, PROGRAMS, TCP, WEFT, good, harness, start
 
 
 def symbols_test():
@@ -76,8 +76,8 @@ def shuffled_test():
 
 def exhausted_test():
     """Descriptors run out: Open MPI tries again, and no message is lost."""
-    good(4, "ompi_ring", btl_weft_free_list_num=2, btl_weft_free_list_max=8,
-         btl_weft_free_list_inc=2)
+    err = good(4, "ompi_ring", **FEW)
+    assert err.count("descriptors were refused") == 4, err
 
 
 def progress_test():
@@ -181,8 +181,6 @@ def adjusted_test():
 
 
 harness.main([symbols_test, info_test, taken_test, beside_test, ring_test, ring_tcp_test, windows_test,
-              windows_tcp_test, pieces_test, shuffled_test,
-              exhausted_test, progress_test, threads_test, threads_tcp_test, endpoints_test, receiver_test, apart_test,
-              node_test, node_differs_test, spawn_test,
-              spawn_keyless_test, remap_test,
-              adjusted_test])
+              windows_tcp_test, pieces_test, shuffled_test, exhausted_test, progress_test, threads_test,
+              threads_tcp_test, endpoints_test, receiver_test, apart_test, node_test, node_differs_test,
+              spawn_test, spawn_keyless_test, remap_test, adjusted_test])

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LENGTHS = 12, FLOOD = 20000, STRIDE = 3 };
+enum { LENGTHS = 12, FLOOD = 20000, STRIDE = 3, BURST = 200, PIECE = 4000 };
 static const int lengths[LENGTHS] = {0,    1,     8,     50,    300,     4000,
                                      8192, 20000, 33000, 65536, 1000000, 4194304};
 
@@ -75,6 +75,21 @@ static void flood(void)
     }
 }
 
+/* Many at a time, without progress between them: each needs a descriptor until it is complete. */
+static void burst(void)
+{
+    static char out[BURST][PIECE], in[BURST][PIECE], want[PIECE];
+    MPI_Request requests[2 * BURST];
+    for (int i = 0; i < BURST; i++)
+        MPI_Irecv(in[i], PIECE, MPI_CHAR, prev, 4, MPI_COMM_WORLD, &requests[i]);
+    for (int i = 0; i < BURST; i++)
+        MPI_Isend(pattern(out[i], PIECE, rank + i), PIECE, MPI_CHAR, next, 4, MPI_COMM_WORLD,
+                  &requests[BURST + i]);
+    MPI_Waitall(2 * BURST, requests, MPI_STATUSES_IGNORE);
+    for (int i = 0; i < BURST; i++)
+        must(!memcmp(in[i], pattern(want, PIECE, prev + i), PIECE), "wrong bytes of many", i);
+}
+
 static void all_to_all(int len)
 {
     char *out = malloc((size_t)(len * size)), *in = calloc(1, (size_t)(len * size));
@@ -101,6 +116,7 @@ int main(int argc, char **argv)
     strided(3000);
     strided(100000);
     flood();
+    burst();
     all_to_all(8);
     all_to_all(50000);
     if (!rank && printf("ok\n") < 0)

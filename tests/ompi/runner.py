@@ -19,6 +19,8 @@ ENV = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
        # Open MPI unloads it at the end, with memory that it never frees: LeakSanitizer cannot name it then.
        "OMPI_MCA_op": "^avx"}
 ALONE = "self,weft"
+# The component has few descriptors.
+FEW = {f"btl_weft_free_list_{name}": value for name, value in (("num", 2), ("max", 8), ("inc", 2))}
 TCP = {"WEFT_TRANSPORTS": "loop,tcp", "WEFT_TCP_INTERFACES": "lo"}
 
 
