@@ -30,6 +30,12 @@ def few_test():
         good(2, "ompi_few", env=env, **FEW)
 
 
+def inside_test():
+    """Callbacks add ranks, flush, and make progress."""
+    for env in [*WAYS, TCP]:
+        good(2, "ompi_inside", env=env)
+
+
 def copies_test():
     """A rank that makes no progress keeps a bounded amount of messages."""
     for env in {}, TCP:
@@ -90,5 +96,5 @@ def order_tcp_test():
     assert overtaken, "no free message was overtaken"
 
 
-harness.main([messages_test, messages_tcp_test, few_test, copies_test, overdue_test, held_test, puts_test,
-              accesses_test, accesses_tcp_test, scarce_test, order_test, order_tcp_test])
+harness.main([messages_test, messages_tcp_test, few_test, inside_test, copies_test, overdue_test, held_test,
+              puts_test, accesses_test, accesses_tcp_test, scarce_test, order_test, order_tcp_test])

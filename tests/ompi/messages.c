@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* alloc, free, send, sendi and register, each by itself; callbacks that send, put and make progress
- * from inside; no room, no descriptors; a tag that nobody registered. */
+/* alloc, prepare_src, free, send, sendi, register and dump, each by itself; callbacks that send and
+ * make progress from inside; no room, no descriptors; a tag that nobody registered; messages by the
+ * module that osc rdma uses. */
 #include "side.h"
 
 #include <opal/datatype/opal_convertor.h>
@@ -13,6 +14,8 @@ enum {
     NOBODY = MCA_BTL_TAG_USR + 4,
     REFUSE = MCA_BTL_TAG_USR + 5,
     PIECES = 20, /* of a message that is not contiguous */
+    HEADER = 24,
+    ALL_BEFORE = 254, /* the order of all that was sent to the rank */
     BURST = 20000,
     ECHOES = 2000,
 };
@@ -245,12 +248,12 @@ static void echoes(void)
 static unsigned refusals, packed_count;
 static MPI_Datatype spread; /* PIECES words, every other one */
 
-static void strided(opal_convertor_t *convertor, const uint32_t *from)
+static void packer(opal_convertor_t *convertor, MPI_Datatype type, size_t count, const void *from)
 {
-    const opal_datatype_t *layout = (const opal_datatype_t *)(const void *)spread;
+    const opal_datatype_t *layout = (const opal_datatype_t *)(const void *)type;
     OBJ_CONSTRUCT(convertor, opal_convertor_t);
-    CHECK(opal_convertor_copy_and_prepare_for_send(opal_proc_local_get()->proc_convertor, layout, 1,
-                                                   from, 0, convertor) == OPAL_SUCCESS);
+    CHECK(opal_convertor_copy_and_prepare_for_send(opal_proc_local_get()->proc_convertor, layout,
+                                                   count, from, 0, convertor) == OPAL_SUCCESS);
 }
 
 /* Send by sendi. If that is refused, the convertor stands where it stood. */
@@ -261,7 +264,7 @@ static int packed(mca_btl_base_descriptor_t **des)
     int rc;
     for (uint32_t i = 0; i < 2 * PIECES; i++)
         from[i] = i;
-    strided(&convertor, from);
+    packer(&convertor, spread, 1, from);
     rc = side.btl->btl_sendi(side.btl, side.peer, &convertor, &header, sizeof header,
                              PIECES * sizeof *from, MCA_BTL_NO_ORDER, 0, DATA, des);
     CHECK(rc == OPAL_SUCCESS || !convertor.bConverted);
@@ -300,8 +303,6 @@ static void refused(void)
 {
     uint32_t words[PIECES + 1];
     unsigned theirs;
-    MPI_Type_vector(PIECES, 1, 2, MPI_UINT32_T, &spread);
-    MPI_Type_commit(&spread);
     CHECK(side.btl->btl_register(side.btl, REFUSE, on_refuse, NULL) == OPAL_SUCCESS);
     side_meet();
     side_send(REFUSE, "x", 1, MCA_BTL_NO_ORDER);
@@ -316,11 +317,92 @@ static void refused(void)
     CHECK(words[0] == 77);
     for (uint32_t i = 0; i < PIECES; i++)
         CHECK(words[1 + i] == 2 * i);
-    MPI_Type_free(&spread);
     wanted = 1;
     side_until(all_are_sent);
     in_count = side_sent = 0; /* before the other rank sends more */
     side_meet();
+}
+
+/* ---- prepared from a user's memory ---- */
+
+static void on_prepared(struct mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *peer,
+                        struct mca_btl_base_descriptor_t *des, int status)
+{
+    CHECK(btl == side.btl && peer == side.peer && des && status == OPAL_SUCCESS);
+    side_sent++;
+}
+
+/* Send by [btl], whose endpoint of the other rank is [peer], a header and as much of the payload as
+ * one message holds. Returns how much that is. */
+static size_t prepared(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *peer,
+                       MPI_Datatype type, size_t count, const void *from)
+{
+    mca_btl_base_descriptor_t *des;
+    opal_convertor_t convertor;
+    size_t size;
+    packer(&convertor, type, count, from);
+    opal_convertor_get_packed_size(&convertor, &size);
+    des = btl->btl_prepare_src(btl, peer, &convertor, ALL_BEFORE, HEADER, &size,
+                               MCA_BTL_DES_FLAGS_BTL_OWNERSHIP | MCA_BTL_DES_SEND_ALWAYS_CALLBACK);
+    CHECK(des && des->des_segments->seg_len >= HEADER && size == convertor.bConverted);
+    memset(des->des_segments->seg_addr.pval, 'h', HEADER);
+    des->des_cbfunc = on_prepared;
+    CHECK(btl->btl_send(btl, peer, des, DATA) == OPAL_SUCCESS);
+    OBJ_DESTRUCT(&convertor);
+    return size;
+}
+
+/* A message of a header and of [len] bytes from [want] is here. */
+static void expect_prepared(size_t len, const void *want)
+{
+    wanted = 1;
+    side_until(all_are_here);
+    side_until(all_are_sent);
+    CHECK(in_count == 1 && in_len == HEADER + len);
+    for (int i = 0; i < HEADER; i++)
+        CHECK(in[i] == 'h');
+    CHECK(!memcmp(in + HEADER, want, len));
+    in_count = side_sent = 0; /* before the other rank sends more */
+    side_meet();
+}
+
+/* Contiguous, strided, of no bytes, and more than one message holds. */
+static void prepare_all(mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *peer)
+{
+    static unsigned char bytes[sizeof in * 2];
+    const size_t most = btl->btl_eager_limit < btl->btl_max_send_size ? btl->btl_max_send_size
+                                                                      : btl->btl_eager_limit;
+    uint32_t from[2 * PIECES], want[PIECES];
+    for (uint32_t i = 0; i < 2 * PIECES; i++)
+        want[i / 2] = from[i] = i & ~1U;
+    memcpy(bytes, pattern(sizeof in, 5), sizeof in);
+    CHECK(prepared(btl, peer, MPI_CHAR, 3000, bytes) == 3000);
+    expect_prepared(3000, bytes);
+    CHECK(prepared(btl, peer, spread, 1, from) == sizeof want);
+    expect_prepared(sizeof want, want);
+    CHECK(prepared(btl, peer, MPI_CHAR, 0, bytes) == 0);
+    expect_prepared(0, bytes);
+    CHECK(prepared(btl, peer, MPI_CHAR, sizeof bytes, bytes) == most - HEADER);
+    expect_prepared(most - HEADER, bytes);
+}
+
+/* The module that osc rdma uses sends as well, if it is asked to. */
+static void by_second(void)
+{
+    mca_btl_base_module_t *rma = side_module(1);
+    struct mca_btl_base_endpoint_t *peer = side_add(rma, side.other);
+    mca_btl_base_descriptor_t *des;
+    CHECK(peer && peer != side.peer);
+    prepare_all(rma, peer);
+    des = rma->btl_alloc(rma, peer, ALL_BEFORE, HEADER, MCA_BTL_DES_FLAGS_BTL_OWNERSHIP);
+    CHECK(des && des->des_segments->seg_len == HEADER);
+    memset(des->des_segments->seg_addr.pval, 'h', HEADER);
+    des->des_cbfunc = on_prepared;
+    CHECK(rma->btl_send(rma, peer, des, DATA) == OPAL_SUCCESS);
+    expect_prepared(0, in);
+    rma->btl_dump(rma, peer, 1);
+    side.btl->btl_dump(side.btl, side.peer, 1);
+    side_remove(rma, side.other, peer);
 }
 
 /* ---- bad input ---- */
@@ -345,6 +427,8 @@ int main(int argc, char **argv)
     CHECK(side.btl->btl_register(side.btl, DATA, on_data, &side) == OPAL_SUCCESS);
     CHECK(side.btl->btl_register(side.btl, ECHO, on_echo, NULL) == OPAL_SUCCESS);
     CHECK(side.btl->btl_register(side.btl, ECHOED, on_echoed, NULL) == OPAL_SUCCESS);
+    MPI_Type_vector(PIECES, 1, 2, MPI_UINT32_T, &spread);
+    MPI_Type_commit(&spread);
     side_meet();
     lengths();
     resent();
@@ -352,6 +436,9 @@ int main(int argc, char **argv)
     burst();
     echoes();
     refused();
+    prepare_all(side.btl, side.peer);
+    by_second();
+    MPI_Type_free(&spread);
     unregistered();
     return side_close();
 }
