@@ -10,7 +10,7 @@ import re
 import subprocess
 import tempfile
 
-from runner import ALONE, COMPONENT, DEADLINE, FEW, PROGRAMS, TCP, WEFT, good, harness, start
+from runner import ALONE, COMPONENT, DEADLINE, ENV, FEW, PROGRAMS, TCP, WEFT, good, harness, start
 
 
 def symbols_test():
@@ -34,6 +34,42 @@ def taken_test():
     """The component is the one that sends to the other rank."""
     err = good(2, "ompi_ring", btl_base_verbose=100)
     assert err.count("Using weft btl for send") == 2, err
+
+
+def btls(err):
+    """Which BTL sends from a rank to another one: (BTL, rank)."""
+    return sorted(re.findall(r"Using (\w+) btl for send to \[\[\d+,1\],(\d)\]", err))
+
+
+OTHERS = "^vader,uct,openib,ofi"  # those that the user may have besides
+LO = {"btl": OTHERS, "btl_tcp_if_include": "lo", "btl_base_verbose": 100}
+
+
+def without_test():
+    """Rank 2 has no such component: the others send to it, and it to them, by Open MPI's BTL tcp."""
+    program = [os.path.join(PROGRAMS, "ompi_end"), "system"]
+    without = ["env", "OMPI_MCA_mca_base_component_path=SYS_DEFAULT", *program]
+    err = good(2, *program, ":", "-n", "1", *without, **LO)
+    assert btls(err) == sorted([("self", "0"), ("self", "1"), ("self", "2"), ("weft", "0"), ("weft", "1"),
+                                *[("tcp", rank) for rank in "0122"]]), err
+
+
+def card_test():
+    """Ranks have components of different releases: they use another BTL. If only Weft differs, the job
+    ends, and the sentence says so."""
+    for how in "format", "length":
+        err = good(2, "ompi_card", how, **LO)
+        assert btls(err) == [("self", "0"), ("self", "1"), ("tcp", "0"), ("tcp", "1")], (how, err)
+    code, out, err = start(2, "ompi_card", "address", **LO).finish(DEADLINE)
+    assert code and not out and "built for a different version of Weft" in err, (code, out, err)
+
+
+def alone_test():
+    """Without the BTL self, MPI_Init fails, and Open MPI's sentence names it. There is no mpirun: that of
+    4.1.4 may crash when a rank sends it the sentence."""
+    env = {**ENV, "OMPI_MCA_ess_singleton_isolated": "1", "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "weft"}
+    code, out, err = harness.Job([os.path.join(PROGRAMS, "ompi_ring")], env=env).finish(DEADLINE)
+    assert code and not out and 'forgetting to\nspecify the "self" BTL' in err, (code, out, err)
 
 
 def beside_test():
@@ -180,7 +216,7 @@ def adjusted_test():
     assert "btl_weft_endpoints is 100, but has to be 1 to 64" in err, err
 
 
-harness.main([symbols_test, info_test, taken_test, beside_test, ring_test, ring_tcp_test, windows_test,
-              windows_tcp_test, pieces_test, shuffled_test, exhausted_test, progress_test, threads_test,
-              threads_tcp_test, endpoints_test, receiver_test, apart_test, node_test, node_differs_test,
-              spawn_test, spawn_keyless_test, remap_test, adjusted_test])
+harness.main([symbols_test, info_test, taken_test, without_test, card_test, alone_test, beside_test, ring_test,
+              ring_tcp_test, windows_test, windows_tcp_test, pieces_test, shuffled_test, exhausted_test,
+              progress_test, threads_test, threads_tcp_test, endpoints_test, receiver_test, apart_test,
+              node_test, node_differs_test, spawn_test, spawn_keyless_test, remap_test, adjusted_test])

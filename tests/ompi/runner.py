@@ -25,10 +25,10 @@ TCP = {"WEFT_TRANSPORTS": "loop,tcp", "WEFT_TCP_INTERFACES": "lo"}
 
 
 def start(ranks, program, *args, env=None, btl=ALONE, words=(), **mca):
-    """Start a job. LeakSanitizer does not look at two kinds. Where mpirun oversubscribes the processors, it
+    """Start a job. LeakSanitizer does not look at some kinds. Where mpirun oversubscribes the processors, it
     takes more than 10 s for what Open MPI has unloaded. And Open MPI never frees all that it has of the
-    ranks of another job."""
-    if ranks > 2 or program == "ompi_spawn":
+    ranks of another job, or of one that some ranks reach by other components."""
+    if ranks > 2 or ":" in args or program == "ompi_spawn":
         env = {**(env or {}), "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
     mca = {"pml": "ob1", "btl": btl, **mca}
     mca = [word for name, value in mca.items() for word in ("--mca", name, str(value))]
