@@ -207,13 +207,28 @@ def remap_test():
             assert kept < of, (env, hooks, kept, of)  # none is kept where userfaultfd is denied
 
 
+RANGES = {
+    "max_send_size": [(1000000, "512 to 32704", 32704), (1, "512 to 32704", 512)],
+    "eager_limit": [(32705, "256 to 32704", 32704), (255, "256 to 32704", 256)],
+    "rndv_eager_limit": [(1000000, "256 to {max_send_size}", "{max_send_size}"),
+                         (0, "256 to {max_send_size}", 256)],
+    "free_list_num": [(-1, "at least 0", 0)],
+    "free_list_max": [(7, "at least 8", 8), (0, "at least 8", 8)],
+    "free_list_inc": [(0, "at least 1", 1), (-5, "at least 1", 1)],
+    "endpoints": [(100, "1 to 64", 64), (0, "1 to 64", 1)],
+}
+
+
 def adjusted_test():
-    """A value that is out of range is adjusted, and the sentence says how."""
-    err = good(2, "ompi_ring", btl_weft_max_send_size=1000000, btl_weft_free_list_inc=0,
-               btl_weft_endpoints=100)
-    assert "btl_weft_max_send_size is 1000000, but has to be 512 to 32704" in err, err
-    assert "btl_weft_free_list_inc is 0, but has to be at least 1" in err, err
-    assert "btl_weft_endpoints is 100, but has to be 1 to 64" in err, err
+    """A value that is out of range is adjusted, and each rank reports once how."""
+    for i in range(2):
+        rows = {name: rows[i % len(rows)] for name, rows in RANGES.items()}
+        used = {"max_send_size": rows["max_send_size"][2]}
+        err = good(2, "ompi_ring", **{f"btl_weft_{name}": row[0] for name, row in rows.items()})
+        for name, (value, bounds, now) in rows.items():
+            sentence = f"btl weft: btl_weft_{name} is {value}, but has to be {bounds}: {now} is used\n"
+            assert err.count(sentence.format(**used)) == 2, (sentence.format(**used), err)
+        assert err.count("but has to be") == 2 * len(rows), err
 
 
 harness.main([symbols_test, info_test, taken_test, without_test, card_test, alone_test, beside_test, ring_test,
