@@ -110,6 +110,15 @@ def shuffled_test():
     good(2, "ompi_windows", "--windows", osc="rdma", env={"WEFT_DEBUG": "shuffle"})
 
 
+def denied_test():
+    """The kernel really denies the copies: all long messages and gets go in pieces."""
+    wrapper = os.path.join(os.path.dirname(PROGRAMS), "cache", "denied")
+    for program, *args in ("ompi_ring",), ("ompi_windows", "--windows"):
+        err = good(2, wrapper, "process_vm", os.path.join(PROGRAMS, program), *args, osc="rdma",
+                   btl_base_verbose=10)
+        assert err.count("counter GET_PIECES ") == 2 and "counter GET_PULL " not in err, (program, err)
+
+
 def exhausted_test():
     """Descriptors run out: Open MPI tries again, and no message is lost."""
     err = good(4, "ompi_ring", **FEW)
@@ -232,6 +241,7 @@ def adjusted_test():
 
 
 harness.main([symbols_test, info_test, taken_test, without_test, card_test, alone_test, beside_test, ring_test,
-              ring_tcp_test, windows_test, windows_tcp_test, pieces_test, shuffled_test, exhausted_test,
-              progress_test, threads_test, threads_tcp_test, endpoints_test, receiver_test, apart_test,
-              node_test, node_differs_test, spawn_test, spawn_keyless_test, remap_test, adjusted_test])
+              ring_tcp_test, windows_test, windows_tcp_test, pieces_test, shuffled_test, denied_test,
+              exhausted_test, progress_test, threads_test, threads_tcp_test, endpoints_test, receiver_test,
+              apart_test, node_test, node_differs_test, spawn_test, spawn_keyless_test, remap_test,
+              adjusted_test])
