@@ -6,6 +6,7 @@ then accesses the own memory, and the memory of other ranks of the node, by the 
 usage: hosts_test.py COMPONENT MPIRUN PROGRAMS"""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,7 +36,7 @@ def start(net, ranks, program, *args, options=(), env=None, **mca):
 
 
 def good(net, ranks, program, *args, **kwargs):
-    """Run a job that prints "ok" and nothing else."""
+    """Run a job that prints "ok" and nothing else. Returns what it writes to stderr."""
     job = start(net, ranks, program, *args, **kwargs)
     try:
         out, err = job.communicate(timeout=DEADLINE)
@@ -43,6 +44,7 @@ def good(net, ranks, program, *args, **kwargs):
         job.kill()
         out, err = job.communicate()
     assert job.returncode == 0 and out == "ok\n", (ranks, program, args, kwargs, job.returncode, out, err)
+    return err
 
 
 def kill_one(net, after, rank):
@@ -78,6 +80,21 @@ def windows_test():
         good(net, [3, 0], "ompi_each", "dynamic")
 
 
+# Rank 0 is process 1 of its namespace, and rank 1 process 2 of another one: Open MPI takes shared memory of
+# a process with the own id for its own.
+APART = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
+         '[ "$OMPI_COMM_WORLD_RANK" = 0 ] && exec "$@"; "$@"', "sh"]
+
+
+def containers_test():
+    """Ranks of one host that do not know each other's processes communicate by TCP."""
+    with netlib.Net(hosts=1) as net:
+        for program, *args in ("ompi_ring",), ("ompi_windows", "--windows"):
+            err = good(net, [2], shutil.which(APART[0]), *APART[1:], os.path.join(PROGRAMS, program), *args,
+                       btl_base_verbose=10)
+            assert err.count("counter TCP_BYTES_SENT ") == 2, (program, err)
+
+
 def threads_test():
     with netlib.Net(hosts=2) as net:
         good(net, [1, 1], "ompi_threads", "2", "7")
@@ -102,4 +119,4 @@ def killed_test():
 
 netlib.enter()
 netlib.need("mpirun", "openmpi-bin")
-netlib.main([windows_test, threads_test, settings_test, killed_test])
+netlib.main([windows_test, containers_test, threads_test, settings_test, killed_test])
