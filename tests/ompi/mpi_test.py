@@ -125,6 +125,13 @@ def exhausted_test():
     assert err.count("descriptors were refused") == 4, err
 
 
+def flush_test():
+    """A flush waits for the accesses of its window, and not for a message of another rank."""
+    good(3, "ompi_flush", osc="rdma")
+    for env in {"WEFT_DEBUG": "nopull"}, TCP:
+        good(3, "ompi_flush", "held", osc="rdma", env=env)
+
+
 def progress_test():
     """With a thread of Weft's the handler copies, and progress delivers."""
     good(2, "ompi_ring", env={"WEFT_PROGRESS": "thread"})
@@ -242,6 +249,6 @@ def adjusted_test():
 
 harness.main([symbols_test, info_test, taken_test, without_test, card_test, alone_test, beside_test, ring_test,
               ring_tcp_test, windows_test, windows_tcp_test, pieces_test, shuffled_test, denied_test,
-              exhausted_test, progress_test, threads_test, threads_tcp_test, endpoints_test, receiver_test,
-              apart_test, node_test, node_differs_test, spawn_test, spawn_keyless_test, remap_test,
-              adjusted_test])
+              exhausted_test, flush_test, progress_test, threads_test, threads_tcp_test, endpoints_test,
+              receiver_test, apart_test, node_test, node_differs_test, spawn_test, spawn_keyless_test,
+              remap_test, adjusted_test])
