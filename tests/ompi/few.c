@@ -75,11 +75,11 @@ int main(int argc, char **argv)
     CHECK(side.btl->btl_register(side.btl, GO, on_go, NULL) == OPAL_SUCCESS);
     h = side_share(words, sizeof words, MCA_BTL_REG_FLAG_ACCESS_ANY, &place);
     for (int i = 0; i < ROUNDS; i++) {
+        rounds = 0; /* the message may come before side_meet returns */
         side_meet();
         if (side.rank)
             side_send(GO, "go", 2, MCA_BTL_NO_ORDER);
         else {
-            rounds = 0;
             side_until(all_have_ended);
             CHECK(is_short && begun > last);
             last = begun;
