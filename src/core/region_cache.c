@@ -5,7 +5,6 @@
 #include <weft/cache.h>
 
 #include "core/region.h"
-#include "core/region_pages.h"
 #include "mem/cache/cache.h"
 
 struct regions {
@@ -24,8 +23,7 @@ static enum weft_status region_reg(void *owner, void *addr, size_t len, void **h
         free(r);
         return status;
     }
-    if (wf_region_can_copy_unbacked() == WEFT_OK) /* before any peer has the key */
-        r->mr->region.flags |= WF_REGION_KEPT;
+    r->mr->region.flags |= WF_REGION_KEPT; /* before any peer has the key */
     r->base = addr;
     r->len = len;
     r->key_len = sizeof r->key;

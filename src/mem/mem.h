@@ -102,7 +102,8 @@ enum wf_region_flags {
     WF_REGION_ONLY_NIC = 16,
     WF_REGION_READS = 32, /* endpoints count peers' reads of the region */
     /* A cache keeps the region, and the program may have unmapped its memory. As UNBACKED, but
-     * peers and NICs treat the region as any other. */
+     * peers and NICs treat the region as any other, and where the system forbids
+     * process_vm_readv(2) the owner looks at the pages, then copies itself. */
     WF_REGION_KEPT = 64,
 };
 

@@ -60,11 +60,27 @@ static enum weft_status copy_unbacked(void *to, const void *from, size_t n, bool
     return WEFT_OK;
 }
 
+/* The same where the system may forbid that: then memcpy, after a look at the pages. */
+static enum weft_status copy_kept(void *to, const void *from, size_t n, bool into)
+{
+    for (size_t done = 0; done < n;) {
+        size_t k = WF_MIN(n - done, COPY_MAX);
+        void *at = (char *)to + done;
+        const void *of = (const char *)from + done;
+        if (!(into ? wf_lent_write(at, of, k) : wf_lent_read(at, of, k)))
+            return WEFT_EFAULT;
+        done += k;
+    }
+    return WEFT_OK;
+}
+
 static enum weft_status copy(const struct wf_region *r, void *to, const void *from, size_t n,
                              bool into)
 {
-    if (wf_region_may_miss(r))
+    if (r->flags & WF_REGION_UNBACKED)
         return copy_unbacked(to, from, n, into);
+    if (r->flags & WF_REGION_KEPT)
+        return copy_kept(to, from, n, into);
     memcpy(to, from, n);
     return WEFT_OK;
 }
@@ -111,12 +127,12 @@ static bool is_writable(const void *word)
 
 /* Make the page of the aligned word present and, if [writes] is true, writable. Returns false if
  * the page is missing or does not permit that. */
-static bool is_backed(const void *word, size_t size, bool writes)
+static bool is_backed(const struct wf_region *r, const void *word, size_t size, bool writes)
 {
     enum wf_pages pages;
     uint64_t mine;
     if (!writes)
-        return copy_unbacked(&mine, word, size, false) == WEFT_OK;
+        return copy(r, &mine, word, size, false) == WEFT_OK;
     pages = wf_pages_populate(word, size, true);
     return pages == WF_PAGES_THERE || (pages == WF_PAGES_UNKNOWN && is_writable(word));
 }
@@ -143,7 +159,7 @@ void *wf_region_word(const struct wf_region *r, uint64_t at, size_t size, bool w
     if (n < size || (uintptr_t)word & (size - 1))
         return NULL;
     *why = WEFT_EFAULT;
-    if (!word || (wf_region_may_miss(r) && !is_backed(word, size, writes)))
+    if (!word || (wf_region_may_miss(r) && !is_backed(r, word, size, writes)))
         return NULL;
     *why = WEFT_OK;
     return word;

@@ -117,6 +117,9 @@ def denied_test():
         err = good(2, wrapper, "process_vm", os.path.join(PROGRAMS, program), *args, osc="rdma",
                    btl_base_verbose=10)
         assert err.count("counter GET_PIECES ") == 2 and "counter GET_PULL " not in err, (program, err)
+    # Accesses by handles of unmapped memory fail, and its owner, which does them, goes on.
+    err = good(2, wrapper, "process_vm", os.path.join(PROGRAMS, "ompi_accesses"), "2000")
+    assert "cannot be registered" not in err, err
 
 
 def exhausted_test():
@@ -231,7 +234,9 @@ RANGES = {
     "free_list_num": [(-1, "at least 0", 0)],
     "free_list_max": [(7, "at least 8", 8), (0, "at least 8", 8)],
     "free_list_inc": [(0, "at least 1", 1), (-5, "at least 1", 1)],
-    "endpoints": [(100, "1 to 64", 64), (0, "1 to 64", 1)],
+    "endpoints": [(100, "at most 64", 64), (-1, "at least 1", 1)],
+    "latency": [(0, "1 to 4294967295", 1)],
+    "exclusivity": [(0, "1 to 4294967295", 1)],
 }
 
 
