@@ -117,13 +117,6 @@ static void adjust_positive(const char *name, uint32_t *value)
     *value = (uint32_t)now;
 }
 
-static void adjust_endpoints(void)
-{
-    size_t n = wbtl.vars.endpoints < 0 ? 0 : (size_t)wbtl.vars.endpoints;
-    adjust("endpoints", &n, 1, WBTL_PORTS);
-    wbtl.vars.endpoints = (int)n;
-}
-
 void wbtl_variables_check(void)
 {
     mca_btl_base_module_t *m = &wbtl.super;
@@ -132,7 +125,7 @@ void wbtl_variables_check(void)
     adjust("rndv_eager_limit", &m->btl_rndv_eager_limit, WBTL_SMALL / 2, m->btl_max_send_size);
     adjust_int("free_list_num", &wbtl.vars.list_first, 0, INT_MAX);
     adjust_int("free_list_inc", &wbtl.vars.list_more, 1, INT_MAX);
-    adjust_endpoints();
+    adjust_int("endpoints", &wbtl.vars.endpoints, 1, WBTL_PORTS);
     adjust_positive("latency", &m->btl_latency);         /* less is the module's for accesses, */
     adjust_positive("exclusivity", &m->btl_exclusivity); /* and so is less exclusivity */
     if (wbtl.vars.list_most >= 0) {
