@@ -57,20 +57,46 @@ static bool publish(struct wbtl_card *card)
     return rc == OPAL_SUCCESS;
 }
 
+/* Has the launcher all that [name] has published, from the fence in which the ranks of the job met?
+ * Then it need not wait for what it has not: a rank without the component would cost 2 s. */
+static bool is_collected(const opal_process_name_t *name)
+{
+    return name->jobid == OPAL_PROC_MY_NAME.jobid && opal_pmix_collect_all_data &&
+           !opal_pmix_base_async_modex;
+}
+
+/* Returns what [name] has published as [key], or NULL. [now]: the launcher does not wait for it. */
+static opal_value_t *card_get(const opal_process_name_t *name, const char *key, bool now)
+{
+    opal_value_t *value = NULL, *at_once = now ? OBJ_NEW(opal_value_t) : NULL;
+    opal_list_t info;
+    int rc;
+    OBJ_CONSTRUCT(&info, opal_list_t);
+    if (at_once) {
+        at_once->key = strdup(OPAL_PMIX_IMMEDIATE);
+        at_once->type = OPAL_BOOL;
+        at_once->data.flag = true;
+        opal_list_append(&info, &at_once->super);
+    }
+    rc = opal_pmix.get(name, key, at_once ? &info : NULL, &value);
+    OPAL_LIST_DESTRUCT(&info);
+    return rc == OPAL_SUCCESS ? value : NULL;
+}
+
 bool wbtl_card_of(const opal_process_name_t *name, struct wbtl_card *out)
 {
-    void *bytes = NULL;
-    size_t len = 0;
-    bool good;
-    int rc;
-    OPAL_MODEX_RECV(rc, &mca_btl_weft_component.btl_version, name, &bytes, &len);
-    good = rc == OPAL_SUCCESS && bytes && len == sizeof *out;
+    char *key = mca_base_component_to_string(&mca_btl_weft_component.btl_version);
+    opal_value_t *value = key ? card_get(name, key, is_collected(name)) : NULL;
+    bool good = value && value->type == OPAL_BYTE_OBJECT && value->data.bo.bytes &&
+                (size_t)value->data.bo.size == sizeof *out;
     if (good) {
-        memcpy(out, bytes, sizeof *out);
+        memcpy(out, value->data.bo.bytes, sizeof *out);
         good = out->format == WBTL_CARD && out->page_len <= sizeof out->page;
-        explicit_bzero(bytes, len);
+        explicit_bzero(value->data.bo.bytes, sizeof *out);
     }
-    free(bytes);
+    if (value)
+        OBJ_RELEASE(value);
+    free(key);
     return good;
 }
 
