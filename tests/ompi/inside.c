@@ -87,7 +87,7 @@ static void adds(void)
 
 /* ---- a send's callback ---- */
 
-/* What has ended is called back inside of opal_progress, once. */
+/* A send that has ended is called back inside of opal_progress, once. */
 static void on_sent(struct mca_btl_base_module_t *btl, struct mca_btl_base_endpoint_t *peer,
                     struct mca_btl_base_descriptor_t *des, int status)
 {

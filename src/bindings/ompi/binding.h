@@ -254,7 +254,7 @@ struct wbtl_module {
     atomic_bool key_asked;    /* key_due was set */
     atomic_bool message_lost; /* there was no memory to copy it */
     bool leaving;             /* ranks are being removed: a lost peer is no error */
-    int64_t patience_ns;      /* what is left of WBTL_LEAVE_NS */
+    int64_t patience_ns;      /* the rest of WBTL_LEAVE_NS */
     bool lists_made;
     bool abandoned;    /* MPI_Finalize is over, but the context could not be closed */
     atomic_uint holds; /* calls of wbtl_hold_begin; 1 more with WEFT_PROGRESS=thread */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lists of what has begun: messages and accesses. */
+/* Lists of messages and accesses that have begun. */
 #ifndef WBTL_ITEM_H
 #define WBTL_ITEM_H
 

@@ -57,8 +57,9 @@ static bool publish(struct wbtl_card *card)
     return rc == OPAL_SUCCESS;
 }
 
-/* Has the launcher all that [name] has published, from the fence in which the ranks of the job met?
- * Then it need not wait for what it has not: a rank without the component would cost 2 s. */
+/* Has the launcher collected all that [name] published, in the fence of the job's ranks? Then a
+ * card that the launcher does not have was never published: the rank has no such component. The
+ * launcher would still wait 2 s for the card. */
 static bool is_collected(const opal_process_name_t *name)
 {
     return name->jobid == OPAL_PROC_MY_NAME.jobid && opal_pmix_collect_all_data &&
