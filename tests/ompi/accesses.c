@@ -3,13 +3,15 @@
  * past the end, of memory that was freed or unmapped, and to no rank; the own memory. Rank 0
  * accesses the memory of rank 1.
  *
- * usage: ompi_accesses [CHAIN [near]]
+ * usage: ompi_accesses [CHAIN [near | nic]]
  *   CHAIN  so many gets, each of which begins in the callback of the one before; 100,000 by default
  *   near   the ranks share memory: what ob1 registers for its own gets has no region
+ *   nic    an RDMA device performs the accesses: it uses the pages that were registered
  */
 #include "side.h"
 
 #include <sys/mman.h>
+#include <time.h>
 
 /* LEN bytes are registered. Weft's region ends with the page, so more of it is within reach. */
 enum {
@@ -401,9 +403,25 @@ static void all_fail(void)
     CHECK(bytes[0] == 9 && bytes[LONG - 1] == 9 && old == 7);
 }
 
+/* A device uses the pages of a region until the region is closed: soon after the memory was
+ * unmapped. */
+static void until_closed(void)
+{
+    static unsigned char byte;
+    struct timespec now;
+    time_t end;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    end = now.tv_sec + 10;
+    while (wait(put(&place, &byte, 0, 1)) == OPAL_SUCCESS) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        CHECK(now.tv_sec < end);
+    }
+}
+
 /* The owner unmaps private memory whose region is kept, while it is registered or afterwards, and
- * survives the accesses. Its addresses stay reserved: nothing else is mapped there. */
-static void unmapped(bool is_registered)
+ * survives the accesses. Its addresses stay reserved: nothing else is mapped there. Accesses by a
+ * device to registered memory go to its old pages, so they succeed. */
+static void unmapped(bool is_registered, bool by_nic)
 {
     unsigned char *memory = private_memory(ROOM, PROT_READ | PROT_WRITE, NULL), byte = 1;
     mca_btl_base_registration_handle_t *h = swap(memory, ROOM);
@@ -414,8 +432,12 @@ static void unmapped(bool is_registered)
         CHECK(side.btl->btl_deregister_mem(side.btl, h) == OPAL_SUCCESS);
     (void)private_memory(ROOM, PROT_NONE, memory);
     side_meet();
-    if (!side.rank)
+    if (!side.rank && by_nic && !is_registered)
+        until_closed();
+    if (!side.rank && !(by_nic && is_registered))
         all_fail();
+    if (!side.rank && by_nic && is_registered)
+        CHECK(wait(put(&place, &byte, 0, 1)) == OPAL_SUCCESS);
     side_meet();
     if (is_registered)
         CHECK(side.btl->btl_deregister_mem(side.btl, h) == OPAL_SUCCESS);
@@ -542,9 +564,11 @@ int main(int argc, char **argv)
 {
     unsigned char *memory;
     mca_btl_base_registration_handle_t *h;
+    bool by_nic;
     side_open(&argc, &argv);
     if (argc > 1)
         chain_len = (unsigned)atoi(argv[1]);
+    by_nic = argc > 2 && !strcmp(argv[2], "nic");
     memory = aligned_alloc(4096, ROOM + 4096);
     CHECK(memory);
     memset(memory, 0xaa, ROOM + 4096);
@@ -575,8 +599,8 @@ int main(int argc, char **argv)
     freed();
     access_flags = ACCESS_SOME;
     freed();
-    unmapped(false);
-    unmapped(true);
+    unmapped(false, by_nic);
+    unmapped(true, by_nic);
     own_gets(argc > 2 && !strcmp(argv[2], "near"));
     gets_from_any();
     return side_close();

@@ -37,7 +37,7 @@ def apart_test():
 
 def calls_test():
     good(2, "ompi_messages", env=RDMA)
-    good(2, "ompi_accesses", "1000", env=RDMA)
+    good(2, "ompi_accesses", "1000", "nic", env=RDMA)
     good(2, "ompi_held", env=RDMA)
 
 

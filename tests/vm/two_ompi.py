@@ -50,7 +50,7 @@ def tests_of(component, programs):
 
     def messages_test():
         good(component, 2, program("messages"))
-        good(component, 2, program("accesses"), "1000")
+        good(component, 2, program("accesses"), "1000", "nic")
 
     def windows_test():
         good(component, 4, program("windows"), "--windows", osc="rdma")
