@@ -71,6 +71,7 @@
 #include "compat.h"
 #include "eps.h"
 #include "lock.h"
+#include "status.h"
 
 #define WFI_NAME "weft" /* of the provider, its one fabric and its one domain */
 
@@ -570,31 +571,10 @@ static inline int wfi_peer(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer *
     return WEFT_UNLIKELY(!*out) ? wfi_peer_open(ep, addr, out) : 0;
 }
 
-/* ---- status ---- */
-
-/* Returns the positive fabric errno of a negative [status]. */
-int wfi_errno(enum weft_status status);
-/* Returns what a call returns for [status]: 0, -FI_EAGAIN or a negative errno. */
-static inline ssize_t wfi_result(enum weft_status status)
-{
-    return WEFT_UNLIKELY(status != WEFT_OK)
-               ? (status == WEFT_AGAIN ? -FI_EAGAIN : -wfi_errno(status))
-               : 0;
-}
-/* Returns what a send to [peer] returns for [status]. -FI_EAGAIN also if too many are under way. */
-ssize_t wfi_send_result(const struct weft_peer *peer, enum weft_status status);
-/* Returns the status for the negative errno [rc] of a call of this provider. */
-enum weft_status wfi_status(int rc);
-const char *wfi_strerror(int prov_errno, char *buf, size_t len);
+/* ---- descriptors ---- */
 
 /* Returns [fd], or a duplicate of it that is no standard stream; closes [fd] then. As wf_fd_high.
  */
 int wfi_fd_high(int fd);
-
-/* ---- calls that objects lack ---- */
-
-int wfi_no_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
-int wfi_no_control(struct fid *fid, int command, void *arg);
-int wfi_no_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context);
 
 #endif
