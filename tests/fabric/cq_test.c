@@ -108,6 +108,45 @@ static void formats_test(void **state)
     }
 }
 
+/* Fails when: a queue that was opened without a format writes longer entries than those of
+ * contexts, or fi_cq_open does not report the format. */
+static void unspecified_test(void **state)
+{
+    struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_UNSPEC};
+    struct fid_cq *own = NULL, *cq;
+    uint8_t got[3 * sizeof(struct fi_cq_tagged_entry)];
+    uint64_t deadline = now_ms() + WAIT_MS;
+    struct fi_cq_entry e;
+    ssize_t n;
+    (void)state;
+    begin(&plain);
+    own = b.cq;
+    assert_int_equal(fi_close(&b.ep->fid), 0);
+    assert_int_equal(fi_cq_open(b.domain, &attr, &cq, NULL), 0);
+    assert_int_equal(attr.format, FI_CQ_FORMAT_CONTEXT);
+    assert_int_equal(fi_endpoint(b.domain, b.info, &b.ep, NULL), 0);
+    assert_int_equal(fi_ep_bind(b.ep, &b.av->fid, 0), 0);
+    assert_int_equal(fi_ep_bind(b.ep, &cq->fid, FI_TRANSMIT | FI_RECV), 0);
+    assert_int_equal(fi_enable(b.ep), 0);
+    b.cq = cq;
+    sides_meet();
+    RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in));
+    RETRY(fi_tinject(a.ep, out, 8, a.other, 1));
+    memset(got, 0xee, sizeof got);
+    while ((n = fi_cq_read(cq, got, 1)) == -FI_EAGAIN && now_ms() < deadline)
+        turn();
+    assert_int_equal(n, 1);
+    memcpy(&e, got, sizeof e);
+    assert_ptr_equal(e.op_context, in);
+    for (size_t i = sizeof e; i < sizeof got; i++)
+        assert_int_equal(got[i], 0xee);
+    assert_int_equal(fi_close(&b.ep->fid), 0);
+    b.ep = NULL;
+    assert_int_equal(fi_close(&cq->fid), 0);
+    b.cq = own;
+    end();
+}
+
 /* A queue holds more than its size. */
 static void overrun_test(void **state)
 {
@@ -358,10 +397,10 @@ static void lost_test(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(selective_test),  cmocka_unit_test(default_flags_test),
-        cmocka_unit_test(formats_test),    cmocka_unit_test(overrun_test),
-        cmocka_unit_test(strangers_test),  cmocka_unit_test(error_order_test),
-        cmocka_unit_test(error_data_test),
+        cmocka_unit_test(selective_test),   cmocka_unit_test(default_flags_test),
+        cmocka_unit_test(formats_test),     cmocka_unit_test(unspecified_test),
+        cmocka_unit_test(overrun_test),     cmocka_unit_test(strangers_test),
+        cmocka_unit_test(error_order_test), cmocka_unit_test(error_data_test),
 #ifndef SANITIZED
         cmocka_unit_test(lost_test),
 #endif

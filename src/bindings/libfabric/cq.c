@@ -57,7 +57,6 @@ static const struct {
     size_t size;
     void (*copy)(void *out, const struct wfi_entry *from, size_t count);
 } formats[] = {
-    [FI_CQ_FORMAT_UNSPEC] = {sizeof(struct fi_cq_tagged_entry), copy_tagged},
     [FI_CQ_FORMAT_CONTEXT] = {sizeof(struct fi_cq_entry), copy_context},
     [FI_CQ_FORMAT_MSG] = {sizeof(struct fi_cq_msg_entry), copy_msg},
     [FI_CQ_FORMAT_DATA] = {sizeof(struct fi_cq_data_entry), copy_data},
@@ -445,8 +444,9 @@ static struct fi_ops cq_fid_ops = {
 
 static struct fi_ops_cq locked_ops = CQ_OPS(cq_read);
 static struct fi_ops_cq short_ops[] = {
-    [FI_CQ_FORMAT_UNSPEC] = CQ_OPS(read_tagged), [FI_CQ_FORMAT_CONTEXT] = CQ_OPS(read_context),
-    [FI_CQ_FORMAT_MSG] = CQ_OPS(read_msg),       [FI_CQ_FORMAT_DATA] = CQ_OPS(read_data),
+    [FI_CQ_FORMAT_CONTEXT] = CQ_OPS(read_context),
+    [FI_CQ_FORMAT_MSG] = CQ_OPS(read_msg),
+    [FI_CQ_FORMAT_DATA] = CQ_OPS(read_data),
     [FI_CQ_FORMAT_TAGGED] = CQ_OPS(read_tagged),
 };
 
@@ -483,6 +483,7 @@ int wfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_c
 {
     const struct fi_cq_attr dflt = {0}, *a = attr ? attr : &dflt;
     struct wfi_domain *d = wfi_domain_of(domain);
+    enum fi_cq_format format = a->format;
     struct wfi_cq *cq;
     int rc;
     if (a->format >= sizeof formats / sizeof *formats || a->wait_cond > FI_CQ_COND_THRESHOLD)
@@ -496,14 +497,18 @@ int wfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_c
         WFI_WARN(CQ, "fi_cq_open: wait objects are FI_WAIT_NONE, _UNSPEC, _FD and _YIELD\n");
         return -FI_ENOSYS;
     }
+    /* The shortest form, as of other providers: a program that asks for none may have no room for
+     * more. */
+    if (format == FI_CQ_FORMAT_UNSPEC)
+        format = FI_CQ_FORMAT_CONTEXT;
     cq = cq_new(a->size);
     if (!cq)
         return -FI_ENOMEM;
     wfi_brief_init(&cq->lock, d->locked);
     wfi_eps_init(&cq->eps, d->locked);
     cq->domain = d;
-    cq->entry_size = formats[a->format].size;
-    cq->copy = formats[a->format].copy;
+    cq->entry_size = formats[format].size;
+    cq->copy = formats[format].copy;
     cq->wait_obj = a->wait_obj;
     cq->wait_cond = a->wait_cond;
     rc = wfi_cq_wait_open(cq);
@@ -515,7 +520,9 @@ int wfi_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_c
     cq->fid.fid.fclass = FI_CLASS_CQ;
     cq->fid.fid.context = context;
     cq->fid.fid.ops = &cq_fid_ops;
-    cq->fid.ops = d->locked ? &locked_ops : &short_ops[a->format];
+    cq->fid.ops = d->locked ? &locked_ops : &short_ops[format];
+    if (attr && attr->format != format)
+        attr->format = format;
     atomic_fetch_add(&d->users, 1);
     *out = &cq->fid;
     return 0;
