@@ -60,6 +60,7 @@ void wfi_op_fail(struct wfi_op *o, enum weft_status status)
         (void)weft_counter_add_errors(o->cntr->counter, 1);
     if (o->cq && !o->ep->closing)
         wfi_cq_fail(o->cq, &e, NULL, 0);
+    o->op.status = WEFT_OK;
     wfi_op_free(o);
 }
 

@@ -12,7 +12,8 @@
  * The number of lines is odd, so that the operations of a window are spread over the whole cache.
  */
 struct wfi_op {
-    _Alignas(64) struct weft_op op; /* op.user: the program's context */
+    /* op.user: the program's context. op.status: OK if [op] is free */
+    _Alignas(64) struct weft_op op;
     struct wfi_ep *ep;
     uint64_t flags; /* of its completion; 0: the op is free. fi_cancel reads it: op.c */
     union {
@@ -325,8 +326,9 @@ wfi_done wfi_recv_plain_done(bool source, bool context);
 void wfi_recv_unplain(struct wfi_op *o);
 /* The same of all of [ep]. Its thread calls this. */
 void wfi_op_unplain(struct wfi_ep *ep);
-/* Finish the call that started the receive [o], for which Weft returned [s], not PENDING. In a
- * window, unless nothing is locked. */
+/* Finish the call that started the receive [o], for which Weft returned [s], not PENDING. A message
+ * that has matched, and whose sender is lost, is gone: its end is an entry of an error. In a window,
+ * unless nothing is locked. */
 ssize_t wfi_recv_started(struct wfi_op *o, enum weft_status s);
 
 /* Take an operation for a plain receive; there is a free one. */

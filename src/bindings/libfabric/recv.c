@@ -99,6 +99,7 @@ void wfi_recv_done(struct weft_op *op)
         wfi_op_extra_free(o);
     }
     wfi_recv_report(o->ep, o->op.user, o->flags, o->buf, o->len, op, o->cntr, o->report);
+    op->status = WEFT_OK;
     wfi_op_free(o);
 }
 
@@ -169,8 +170,9 @@ wfi_done wfi_recv_plain_done(bool source, bool context)
 
 ssize_t wfi_recv_started(struct wfi_op *o, enum weft_status s)
 {
-    if (s == WEFT_OK || s == WEFT_ETRUNC || s == WEFT_ECANCELED) {
-        o->op.status = s;
+    /* Weft sets the status of a receive that is complete, and leaves it as it was, OK, otherwise.
+     */
+    if (o->op.status == (int32_t)s) {
         o->op.done(&o->op);
         return 0;
     }
