@@ -118,6 +118,126 @@ static void queued_test(void **state)
     }
 }
 
+/* ---- two queues of an endpoint ---- */
+
+/* Of b, besides its own: an endpoint with queues of its own, and a counter of its sends. */
+static struct fid_ep *pair;
+static struct fid_cq *tx, *rx;
+static struct fid_cntr *sends;
+static fi_addr_t to_pair; /* at a */
+
+static void pair_open(enum fi_wait_obj tx_obj)
+{
+    struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = tx_obj};
+    struct fi_cntr_attr none = {0};
+    uint8_t name[64];
+    size_t len = sizeof name;
+    assert_int_equal(fi_cq_open(b.domain, &attr, &tx, NULL), 0);
+    attr.wait_obj = FI_WAIT_FD;
+    assert_int_equal(fi_cq_open(b.domain, &attr, &rx, NULL), 0);
+    assert_int_equal(fi_cntr_open(b.domain, &none, &sends, NULL), 0);
+    assert_int_equal(fi_endpoint(b.domain, b.info, &pair, NULL), 0);
+    assert_int_equal(fi_ep_bind(pair, &b.av->fid, 0), 0);
+    assert_int_equal(fi_ep_bind(pair, &tx->fid, FI_TRANSMIT), 0);
+    assert_int_equal(fi_ep_bind(pair, &rx->fid, FI_RECV), 0);
+    assert_int_equal(fi_ep_bind(pair, &sends->fid, FI_SEND), 0);
+    assert_int_equal(fi_enable(pair), 0);
+    assert_int_equal(fi_getname(&pair->fid, name, &len), 0);
+    assert_int_equal(fi_av_insert(a.av, name, 1, &to_pair, 0, NULL), 1);
+}
+
+static void pair_close(void)
+{
+    assert_int_equal(fi_close(&pair->fid), 0);
+    assert_int_equal(fi_close(&sends->fid), 0);
+    assert_int_equal(fi_close(&rx->fid), 0);
+    assert_int_equal(fi_close(&tx->fid), 0);
+}
+
+static int trywait_of(struct fid_cq *cq)
+{
+    struct fid *fids[1] = {&cq->fid};
+    return fi_trywait(b.fabric, fids, 1);
+}
+
+static bool rx_readable(int ms)
+{
+    struct pollfd p = {.events = POLLIN};
+    assert_int_equal(fi_control(&rx->fid, FI_GETWAIT, &p.fd), 0);
+    return poll(&p, 1, ms) == 1;
+}
+
+/* Take the entry of one message to the pair, so that there is a connection; then let it rest. */
+static void pair_rest(void)
+{
+    struct fi_cq_tagged_entry e;
+    uint64_t end = now_ms() + WAIT_MS;
+    ssize_t n;
+    assert_int_equal(fi_trecv(pair, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in), 0);
+    RETRY(fi_tinject(a.ep, out, 8, to_pair, 1));
+    for (; (n = fi_cq_read(rx, &e, 1)) == -FI_EAGAIN && now_ms() < end;)
+        turn();
+    assert_int_equal(n, 1);
+    for (unsigned quiet = 0; quiet < 3 && now_ms() < end; turn()) {
+        (void)fi_cq_read(tx, &e, 1);
+        quiet = trywait_of(rx) || rx_readable(0) ? 0 : quiet + 1;
+    }
+}
+
+/* What polls the endpoint after fi_trywait of [rx]. */
+enum act { TRY_OTHER, READ_COUNTER, WAIT_COUNTER, READ_OTHER, SEND, ACTS };
+
+static void act_do(enum act act)
+{
+    struct fi_cq_tagged_entry e;
+    switch (act) {
+    case TRY_OTHER: (void)trywait_of(tx); break;
+    case READ_COUNTER: (void)fi_cntr_read(sends); break;
+    case WAIT_COUNTER: assert_int_equal(fi_cntr_wait(sends, 1 << 20, 1), -FI_ETIMEDOUT); break;
+    case READ_OTHER: (void)fi_cq_read(tx, &e, 1); break;
+    default: (void)fi_tinject(pair, out, 8, b.self, 9); break;
+    }
+}
+
+/* Fails when: a call that polls the endpoint, as those of its other queue or its counter do, takes
+ * what would have woken the program on the descriptor, and completes the receive without waking it;
+ * or leaves the endpoint so that a later message does not wake it. */
+static void two_queues(enum act act, bool later)
+{
+    struct fi_cq_tagged_entry e;
+    assert_int_equal(fi_trecv(pair, in, 8, NULL, FI_ADDR_UNSPEC, 2, 0, in), 0);
+    for (uint64_t end = now_ms() + WAIT_MS; trywait_of(rx) && now_ms() < end;)
+        turn();
+    if (later)
+        act_do(act);
+    RETRY(fi_tinject(a.ep, out, 8, to_pair, 2));
+    if (!later)
+        act_do(act);
+    for (uint64_t end = now_ms() + WAIT_MS / 10; !rx_readable(1) && now_ms() < end;)
+        (void)fi_cq_read(a.cq, NULL, 0);
+    assert_true(rx_readable(0));
+    for (uint64_t end = now_ms() + WAIT_MS; fi_cq_read(rx, &e, 1) != 1;)
+        assert_true(now_ms() < end);
+    assert_ptr_equal(e.op_context, in);
+}
+
+static void two_queues_test(void **state)
+{
+    static const enum fi_wait_obj objects[] = {FI_WAIT_FD, FI_WAIT_NONE};
+    (void)state;
+    for (unsigned i = 0; i < 2 * (over_network() ? 1 : MODELS); i++) {
+        const struct how how = how_of(i / 2);
+        open_both(&how);
+        pair_open(objects[i % 2]);
+        pair_rest();
+        for (enum act act = i % 2 ? READ_COUNTER : TRY_OTHER; act < ACTS; act++)
+            for (int later = 0; later < 2; later++)
+                two_queues(act, later);
+        pair_close();
+        close_both();
+    }
+}
+
 /* Fails when: of several objects one with events does not count, or one without a descriptor is
  * taken for one on which a program may sleep. */
 static void several_test(void **state)
@@ -289,9 +409,9 @@ static void forked_bare_test(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(idle_test),        cmocka_unit_test(queued_test),
-        cmocka_unit_test(several_test),     cmocka_unit_test(forked_test),
-        cmocka_unit_test(forked_bare_test),
+        cmocka_unit_test(idle_test),       cmocka_unit_test(queued_test),
+        cmocka_unit_test(two_queues_test), cmocka_unit_test(several_test),
+        cmocka_unit_test(forked_test),     cmocka_unit_test(forked_bare_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -292,7 +292,9 @@ struct wfi_cq {
     struct wfi_entry *tail;   /* behind the newest one; both are [memory] if there is none */
     struct wfi_entry *end;    /* behind the memory: wfi_cq_room */
     struct wfi_error *errors; /* oldest first */
-    struct weft_ep *only; /* the one endpoint that reports here, if nothing is locked; or NULL */
+    /* The one endpoint that reports here, if nothing is locked and no queue of it has a descriptor;
+     * or NULL. */
+    struct weft_ep *only;
     struct wfi_entry *memory;
     struct wfi_error *errors_last;
     struct wfi_error *overrun; /* reports that others were lost; NULL: it is among [errors] */
@@ -308,7 +310,8 @@ struct wfi_cq {
     enum fi_cq_wait_cond wait_cond;
     int epoll_fd, event_fd;  /* on which threads sleep in fi_cq_sread; -1: none */
     int wait_fd, wait_event; /* FI_WAIT_FD: on which the program sleeps; -1: none */
-    bool wakes;              /* other threads complete operations while one sleeps */
+    bool wakes;              /* operations may complete while a thread sleeps here, or may do so: by
+                              * other threads, or, with a descriptor, by other calls of its own */
     atomic_uint sleepers;    /* threads in fi_cq_sread; event_fd is written for them */
     atomic_bool fd_waits;    /* fi_trywait has returned 0 since wait_event was last written */
     atomic_uint signals;     /* calls of fi_cq_signal that have ended no wait yet */
@@ -332,7 +335,10 @@ void wfi_cq_fail(struct wfi_cq *cq, const struct fi_cq_err_entry *e, const void 
 enum weft_status wfi_cq_progress(struct wfi_cq *cq);
 /* Lock [cq] from now on. No other thread uses it yet. */
 void wfi_cq_share(struct wfi_cq *cq);
+/* Add [ep], which wfi_cq_short_set follows when the queues of [ep] are known. */
 int wfi_cq_add_ep(struct wfi_cq *cq, struct wfi_ep *ep);
+/* Find out whether [cq] has the short way of one endpoint. */
+void wfi_cq_short_set(struct wfi_cq *cq);
 void wfi_cq_remove_ep(struct wfi_cq *cq, struct wfi_ep *ep);
 int wfi_cq_wait_open(struct wfi_cq *cq);
 /* Let the descriptor of [cq] report the events of [ep], or no more. */
@@ -515,14 +521,21 @@ static inline struct wfi_ep *wfi_ep_of(struct fid_ep *fid)
 
 /* Arm [ep] again for threads that sleep; wake those of its queues if it has events. */
 void wfi_ep_rearm(struct wfi_ep *ep);
+/* May the program sleep on the descriptor of a queue of [ep]? */
+static inline bool wfi_ep_is_awaited(const struct wfi_ep *ep)
+{
+    return (ep->tx_cq && atomic_load_explicit(&ep->tx_cq->fd_waits, memory_order_relaxed)) ||
+           (ep->rx_cq && atomic_load_explicit(&ep->rx_cq->fd_waits, memory_order_relaxed));
+}
 /* Poll [ep]. Returns OK, or a failure: EFORKED. */
 static inline enum weft_status wfi_ep_progress(struct wfi_ep *ep)
 {
     int events = weft_ep_poll(ep->wep);
     /* A sleeper counts itself, then arms under Weft's mutex, which a poll at a locked endpoint has
-     * taken, too: a poll that disarms what a sleeper has armed sees the sleeper here. */
+     * taken, too: a poll that disarms what a sleeper has armed sees the sleeper here. Without locks
+     * a call by the same thread has armed it, that for another queue. */
     if (WEFT_UNLIKELY(atomic_load_explicit(&ep->domain->waiters, memory_order_relaxed)) &&
-        ep->locked)
+        (ep->locked || wfi_ep_is_awaited(ep)))
         wfi_ep_rearm(ep);
     return events < 0 ? (enum weft_status)events : WEFT_OK;
 }

@@ -359,10 +359,17 @@ static const char *cq_strerror(struct fid_cq *fid, int prov_errno, const void *e
 
 /* ---- open and close ---- */
 
-static void only_set(struct wfi_cq *cq)
+static bool has_descriptor(const struct wfi_cq *cq)
 {
+    return cq && cq->wait_obj == FI_WAIT_FD;
+}
+
+/* Each poll of an endpoint has to arm it again for the descriptor of either queue. */
+void wfi_cq_short_set(struct wfi_cq *cq)
+{
+    const struct wfi_ep *ep = cq->eps.n == 1 ? cq->eps.all[0] : NULL;
     if (!cq->lock.on)
-        cq->only = cq->eps.n == 1 ? cq->eps.all[0]->wep : NULL;
+        cq->only = ep && !has_descriptor(ep->tx_cq) && !has_descriptor(ep->rx_cq) ? ep->wep : NULL;
 }
 
 int wfi_cq_add_ep(struct wfi_cq *cq, struct wfi_ep *ep)
@@ -373,7 +380,6 @@ int wfi_cq_add_ep(struct wfi_cq *cq, struct wfi_ep *ep)
     rc = wfi_cq_wait_add(cq, ep);
     if (rc)
         wfi_eps_remove(&cq->eps, ep); /* it was not there: a second add does not fail */
-    only_set(cq);
     return rc;
 }
 
@@ -381,7 +387,7 @@ void wfi_cq_remove_ep(struct wfi_cq *cq, struct wfi_ep *ep)
 {
     wfi_eps_remove(&cq->eps, ep);
     wfi_cq_wait_remove(cq, ep);
-    only_set(cq);
+    wfi_cq_short_set(cq);
 }
 
 static void cq_free(struct wfi_cq *cq)

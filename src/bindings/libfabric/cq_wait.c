@@ -51,7 +51,7 @@ int wfi_cq_wait_open(struct wfi_cq *cq)
         wfi_cq_wait_close(cq);
         return rc;
     }
-    cq->wakes = cq->lock.on;
+    cq->wakes = cq->lock.on || cq->wait_obj == FI_WAIT_FD;
     return 0;
 }
 
@@ -102,8 +102,10 @@ static void clear_event(int fd)
 
 void wfi_cq_wake(struct wfi_cq *cq)
 {
-    /* "cq sleepers": a thread that is about to sleep counts itself, then looks at the queue. */
-    atomic_thread_fence(memory_order_seq_cst);
+    /* "cq sleepers": a thread that is about to sleep counts itself, then looks at the queue.
+     * Without a lock there is no other thread. */
+    if (cq->lock.on)
+        atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&cq->sleepers, memory_order_relaxed))
         raise_event(cq->event_fd);
     /* The program's descriptor stays readable until the next fi_trywait. */

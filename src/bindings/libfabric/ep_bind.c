@@ -61,6 +61,10 @@ static int bind_cq(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
         ep->rx_selective = flags & FI_SELECTIVE_COMPLETION;
         atomic_fetch_add(&cq->users, 1);
     }
+    if (ep->tx_cq)
+        wfi_cq_short_set(ep->tx_cq);
+    if (ep->rx_cq)
+        wfi_cq_short_set(ep->rx_cq);
     return 0;
 }
 
@@ -275,15 +279,21 @@ int wfi_ep_enable(struct wfi_ep *ep)
     return 0;
 }
 
+/* Do entries need neither a lock nor an event? */
+static bool is_plain(const struct wfi_cq *cq)
+{
+    return cq && !cq->lock.on && !cq->wakes;
+}
+
 void wfi_ep_flags_changed(struct wfi_ep *ep)
 {
     ep->plain = !(ep->tx_flags & ~(uint64_t)(FI_COMPLETION | FI_INJECT_COMPLETE)) &&
                 !(ep->order & WFI_ORDERS_SEND);
     ep->inject_below = ep->plain && !ep->send_cntr ? ep->inject + 1 : 0;
-    ep->plain_send = !ep->locked && ep->tx_cq && !ep->tx_cq->lock.on && !ep->send_cntr &&
+    ep->plain_send = !ep->locked && is_plain(ep->tx_cq) && !ep->send_cntr &&
                      wfi_reports(ep->tx_selective, ep->tx_flags);
-    ep->plain_recv = !ep->locked && !ep->sep && ep->rx_cq && !ep->rx_cq->lock.on &&
-                     !ep->recv_cntr && wfi_reports(ep->rx_selective, ep->rx_flags);
+    ep->plain_recv = !ep->locked && !ep->sep && is_plain(ep->rx_cq) && !ep->recv_cntr &&
+                     wfi_reports(ep->rx_selective, ep->rx_flags);
     /* The same at each call since the queue was bound: operations under way have it. */
     ep->plain_done = wfi_recv_plain_done(ep->source, ep->rx_cq && ep->rx_cq->entry_size ==
                                                                       sizeof(struct fi_cq_entry));

@@ -146,7 +146,7 @@ enum weft_status wfi_eps_wait(struct wfi_eps *eps, struct weft_counter *counter,
     if (!several)
         s = weft_counter_wait(counter, eps->n ? eps->all[0]->wep : NULL, at_least, ns);
     /* Also after a wait at one: this arms the endpoint again for threads that sleep at a queue. */
-    if (several || eps->on)
+    if (several || eps->on || (eps->n && wfi_ep_is_awaited(eps->all[0])))
         polled = poll_all(eps);
     unshare(eps);
     if (several)
