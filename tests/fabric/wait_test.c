@@ -6,9 +6,11 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static char out[8] = "weft", in[8];
@@ -120,6 +122,44 @@ static void signal_test(void **state)
         assert_int_equal(fi_cq_sread(a.cq, &e, 1, NULL, 1), -FI_EAGAIN);
         close_both();
     }
+}
+
+static atomic_uint alarms;
+
+/* A wait that goes on is called off. */
+static void on_alarm(int number)
+{
+    (void)number;
+    if (atomic_fetch_add(&alarms, 1) > 2000)
+        _exit(1);
+}
+
+/* Fails when: the handler of a signal does not end a wait without a limit. */
+static void interrupted_test(void **state)
+{
+    static const enum fi_wait_obj objects[] = {FI_WAIT_UNSPEC, FI_WAIT_FD};
+    const struct itimerval often = {{0, 5000}, {0, 5000}}, never = {{0, 0}, {0, 0}};
+    struct sigaction act = {.sa_handler = on_alarm, .sa_flags = SA_RESTART}, old;
+    struct fi_eq_attr attr = {.wait_obj = FI_WAIT_FD};
+    struct fi_eq_entry event;
+    struct fi_cq_tagged_entry e;
+    struct fid_eq *eq;
+    uint32_t type;
+    (void)state;
+    assert_int_equal(sigaction(SIGALRM, &act, &old), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        const struct how how = {.wait_obj = objects[i]};
+        open_both(&how);
+        assert_int_equal(fi_eq_open(a.fabric, &attr, &eq, NULL), 0);
+        atomic_store(&alarms, 0);
+        assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+        assert_int_equal(fi_cq_sread(a.cq, &e, 1, NULL, -1), -FI_EINTR);
+        assert_int_equal(fi_eq_sread(eq, &type, &event, sizeof event, -1, 0), -FI_EINTR);
+        assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+        assert_int_equal(fi_close(&eq->fid), 0);
+        close_both();
+    }
+    assert_int_equal(sigaction(SIGALRM, &old, NULL), 0);
 }
 
 static void threshold_test(void **state)
@@ -577,19 +617,13 @@ static void threads_test(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sread_test),
-        cmocka_unit_test(timeout_test),
-        cmocka_unit_test(signal_test),
-        cmocka_unit_test(threshold_test),
-        cmocka_unit_test(descriptor_test),
-        cmocka_unit_test(automatic_test),
-        cmocka_unit_test(counter_wait_test),
-        cmocka_unit_test(threads_test),
-        cmocka_unit_test(foreign_poll_test),
-        cmocka_unit_test(two_waiters_test),
-        cmocka_unit_test(descriptor_shared_test),
-        cmocka_unit_test(counter_rebound_test),
-        cmocka_unit_test(close_automatic_test),
+        cmocka_unit_test(sread_test),           cmocka_unit_test(timeout_test),
+        cmocka_unit_test(signal_test),          cmocka_unit_test(interrupted_test),
+        cmocka_unit_test(threshold_test),       cmocka_unit_test(descriptor_test),
+        cmocka_unit_test(automatic_test),       cmocka_unit_test(counter_wait_test),
+        cmocka_unit_test(threads_test),         cmocka_unit_test(foreign_poll_test),
+        cmocka_unit_test(two_waiters_test),     cmocka_unit_test(descriptor_shared_test),
+        cmocka_unit_test(counter_rebound_test), cmocka_unit_test(close_automatic_test),
         cmocka_unit_test(cancel_many_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

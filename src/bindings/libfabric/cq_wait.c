@@ -166,13 +166,14 @@ int wfi_cq_trywait(struct wfi_cq *cq)
     return s < 0 ? -wfi_errno(s) : -FI_EAGAIN;
 }
 
-/* Sleep until an event, for at most [ns] nanoseconds (negative: no limit). */
-static void sleep_ns(struct wfi_cq *cq, int64_t ns)
+/* Sleep until an event, for at most [ns] nanoseconds (negative: no limit). Returns false if a
+ * signal ended the sleep. */
+static bool sleep_ns(struct wfi_cq *cq, int64_t ns)
 {
     struct pollfd p[] = {{.fd = cq->event_fd, .events = POLLIN},
                          {.fd = cq->epoll_fd, .events = POLLIN}};
     const struct timespec t = {ns / 1000000000, ns % 1000000000};
-    (void)ppoll(p, 2, ns < 0 ? NULL : &t, NULL);
+    return ppoll(p, 2, ns < 0 ? NULL : &t, NULL) >= 0 || errno != EINTR;
 }
 
 /* A thread that waits clears the event that is meant for all that wait. So it raises the event
@@ -183,29 +184,36 @@ static void pass_on(struct wfi_cq *cq)
         raise_event(cq->event_fd);
 }
 
-/* Sleep until an event, or until [end] (negative: no limit). [failed] counts the calls in a row
- * that found an endpoint which cannot be armed. Returns OK, AGAIN, or a failure of an endpoint. */
-static enum weft_status cq_sleep(struct wfi_cq *cq, int64_t end, size_t least, unsigned *failed)
+/* A wait of fi_cq_sread. */
+struct wait {
+    int64_t end; /* negative: no limit */
+    size_t least;
+    unsigned failed;  /* sleeps in a row that found an endpoint which cannot be armed */
+    bool interrupted; /* by a signal's handler */
+};
+
+/* Sleep until an event, or until the end. Returns OK, AGAIN, or a failure of an endpoint. */
+static enum weft_status cq_sleep(struct wfi_cq *cq, struct wait *w)
 {
-    int64_t left = end < 0 ? -1 : end - wfi_now_ns();
+    int64_t left = w->end < 0 ? -1 : w->end - wfi_now_ns();
     bool shared = atomic_fetch_add(&cq->sleepers, 1) > 0;
     enum weft_status s = WEFT_OK;
     size_t n;
     atomic_fetch_add(&cq->domain->waiters, 1);
     clear_event(cq->event_fd);
     n = ready(cq);
-    if (n < least && !atomic_load(&cq->signals) && (end < 0 || left > 0)) {
+    if (n < w->least && !atomic_load(&cq->signals) && (w->end < 0 || left > 0)) {
         if (n && shared) {
             /* Others may wait for less: the event is theirs. */
             raise_event(cq->event_fd);
             (void)poll(NULL, 0, SHARED_MS);
         } else if ((s = wfi_eps_arm(&cq->eps)) == WEFT_OK) {
-            *failed = 0;
-            if (ready(cq) < least)
-                sleep_ns(cq, left);
-        } else if (s == WEFT_AGAIN && ++*failed > SPINS) {
+            w->failed = 0;
+            if (ready(cq) < w->least)
+                w->interrupted = !sleep_ns(cq, left);
+        } else if (s == WEFT_AGAIN && ++w->failed > SPINS) {
             /* A deferred call waits for a peer: nothing announces its end. */
-            sleep_ns(cq, left < 0 || left > PAUSE_NS ? PAUSE_NS : left);
+            w->interrupted = !sleep_ns(cq, left < 0 || left > PAUSE_NS ? PAUSE_NS : left);
         }
     }
     atomic_fetch_sub(&cq->domain->waiters, 1);
@@ -224,10 +232,9 @@ ssize_t wfi_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t 
                          const void *cond, int timeout)
 {
     struct wfi_cq *cq = wfi_cq_of(&fid->fid);
-    int64_t end = timeout < 0 ? -1 : wfi_now_ns() + timeout * INT64_C(1000000);
-    size_t least = least_of(cq, cond);
+    struct wait w = {.end = timeout < 0 ? -1 : wfi_now_ns() + timeout * INT64_C(1000000),
+                     .least = least_of(cq, cond)};
     enum weft_status s = WEFT_OK;
-    unsigned failed = 0;
     ssize_t n = -FI_EAGAIN;
     if (cq->wait_obj == FI_WAIT_NONE)
         return -FI_EINVAL;
@@ -235,13 +242,13 @@ ssize_t wfi_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t 
         return -FI_EOPBADSTATE;
     for (unsigned spins = 0;; spins += spins < SPINS) {
         bool over = false;
-        if (ready(cq) < least) {
+        if (ready(cq) < w.least) {
             if (signal_take(cq))
                 break;
             s = wfi_cq_progress(cq);
-            over = end >= 0 && wfi_now_ns() >= end;
+            over = w.end >= 0 && wfi_now_ns() >= w.end;
         }
-        if (over || ready(cq) >= least) {
+        if (over || ready(cq) >= w.least) {
             n = wfi_cq_readfrom(fid, buf, count, source);
             /* Nothing: another thread was faster. */
             if (n != -FI_EAGAIN || over || !count)
@@ -250,9 +257,13 @@ ssize_t wfi_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t 
         if (s == WEFT_OK && spins < SPINS)
             continue;
         if (s == WEFT_OK && sleeps(cq))
-            s = cq_sleep(cq, end, least, &failed);
+            s = cq_sleep(cq, &w);
         else
             sched_yield();
+        if (WEFT_UNLIKELY(w.interrupted) && ready(cq) < w.least) {
+            n = -FI_EINTR;
+            break;
+        }
         if (WEFT_UNLIKELY(s < 0)) { /* as after fork */
             n = -wfi_errno(s);
             break;

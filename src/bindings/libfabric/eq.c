@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Event queues: lists of events, each a copy of the bytes that fi_eq_read returns. */
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -274,7 +275,8 @@ static ssize_t eq_sread(struct fid_eq *fid, uint32_t *event, void *buf, size_t l
         left = end - wfi_now_ns();
         if (timeout >= 0 && left <= 0)
             break;
-        (void)poll(&p, 1, timeout < 0 ? -1 : (int)((left + 999999) / 1000000));
+        if (poll(&p, 1, timeout < 0 ? -1 : (int)((left + 999999) / 1000000)) < 0 && errno == EINTR)
+            return -FI_EINTR;
     }
     return rc;
 }
