@@ -262,6 +262,12 @@ static void cancel_test(void **state)
     struct fi_cq_err_entry e;
     (void)state;
     begin(&plain);
+    RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 77, 0, in)); /* its operation is used again */
+    RETRY(fi_tinject(a.ep, "x", 1, a.other, 77));
+    take(&b);
+    RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &b));
+    assert_int_equal(fi_cancel(&b.ep->fid, &b), 0);
+    assert_int_equal(take_error(&b).tag, 0);
     RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &a));
     RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &b));
     assert_int_equal(fi_cancel(&b.ep->fid, &b), 0);

@@ -35,6 +35,7 @@ __attribute__((noinline)) static void recv_fail(struct wfi_ep *ep, struct fi_cq_
     } else {
         /* Without a message these fields have no meaning. */
         e->data = 0;
+        e->tag = 0;
         e->len = 0;
         e->flags &= ~(uint64_t)FI_REMOTE_CQ_DATA;
     }
