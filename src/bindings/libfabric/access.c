@@ -134,6 +134,7 @@ static enum weft_status part_begin_held(struct wfi_access *a, struct wfi_ep *ep)
         s = parts_left ? part(a, remote->r) : deliver(a, remote->r);
         if (s == WEFT_PENDING)
             return s; /* another thread may have completed it already */
+        s = wfi_limit_passes(remote->peer, s);
         a->o->remote = NULL;
     } /* otherwise the entry was removed, and its index is that of another peer now */
     wfi_remote_unuse(ep, remote);
@@ -155,7 +156,7 @@ static enum weft_status data_begin(struct wfi_access *a)
     struct weft_peer *peer = wfi_peer_hold(a->o->ep, a->addr, a->serial);
     enum weft_status s = WEFT_ECANCELED;
     if (peer) {
-        s = wfi_data_send(peer, a->data, total(a));
+        s = wfi_limit_passes(peer, wfi_data_send(peer, a->data, total(a)));
         wfi_peer_release(a->o->ep);
     }
     if (s == WEFT_OK)
@@ -163,8 +164,8 @@ static enum weft_status data_begin(struct wfi_access *a)
     return s;
 }
 
-/* Start parts until one is under way, or Weft has no room. Another thread may then complete [a]
- * before this returns. */
+/* Start parts until one is under way, or Weft has no room, or too many operations. Another thread
+ * may then complete [a] before this returns. */
 static void run(struct wfi_access *a)
 {
     enum weft_status s = a->status;

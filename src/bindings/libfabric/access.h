@@ -40,6 +40,7 @@ static inline bool wfi_is_fenced(struct wfi_ep *ep, uint64_t flags)
  * region's owner is an error completion, also if it is known within the call. */
 static inline ssize_t wfi_access_started(struct wfi_op *o, enum weft_status s)
 {
+    ssize_t rc;
     if (s == WEFT_PENDING)
         return 0;
     wfi_op_unflag(o);
@@ -54,6 +55,7 @@ static inline ssize_t wfi_access_started(struct wfi_op *o, enum weft_status s)
         return 0;
     default: break;
     }
+    rc = o->remote ? wfi_send_result(o->remote->peer, s) : wfi_result(s);
     if (o->remote)
         wfi_remote_unuse(o->ep, o->remote);
     if (o->ep->order)
@@ -62,7 +64,7 @@ static inline ssize_t wfi_access_started(struct wfi_op *o, enum weft_status s)
     if (o->extra)
         wfi_op_extra_free(o);
     wfi_op_free(o);
-    return wfi_result(s);
+    return rc;
 }
 
 /* Take an operation for an access. */

@@ -120,7 +120,7 @@ ssize_t wfi_recv_many(struct wfi_ep *ep, const struct wfi_message *m, uint64_t f
         return 0;
     }
     many_end(many);
-    return wfi_result(s);
+    return wfi_recv_result(filter.source, s);
 }
 
 ssize_t wfi_many_cancel(struct wfi_ep *ep, void *context)

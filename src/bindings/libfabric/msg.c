@@ -75,7 +75,7 @@ static ssize_t call_recv(struct fid_ep *fid, void *buf, size_t len, void *desc, 
         return call_recvv(fid, &one, &desc, 1, addr, context);
     o = wfi_recv_plain_take(ep, context, FI_RECV | FI_MSG, buf, len);
     s = weft_msg_post_recv(ep->wep, &filter, &one, 1, &o->op);
-    return WEFT_UNLIKELY(s != WEFT_PENDING) ? wfi_recv_started(o, s) : 0;
+    return WEFT_UNLIKELY(s != WEFT_PENDING) ? wfi_recv_started(o, NULL, s) : 0;
 }
 
 static ssize_t call_recvmsg(struct fid_ep *fid, const struct fi_msg *msg, uint64_t flags)

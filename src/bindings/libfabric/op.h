@@ -326,10 +326,10 @@ wfi_done wfi_recv_plain_done(bool source, bool context);
 void wfi_recv_unplain(struct wfi_op *o);
 /* The same of all of [ep]. Its thread calls this. */
 void wfi_op_unplain(struct wfi_ep *ep);
-/* Finish the call that started the receive [o], for which Weft returned [s], not PENDING. A message
- * that has matched, and whose sender is lost, is gone: its end is an entry of an error. In a window,
- * unless nothing is locked. */
-ssize_t wfi_recv_started(struct wfi_op *o, enum weft_status s);
+/* Finish the call that started the receive [o] from [source] (NULL: from anybody), for which Weft
+ * returned [s], not PENDING. A message that has matched, and whose sender is lost, is gone: its end
+ * is an entry of an error. In a window, unless nothing is locked. */
+ssize_t wfi_recv_started(struct wfi_op *o, const struct weft_peer *source, enum weft_status s);
 
 /* Take an operation for a plain receive; there is a free one. */
 static inline struct wfi_op *wfi_recv_plain_take(struct wfi_ep *ep, void *context, uint64_t flags,

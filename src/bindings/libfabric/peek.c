@@ -159,7 +159,7 @@ static ssize_t claim_receive(struct wfi_ep *ep, const struct wfi_message *m, uin
     if (s == WEFT_PENDING)
         return 0;
     if (is_claimed_still(s))
-        return wfi_recv_started(o, s);
+        return wfi_recv_started(o, NULL, s);
     o->op.status = s;
     o->op.done(&o->op);
     return 0;

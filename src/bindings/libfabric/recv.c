@@ -169,7 +169,7 @@ wfi_done wfi_recv_plain_done(bool source, bool context)
     return done[source][context];
 }
 
-ssize_t wfi_recv_started(struct wfi_op *o, enum weft_status s)
+ssize_t wfi_recv_started(struct wfi_op *o, const struct weft_peer *source, enum weft_status s)
 {
     /* Weft sets the status of a receive that is complete, and leaves it as it was, OK, otherwise.
      */
@@ -180,7 +180,7 @@ ssize_t wfi_recv_started(struct wfi_op *o, enum weft_status s)
     if (o->extra)
         wfi_op_extra_free(o);
     wfi_op_free(o);
-    return wfi_result(s);
+    return wfi_recv_result(source, s);
 }
 
 int wfi_filter(struct wfi_ep *ep, const struct wfi_message *m, struct weft_msg_filter *filter)
@@ -217,7 +217,7 @@ ssize_t wfi_recv(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags)
     o->buf = m->count ? m->iov[0].iov_base : NULL;
     o->len = wfi_iov_length(m->iov, m->count);
     s = weft_msg_post_recv(ep->wep, &filter, m->iov, (unsigned)m->count, &o->op);
-    rc = s == WEFT_PENDING ? 0 : wfi_recv_started(o, s);
+    rc = s == WEFT_PENDING ? 0 : wfi_recv_started(o, filter.source, s);
     wfi_window_close(ep);
     return rc;
 }

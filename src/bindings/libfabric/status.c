@@ -40,10 +40,21 @@ int wfi_errno(enum weft_status status)
     }
 }
 
-ssize_t wfi_send_result(const struct weft_peer *peer, enum weft_status status)
+enum weft_status wfi_limit_passes(const struct weft_peer *peer, enum weft_status status)
 {
     /* A peer is lost by ELIMIT if there is no descriptor for its connection. */
-    if (status == WEFT_ELIMIT && weft_peer_status(peer) != WEFT_ELIMIT)
+    return status == WEFT_ELIMIT && weft_peer_status(peer) != WEFT_ELIMIT ? WEFT_AGAIN : status;
+}
+
+ssize_t wfi_send_result(const struct weft_peer *peer, enum weft_status status)
+{
+    return wfi_result(wfi_limit_passes(peer, status));
+}
+
+ssize_t wfi_recv_result(const struct weft_peer *source, enum weft_status status)
+{
+    if ((status == WEFT_ELIMIT || status == WEFT_ESYSTEM) &&
+        (!source || weft_peer_status(source) != status))
         return -FI_EAGAIN;
     return wfi_result(status);
 }

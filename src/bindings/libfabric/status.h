@@ -17,8 +17,15 @@ static inline ssize_t wfi_result(enum weft_status status)
                ? (status == WEFT_AGAIN ? -FI_EAGAIN : -wfi_errno(status))
                : 0;
 }
-/* Returns what a send to [peer] returns for [status]. -FI_EAGAIN also if too many are under way. */
+/* Returns AGAIN in place of ELIMIT, which passes when operations complete, unless [peer] is lost by
+ * it. */
+enum weft_status wfi_limit_passes(const struct weft_peer *peer, enum weft_status status);
+/* Returns what a send or an access to [peer] returns for [status]. -FI_EAGAIN also if too many are
+ * under way. */
 ssize_t wfi_send_result(const struct weft_peer *peer, enum weft_status status);
+/* Returns what a receive that names [source] (NULL: nobody) returns for [status]: as a send, and
+ * -FI_EAGAIN also if the sender of a message cannot be answered now. */
+ssize_t wfi_recv_result(const struct weft_peer *source, enum weft_status status);
 /* Returns the status for the negative errno [rc] of a call of this provider. */
 enum weft_status wfi_status(int rc);
 const char *wfi_strerror(int prov_errno, char *buf, size_t len);

@@ -75,7 +75,7 @@ static inline ssize_t recv_plain(struct wfi_ep *ep, void *buf, size_t len, struc
 {
     struct wfi_op *o = wfi_recv_plain_take(ep, context, FI_RECV | FI_TAGGED, buf, len);
     enum weft_status s = weft_msg_recv(ep->wep, source, tag, ~ignore, buf, len, &o->op);
-    return WEFT_UNLIKELY(s != WEFT_PENDING) ? wfi_recv_started(o, s) : 0;
+    return WEFT_UNLIKELY(s != WEFT_PENDING) ? wfi_recv_started(o, source, s) : 0;
 }
 
 /* Receive from one source, or without a free operation, or if the endpoint is not
@@ -103,7 +103,7 @@ __attribute__((noinline)) static ssize_t recv_any(struct fid_ep *fid, void *buf,
     o->buf = buf;
     o->len = len;
     s = weft_msg_recv(ep->wep, source, tag, ~ignore, buf, len, &o->op);
-    rc = s == WEFT_PENDING ? 0 : wfi_recv_started(o, s);
+    rc = s == WEFT_PENDING ? 0 : wfi_recv_started(o, source, s);
     wfi_window_close(ep);
     return rc;
 }
