@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What becomes of failures of Weft's that pass, and that no test can cause in time: too many
- * operations, or a sender that cannot be answered. The program is exported to the libraries that it
- * loads, so its functions are in place of Weft's. */
+ * operations, a sender that cannot be answered, no memory for a report. The program is exported to
+ * the libraries that it loads, so its functions are in place of Weft's. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <string.h>
@@ -94,6 +94,11 @@ enum weft_status weft_msg_post_recv(struct weft_ep *ep, const struct weft_msg_fi
     PASS(weft_msg_post_recv, ep, filter, iov, count, op);
 }
 
+enum weft_status weft_msg_drop(struct weft_ep *ep, struct weft_msg *msg)
+{
+    PASS(weft_msg_drop, ep, msg);
+}
+
 /* ---- tests ---- */
 
 static struct how how_of(unsigned model)
@@ -177,11 +182,49 @@ static void receive_test(void **state)
     }
 }
 
+/* Claim a message of a's, with the context [in]. */
+static void claim(void)
+{
+    const struct fi_msg_tagged m = {.addr = FI_ADDR_UNSPEC, .tag = 5, .context = in};
+    struct fi_cq_tagged_entry e;
+    struct fi_cq_err_entry none = {0};
+    uint64_t deadline = now_ms() + WAIT_MS;
+    ssize_t n = 0;
+    RETRY(fi_tinject(a.ep, out, 8, a.other, 5));
+    while (n != 1) {
+        RETRY(fi_trecvmsg(b.ep, &m, FI_PEEK | FI_CLAIM | FI_COMPLETION));
+        while ((n = fi_cq_read(b.cq, &e, 1)) == -FI_EAGAIN && now_ms() < deadline)
+            turn();
+        assert_true(n == 1 || fi_cq_readerr(b.cq, &none, 0) == 1);
+        assert_true(now_ms() < deadline);
+        turn();
+    }
+}
+
+/* Fails when: an endpoint with a claimed message that cannot be dropped now can never be closed, or
+ * does not work after the attempt. */
+static void close_test(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < MODELS; i++) {
+        const struct how how = how_of(i);
+        open_both(&how);
+        claim();
+        fault_set("weft_msg_drop", WEFT_ENOMEM, 1);
+        assert_int_equal(fi_close(&b.ep->fid), -FI_ENOMEM);
+        RETRY(fi_trecv(b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, in));
+        RETRY(fi_tinject(a.ep, out, 8, a.other, 1));
+        assert_ptr_equal(take(&b).op_context, in);
+        close_both();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(access_test),
         cmocka_unit_test(receive_test),
+        cmocka_unit_test(close_test),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

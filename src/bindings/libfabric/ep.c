@@ -239,16 +239,19 @@ static enum weft_status weft_close(struct wfi_ep *ep)
     return s;
 }
 
-/* First no queue polls the endpoint any more, and no peer opens; then the peers close. The queues
- * stay bound until the end, because operations may still complete in weft_ep_close. */
+/* First the claims, whose failure leaves an endpoint that works. Then no queue polls the endpoint
+ * any more, and no peer opens; then the peers close. The queues stay bound until the end, because
+ * operations may still complete in weft_ep_close. */
 int wfi_ep_end(struct wfi_ep *ep)
 {
     enum weft_status s;
     if (wfi_is_parents(ep->opening.forks))
         return -FI_EOPBADSTATE;
+    s = wfi_claims_close(ep);
+    if (s != WEFT_OK)
+        return -wfi_errno(s);
     atomic_store(&ep->closing, true);
     wfi_ep_unlink(ep);
-    wfi_claims_close(ep);
     wfi_peers_close(ep);
     s = weft_close(ep);
     if (s != WEFT_OK) {

@@ -352,6 +352,7 @@ void wfi_many_close(struct wfi_ep *ep);
 /* Returns how many multi-receive buffers are posted. Under free_lock. */
 size_t wfi_many_posted(const struct wfi_ep *ep);
 ssize_t wfi_many_cancel(struct wfi_ep *ep, void *context);
-void wfi_claims_close(struct wfi_ep *ep);
+/* Drop all claimed messages. After a failure the rest are claimed still. */
+enum weft_status wfi_claims_close(struct wfi_ep *ep);
 
 #endif

@@ -202,13 +202,18 @@ ssize_t wfi_recv_peek(struct wfi_ep *ep, const struct wfi_message *m, uint64_t f
     return rc;
 }
 
-void wfi_claims_close(struct wfi_ep *ep)
+enum weft_status wfi_claims_close(struct wfi_ep *ep)
 {
     while (ep->claims) {
         struct wfi_claim *claim = ep->claims;
+        enum weft_status s = weft_msg_drop(ep->wep, claim->msg);
+        if (s != WEFT_OK) {
+            WFI_WARN(EP_CTRL, "fi_close: a claimed message could not be dropped: %s\n",
+                     weft_status_text(s));
+            return s;
+        }
         ep->claims = claim->next;
-        if (weft_msg_drop(ep->wep, claim->msg) != WEFT_OK)
-            WFI_WARN(EP_CTRL, "a claimed message could not be dropped\n");
         free(claim);
     }
+    return WEFT_OK;
 }
