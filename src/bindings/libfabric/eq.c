@@ -219,12 +219,13 @@ static ssize_t eq_read(struct fid_eq *fid, uint32_t *event, void *buf, size_t le
     return rc;
 }
 
-/* No error has data: a program's buffer for them stays the program's, and gets 0 bytes. Programs of
- * interfaces before 1.5 have no buffer. */
+/* No error has data: a program's buffer for them stays the program's, and gets 0 bytes. Entries of
+ * interfaces before 1.5 have no buffer, and end before its size. */
 static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf, uint64_t flags)
 {
     struct wfi_eq *eq = wfi_eq_of(&fid->fid);
     const bool sized = FI_VERSION_GE(eq->fabric->fid.api_version, FI_VERSION(1, 5));
+    const size_t size = sized ? sizeof *buf : offsetof(struct fi_eq_err_entry, err_data_size);
     void *data = sized && buf->err_data_size ? buf->err_data : NULL;
     struct fault *f;
     if (flags & ~(uint64_t)FI_PEEK)
@@ -234,7 +235,7 @@ static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf, uint6
     pthread_mutex_lock(&eq->lock);
     f = eq->faults;
     if (f) {
-        *buf = f->e;
+        memcpy(buf, &f->e, size);
         buf->err_data = data;
     }
     if (f && !(flags & FI_PEEK)) {
@@ -246,7 +247,7 @@ static ssize_t eq_readerr(struct fid_eq *fid, struct fi_eq_err_entry *buf, uint6
     pthread_mutex_unlock(&eq->lock);
     if (f && !(flags & FI_PEEK))
         free(f);
-    return f ? (ssize_t)sizeof *buf : -FI_EAGAIN;
+    return f ? (ssize_t)size : -FI_EAGAIN;
 }
 
 static ssize_t eq_write(struct fid_eq *fid, uint32_t event, const void *buf, size_t len,
