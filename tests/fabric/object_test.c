@@ -133,6 +133,33 @@ static void many_peers_test(void **state)
 }
 #endif
 
+/* Fails when: the source of a message is not the entry that was inserted last for its sender, if
+ * that has a lower index than earlier ones, and the vector has grown since. */
+static void newest_test(void **state)
+{
+    const struct how how = {.caps = FI_TAGGED | FI_SOURCE};
+    uint8_t name[64];
+    size_t len = sizeof name;
+    fi_addr_t at, source;
+    char in;
+    (void)state;
+    open_both(&how);
+    assert_int_equal(fi_getname(&a.ep->fid, name, &len), 0);
+    assert_int_equal(fi_av_insert(b.av, name, 1, &at, 0, NULL), 1);
+    assert_int_equal(fi_av_remove(b.av, &b.other, 1, 0), 0);
+    assert_int_equal(fi_av_insert(b.av, name, 1, &b.other, 0, NULL), 1);
+    assert_true(b.other < at);
+    assert_int_equal(fi_getname(&b.ep->fid, name, &len), 0);
+    for (unsigned i = 0; i < 300; i++) {
+        RETRY(fi_trecv(b.ep, &in, 1, NULL, FI_ADDR_UNSPEC, 1, 0, NULL));
+        RETRY(fi_tinject(a.ep, "1", 1, a.other, 1));
+        take_from(&b, &source);
+        assert_true(source == b.other);
+        assert_int_equal(fi_av_insert(b.av, name, 1, &at, 0, NULL), 1);
+    }
+    close_both();
+}
+
 /* Many entries, each found again. */
 static void large_vector_test(void **state)
 {
@@ -191,6 +218,34 @@ static void later_test(void **state)
     assert_int_equal(fi_close(&av->fid), 0);
     assert_int_equal(fi_close(&eq->fid), 0);
     close_both();
+}
+
+/* Fails when: a program of an interface before 1.5 gets a longer entry of an error than it has room
+ * for. */
+static void old_error_test(void **state)
+{
+    struct fi_av_attr attr = {.type = FI_AV_MAP, .flags = FI_EVENT};
+    struct fi_eq_attr eq_attr = {.wait_obj = FI_WAIT_FD};
+    const struct how how = {.version = FI_VERSION(1, 4)};
+    const size_t size = offsetof(struct fi_eq_err_entry, err_data_size);
+    struct fi_eq_err_entry err;
+    const uint8_t none[64] = {0};
+    struct fid_eq *eq;
+    struct fid_av *av;
+    (void)state;
+    side_open(&a, &how);
+    assert_int_equal(fi_eq_open(a.fabric, &eq_attr, &eq, NULL), 0);
+    assert_int_equal(fi_av_open(a.domain, &attr, &av, NULL), 0);
+    assert_int_equal(fi_av_bind(av, &eq->fid, 0), 0);
+    assert_int_equal(fi_av_insert(av, none, 1, NULL, 0, &attr), 0);
+    memset(&err, 0xee, sizeof err);
+    assert_int_equal(fi_eq_readerr(eq, &err, 0), size);
+    assert_true(err.err == FI_EINVAL && err.context == &attr && !err.err_data);
+    for (size_t i = size; i < sizeof err; i++)
+        assert_int_equal(((uint8_t *)&err)[i], 0xee);
+    assert_int_equal(fi_close(&av->fid), 0);
+    assert_int_equal(fi_close(&eq->fid), 0);
+    side_close(&a);
 }
 
 #ifndef SANITIZED /* a sanitizer has allocations of its own */
@@ -764,6 +819,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bound_region_test), cmocka_unit_test(stx_test),
         cmocka_unit_test(sizes_test),        cmocka_unit_test(absent_test),
         cmocka_unit_test(bound_queue_test),  cmocka_unit_test(foreign_test),
+        cmocka_unit_test(newest_test),       cmocka_unit_test(old_error_test),
 #ifndef SANITIZED
         cmocka_unit_test(no_memory_test),    cmocka_unit_test(no_memory_region_test),
 #endif

@@ -118,12 +118,29 @@ static void unchain(struct wfi_av *av, uint32_t i)
         *at = av->older[i];
 }
 
+/* Move the entries of a chain of earlier slots, [newest] first, to the slots of today in the order
+ * in which they were inserted, which is not that of their indices. */
+static void chain_move(struct wfi_av *av, uint32_t newest)
+{
+    uint32_t oldest = 0, next;
+    for (; newest; newest = next) {
+        next = av->older[newest - 1];
+        av->older[newest - 1] = oldest;
+        oldest = newest;
+    }
+    for (; oldest; oldest = next) {
+        next = av->older[oldest - 1];
+        chain(av, oldest - 1);
+    }
+}
+
 /* Make room for [n] more entries. */
 static bool reserve(struct wfi_av *av, size_t n)
 {
-    size_t need = av->count + n, room = av->room ? av->room : 64, nslots = av->nslots;
+    const size_t need = av->count + n, nslots = av->nslots;
+    size_t room = av->room ? av->room : 64;
     void *entries, *older;
-    uint32_t *slots;
+    uint32_t *slots, *old = av->slots;
     if (need > AV_MOST)
         return false;
     while (room < need)
@@ -141,12 +158,11 @@ static bool reserve(struct wfi_av *av, size_t n)
         return true;
     if (!(slots = calloc(room, sizeof *slots)))
         return false;
-    free(av->slots);
     av->slots = slots;
     av->nslots = room;
-    for (uint32_t i = 0; i < av->count; i++)
-        if (!is_removed(av, i))
-            chain(av, i);
+    for (size_t i = 0; i < nslots; i++)
+        chain_move(av, old[i]);
+    free(old);
     return true;
 }
 
