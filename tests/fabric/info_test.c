@@ -374,6 +374,12 @@ static void nodes_test(void **state)
     in6 = info->dest_addr;
     assert_true(info->dest_addrlen == sizeof *in6 && in6->sin6_family == AF_INET6 &&
                 ntohs(in6->sin6_port) == 77 && IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr));
+    fi_freeinfo(info);
+    info = NULL;
+    assert_int_equal(fi_getinfo(API, "fi_sockaddr_in6://[::1]", NULL, FI_SOURCE, hints, &info), 0);
+    in6 = info->src_addr;
+    assert_true(info->src_addrlen == sizeof *in6 && in6->sin6_family == AF_INET6 &&
+                !in6->sin6_port && IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr));
     hints->caps = FI_MSG | FI_SOURCE | FI_SOURCE_ERR;
     refused(); /* the sockaddr of an unknown sender is not known */
     hints->caps = 0;

@@ -119,7 +119,8 @@ static bool split(char *text, char **node, char **service)
     if (i == n)
         return false;
     text += strlen(starts[i]);
-    end = strrchr(text, ':');
+    end = *text == '[' ? strchr(text, ']') : NULL; /* colons in brackets are of the IP address */
+    end = strrchr(end ? end : text, ':');
     *service = end && end[1] ? end + 1 : NULL;
     if (end)
         *end = 0;
