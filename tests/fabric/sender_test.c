@@ -24,16 +24,21 @@ struct weft_sender;
 static atomic_uint tries;   /* calls of weft_sender_forget */
 static atomic_uint starved; /* records of senders for which there was no memory */
 static atomic_bool starve;
+static void (*before_forget)(void); /* called once, in the next of these calls; NULL: nothing */
 
 int weft_sender_forget(struct weft_sender *sender);
 int weft_sender_forget(struct weft_sender *sender)
 {
     static int (*real)(struct weft_sender *);
+    void (*first)(void) = before_forget;
     if (!real) {
         void *weft = dlopen("libweft.so.0", RTLD_NOW | RTLD_NOLOAD);
         *(void **)&real = weft ? dlsym(weft, "weft_sender_forget") : NULL;
         assert_non_null(real);
     }
+    before_forget = NULL;
+    if (first)
+        first();
     atomic_fetch_add(&tries, 1);
     return real(sender);
 }
@@ -268,15 +273,63 @@ static void tries_test(void **state)
     }
 }
 
+/* The visitor that comes while the provider forgets another one. */
+static struct visitor late;
+enum { LATE_TAG = 9 };
+
+static void *receive_late(void *arg)
+{
+    (void)arg;
+    (void)await(&late, LATE_TAG, false);
+    return NULL;
+}
+
+static void come_late(void)
+{
+    pthread_t thread;
+    visitor_send(&late, LATE_TAG);
+    assert_int_equal(pthread_create(&thread, NULL, receive_late, NULL), 0);
+    pthread_join(thread, NULL);
+}
+
+/* Fails when: the record of a sender that comes while all earlier ones are forgotten is lost, so
+ * that it is never forgotten. */
+static void late_test(void **state)
+{
+    const struct how sides = {.threading = FI_THREAD_SAFE, .caps = FI_TAGGED};
+    struct visitor early;
+    fi_addr_t at[2];
+    (void)state;
+    open_both(&sides);
+    early = visitor_open();
+    late = visitor_open();
+    at[0] = visitor_insert(&early);
+    at[1] = visitor_insert(&late);
+    post(1, sizeof in);
+    visitor_send(&early, 1);
+    (void)await(&early, 1, false);
+    visitor_close(&early);
+    turn();
+    post(LATE_TAG, sizeof in);
+    before_forget = come_late;
+    assert_int_equal(fi_av_remove(b.av, &at[0], 1, 0), 0);
+    assert_null(before_forget);
+    visitor_close(&late);
+    turn();
+    atomic_store(&tries, 0);
+    assert_int_equal(fi_av_remove(b.av, &at[1], 1, 0), 0);
+    assert_in_range(atomic_load(&tries), 1, 2);
+    close_both();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crowd_test),
-        cmocka_unit_test(failed_test),
+        cmocka_unit_test(crowd_test),   cmocka_unit_test(failed_test),
 #ifndef SANITIZED
         cmocka_unit_test(starved_test),
 #endif
-        cmocka_unit_test(tries_test),
+        cmocka_unit_test(tries_test),   cmocka_unit_test(late_test),
     };
     const struct CMUnitTest few[] = {cmocka_unit_test(crowd_test)};
     return over_network() ? cmocka_run_group_tests(few, NULL, NULL)

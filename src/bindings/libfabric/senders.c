@@ -154,12 +154,14 @@ static bool begin(struct wfi_ep *ep, struct wfi_sender **list)
     return may;
 }
 
-/* Give the [kept] senders back, of which [gone] are no more. New ones may have come. */
-static void end(struct wfi_ep *ep, struct wfi_sender *kept, struct wfi_sender **last, size_t gone)
+/* Give the senders [*kept] back, of which [gone] are no more. New ones may have come: they follow
+ * at [last], which is [kept] if there are no others. */
+static void end(struct wfi_ep *ep, struct wfi_sender *const *kept, struct wfi_sender **last,
+                size_t gone)
 {
     wfi_lock(&ep->free_lock);
     *last = ep->senders;
-    ep->senders = kept;
+    ep->senders = *kept;
     ep->nsenders -= gone;
     ep->senders_most = ep->nsenders < SENDERS_LEAST / 2 ? SENDERS_LEAST : 2 * ep->nsenders;
     ep->last_sender = NULL;
@@ -185,7 +187,7 @@ static bool senders_forget(struct wfi_ep *ep)
             last = &s->next;
         }
     }
-    end(ep, kept, last, gone);
+    end(ep, &kept, last, gone);
     return true;
 }
 
