@@ -30,6 +30,18 @@ static struct wfi_remotes *table_new(void)
     return t;
 }
 
+/* Make the table of [ep], if there is none. Under ep->opening. */
+static int table_make(struct wfi_ep *ep)
+{
+    struct wfi_remotes *t = ep->remotes ? ep->remotes : table_new();
+    if (!t)
+        return -FI_ENOMEM;
+    wfi_lock(&ep->free_lock); /* under which wfi_remote_use looks for it */
+    ep->remotes = t;
+    wfi_unlock(&ep->free_lock);
+    return 0;
+}
+
 /* Make slots for twice as many regions, if there are too few for one region more. Returns NULL if
  * there are enough, or no memory for it: the chains grow longer then. Under ep->opening: the number
  * of regions changes only under it. Not under free_lock, where other threads would spin while this
@@ -139,8 +151,7 @@ int wfi_remote_open_held(struct wfi_ep *ep, fi_addr_t addr, uint64_t key, struct
     int rc = wfi_peer_open_held(ep, addr, &peer);
     if (rc)
         return rc;
-    if (!ep->remotes && !(ep->remotes = table_new()))
-        rc = -FI_ENOMEM;
+    rc = table_make(ep);
     if (!rc) {
         wfi_lock(&ep->free_lock);
         x = find(ep->remotes, addr, key);

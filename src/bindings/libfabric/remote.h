@@ -20,6 +20,7 @@ struct wfi_remote {
     bool closed;          /* [r] is no more; freed with the last use */
 };
 
+/* Made with the first region, under opening and free_lock. */
 struct wfi_remotes {
     struct wfi_remote **slots; /* [nslots], a power of 2; changed under opening and free_lock */
     size_t nslots, count, hand;
