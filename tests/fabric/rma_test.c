@@ -173,6 +173,37 @@ static void data_test(void **state)
     end();
 }
 
+/* Fails when: the data of a write to an endpoint that has its queue, but is not enabled yet, are
+ * lost, or are not reported by the time it is enabled. */
+static void early_data_test(void **state)
+{
+    uint8_t name[64];
+    size_t len = sizeof name;
+    uint64_t data = 1;
+    fi_addr_t to;
+    struct fi_cq_tagged_entry e;
+    struct fid_ep *early;
+    (void)state;
+    begin(&plain);
+    region(LONG, RIGHTS, 1);
+    assert_int_equal(fi_endpoint(b.domain, b.info, &early, NULL), 0);
+    assert_int_equal(fi_getname(&early->fid, name, &len), 0);
+    assert_int_equal(fi_av_insert(a.av, name, 1, &to, 0, NULL), 1);
+    assert_int_equal(fi_ep_bind(early, &b.cq->fid, FI_TRANSMIT | FI_RECV), 0);
+    for (int with_av = 0; with_av < 2; with_av++) {
+        if (with_av)
+            assert_int_equal(fi_ep_bind(early, &b.av->fid, 0), 0);
+        RETRY(fi_writedata(a.ep, local, 24, NULL, data, to, at(0), 1, &data));
+        assert_ptr_equal(take(&a).op_context, &data);
+        e = take(&b);
+        assert_true(e.data == data++ && e.flags & FI_REMOTE_CQ_DATA);
+    }
+    assert_int_equal(fi_enable(early), 0);
+    nothing(&b);
+    assert_int_equal(fi_close(&early->fid), 0);
+    end();
+}
+
 static void refused(int err, uint64_t offset, uint64_t key, bool write, size_t len)
 {
     struct fi_cq_err_entry e;
@@ -510,6 +541,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(many_regions_test),  cmocka_unit_test(fetch_test),
         cmocka_unit_test(atomic_pieces_test), cmocka_unit_test(valid_test),
         cmocka_unit_test(all_atomics_test),   cmocka_unit_test(space_test),
+        cmocka_unit_test(early_data_test),
     };
     model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Data that accompany a write (FI_REMOTE_CQ_DATA): an active message that the writer sends when the
- * write is complete. */
+ * write is complete. They are reported from when the target's endpoint has a queue for them, since
+ * its address is known, and its regions are open, before it is enabled. */
 #include "access.h"
 
 #define DATA_ARGS 4
@@ -17,18 +18,21 @@ static void on_data(const struct weft_am *am)
     uint8_t bytes[WFI_ADDR_SIZE];
     size_t len = sizeof bytes;
     uint64_t version;
-    if (am->nargs != DATA_ARGS || am->len || am->is_reply || !ep->receiving || !ep->rx_cq ||
-        !(ep->caps & FI_REMOTE_WRITE) || !(ep->caps & FI_RMA)) {
-        WFI_INFO(EP_DATA, "data of a write are dropped: the endpoint is not enabled, or has no "
-                          "completion queue of receives or no FI_RMA and FI_REMOTE_WRITE\n");
+    /* Until the endpoint is enabled, objects may be bound meanwhile: "bound". */
+    struct wfi_cq *cq = __atomic_load_n(&ep->rx_cq, __ATOMIC_ACQUIRE);
+    struct wfi_av *av = ep->source ? __atomic_load_n(&ep->av, __ATOMIC_ACQUIRE) : NULL;
+    if (am->nargs != DATA_ARGS || am->len || am->is_reply || !cq || !(ep->caps & FI_REMOTE_WRITE) ||
+        !(ep->caps & FI_RMA)) {
+        WFI_INFO(EP_DATA, "data of a write are dropped: the endpoint has no completion queue of "
+                          "receives, or no FI_RMA and FI_REMOTE_WRITE\n");
         return;
     }
-    if (ep->source && weft_am_source(am, bytes, &len) == WEFT_OK)
-        source = wfi_av_find(ep->av, bytes, &version);
-    if (source == FI_ADDR_NOTAVAIL && ep->source && wfi_av_has_names(ep->av))
-        source = wfi_av_of_peer(ep->av, weft_am_peer(am));
-    wfi_cq_push(ep->rx_cq, NULL, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, word(am->args + 2),
-                NULL, word(am->args), 0, source);
+    if (av && weft_am_source(am, bytes, &len) == WEFT_OK)
+        source = wfi_av_find(av, bytes, &version);
+    if (source == FI_ADDR_NOTAVAIL && av && wfi_av_has_names(av))
+        source = wfi_av_of_peer(av, weft_am_peer(am));
+    wfi_cq_push(cq, NULL, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA, word(am->args + 2), NULL,
+                word(am->args), 0, source);
 }
 
 int wfi_data_register(struct wfi_ep *ep)

@@ -15,7 +15,7 @@ static int bind_av(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
         return -FI_EBADFLAGS;
     if (ep->av || av->domain != ep->domain)
         return -FI_EINVAL;
-    ep->av = av;
+    __atomic_store_n(&ep->av, av, __ATOMIC_RELEASE); /* "bound" */
     wfi_lock(&av->eps_lock);
     ep->next_in_av = av->eps;
     av->eps = ep;
@@ -57,7 +57,7 @@ static int bind_cq(struct wfi_ep *ep, struct fid *fid, uint64_t flags)
         atomic_fetch_add(&cq->users, 1);
     }
     if (flags & FI_RECV) {
-        __atomic_store_n(&ep->rx_cq, cq, __ATOMIC_RELAXED);
+        __atomic_store_n(&ep->rx_cq, cq, __ATOMIC_RELEASE); /* "bound" */
         ep->rx_selective = flags & FI_SELECTIVE_COMPLETION;
         atomic_fetch_add(&cq->users, 1);
     }
