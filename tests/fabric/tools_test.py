@@ -39,6 +39,13 @@ def info_test():
         assert code != 0, f"{kind} is granted:\n{out}"
 
 
+def variables_test():
+    """A variable that the provider does not have is named by one warning, and those that it has are not."""
+    code, _, err = harness.Job([FI_INFO, "-p", "weft"], env={**ENV, "FI_WEFT_MR_MODES": "raw", "FI_WEFT_MR_MODE": "raw"}).finish(DEADLINE)
+    warnings = [line for line in err.splitlines() if "FI_WEFT_" in line]
+    assert code == 0 and len(warnings) == 1 and "FI_WEFT_MR_MODES is not a variable" in warnings[0], f"{code}\n{err}"
+
+
 def weft_info_test():
     code, out, err = harness.Job([WEFT, "info"]).finish(DEADLINE)
     line = next((line for line in out.splitlines() if "libfabric provider" in line), "")
@@ -109,4 +116,4 @@ def pingpong_tcp_test():
         pingpong(env, "-m", "tagged")
 
 
-harness.main([info_test, weft_info_test, symbols_test, local_test, quiet_test, pingpong_test, pingpong_tcp_test])
+harness.main([info_test, variables_test, weft_info_test, symbols_test, local_test, quiet_test, pingpong_test, pingpong_tcp_test])

@@ -6,6 +6,8 @@
 #include "binding.h"
 #include "fork.h"
 
+extern char **environ;
+
 static const struct {
     const char *name;
     uint32_t bit;
@@ -14,6 +16,19 @@ static const struct {
     {"prov_key", FI_MR_PROV_KEY}, {"mmu_notify", FI_MR_MMU_NOTIFY}, {"rma_event", FI_MR_RMA_EVENT},
     {"endpoint", FI_MR_ENDPOINT},
 };
+
+/* Warn of variables that this provider does not have, as Weft does of its own. */
+static void warn_unknown(void)
+{
+    static const char start[] = "FI_WEFT_";
+    for (char **e = environ; e && *e; e++) {
+        const int len = (int)strcspn(*e, "=");
+        if (!strncmp(*e, start, sizeof start - 1) &&
+            strncmp(*e, "FI_WEFT_MR_MODE=", (size_t)len + 1))
+            WFI_WARN(CORE, "%.*s is not a variable of this provider: fi_info -e lists them\n", len,
+                     *e);
+    }
+}
 
 static void define_params(void)
 {
@@ -188,6 +203,7 @@ FI_EXT_INI
      * not changed, except that fi_dupinfo of later versions makes longer ones. */
     wfi_provider.fi_version = fi_version();
     define_params();
+    warn_unknown();
     wfi_fork_watch();
     return &wfi_provider;
 }
