@@ -45,7 +45,8 @@ struct wfi_slab {
 struct wfi_extra {
     struct weft_deferred later; /* FI_TRANSMIT_COMPLETE */
     fi_addr_t addr;
-    void *bounce; /* memory of the provider's, in place of the program's buffers: */
+    uint64_t serial; /* the opening of the peer (wfi_peer_serial) */
+    void *bounce;    /* memory of the provider's, in place of the program's buffers: */
     unsigned count;
     struct iovec iov[]; /* [count] */
 };
@@ -305,8 +306,8 @@ static inline size_t wfi_iov_length(const struct iovec *iov, size_t count)
 
 /* Start a send or receive of several buffers, or with flags. Return 0 or a negative errno. */
 ssize_t wfi_send(struct wfi_ep *ep, const struct wfi_message *m, uint64_t flags);
-/* Let [o], a send to [addr], be reported when the message has left this process: o->op.done is to
- * be called when Weft has completed it. Returns 0 or -FI_ENOMEM. */
+/* Let [o], a send to [addr], whose peer is open, be reported when the message has left this
+ * process: o->op.done is to be called when Weft has completed it. Returns 0 or a negative errno. */
 ssize_t wfi_transmit_begin(struct wfi_op *o, fi_addr_t addr);
 /* The send was not begun. */
 void wfi_transmit_undo(struct wfi_op *o);

@@ -13,14 +13,15 @@ static void finish(struct wfi_op *o, enum weft_status s)
     wfi_op_done(&o->op);
 }
 
-/* The peer is looked up each time: its entry may be removed from the address vector meanwhile. */
+/* The peer is looked up each time: its entry may be removed from the address vector meanwhile, and
+ * its index be that of another peer. */
 static void test(struct weft_deferred *item)
 {
     struct wfi_extra *x = container_of(item, struct wfi_extra, later);
     struct wfi_op *o = item->arg;
     struct weft_peer *peer = NULL;
     enum weft_status s = (enum weft_status)item->status;
-    if (s == WEFT_OK && !(peer = wfi_peer_hold(o->ep, x->addr, 0)))
+    if (s == WEFT_OK && !(peer = wfi_peer_hold(o->ep, x->addr, x->serial)))
         s = WEFT_ECANCELED;
     if (peer) {
         s = weft_peer_sent(peer);
@@ -48,6 +49,12 @@ ssize_t wfi_transmit_begin(struct wfi_op *o, fi_addr_t addr)
     struct wfi_extra *x = calloc(1, sizeof *x);
     if (!x)
         return -FI_ENOMEM;
+    if (!wfi_peer_hold(o->ep, addr, 0)) { /* another thread has removed it */
+        free(x);
+        return -FI_EINVAL;
+    }
+    x->serial = wfi_peer_serial(o->ep, addr);
+    wfi_peer_release(o->ep);
     x->later.fn = test;
     x->later.arg = o;
     x->addr = addr;
