@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Scalable endpoints: transmit and receive contexts with one address, named by fi_rx_addr. Side a
  * has a plain endpoint; b has a scalable one besides its own, with a queue for each index. */
+#include <malloc.h>
 #include <netinet/in.h>
 #include <string.h>
 
@@ -133,6 +134,31 @@ static void named_test(void **state)
     SERVED(fi_trecv(rx[0], got[0], 8, NULL, FI_ADDR_UNSPEC, 7, 0, got[0]));
     SERVED(fi_tinject(a.ep, "first", 6, many, 7));
     assert_ptr_equal(take_at(0, &source).op_context, got[0]);
+    sep_end();
+}
+
+/* Fails when: a peer of a context takes memory for all contexts of all entries before its own: here
+ * 128 MiB, in place of 4 KiB for its entry and 256 KiB for the entries before. */
+static void memory_test(void **state)
+{
+    enum { MANY = 8, ENTRIES = 20000, ENOUGH = 4 << 20 };
+    const struct how how = {.rx_ctx_bits = MANY};
+    struct mallinfo2 before, after;
+    uint8_t name[64];
+    size_t len = sizeof name;
+    fi_addr_t last;
+    (void)state;
+    sep_open(&how);
+    assert_int_equal(fi_getname(&sep->fid, name, &len), 0);
+    for (unsigned i = 0; i < ENTRIES; i++)
+        assert_int_equal(fi_av_insert(a.av, name, 1, &last, 0, NULL), 1);
+    SERVED(fi_tinject(a.ep, "1", 1, fi_rx_addr(many, 1, MANY), 7));
+    before = mallinfo2();
+    SERVED(fi_tinject(a.ep, "2", 1, fi_rx_addr(last, 1, MANY), 7));
+    after = mallinfo2();
+    assert_true(after.uordblks + after.hblkhd < before.uordblks + before.hblkhd + ENOUGH);
+    assert_int_equal(fi_av_remove(a.av, &last, 1, 0), 0);
+    assert_int_equal(fi_tinject(a.ep, "3", 1, fi_rx_addr(last, 1, MANY), 7), -FI_EINVAL);
     sep_end();
 }
 
@@ -348,6 +374,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(named_test),  cmocka_unit_test(source_test), cmocka_unit_test(access_test),
         cmocka_unit_test(absent_test), cmocka_unit_test(misuse_test), cmocka_unit_test(name_test),
+        cmocka_unit_test(memory_test),
     };
     model_set(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -431,10 +431,15 @@ struct wfi_claim;
 struct wfi_sender;
 struct wfi_opened;
 
-/* Peers of receive contexts but the first (fi_rx_addr): [n] by entry and context. */
+/* The peer of a receive context but the first (fi_rx_addr). */
+struct wfi_named_peer {
+    struct weft_peer *peer;    /* NULL: not open */
+    struct wfi_opened *record; /* of an open one */
+};
+
+/* Those of an endpoint: [n] rows by entry, each by context; NULL: none of the entry was opened. */
 struct wfi_named {
-    struct weft_peer **peers;
-    struct wfi_opened **records; /* of those that are open */
+    struct wfi_named_peer **rows;
     size_t n;
 };
 

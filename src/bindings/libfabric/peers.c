@@ -44,32 +44,33 @@ static unsigned context_of(const struct wfi_ep *ep, fi_addr_t addr)
     return ctx_bits(ep) ? (unsigned)(addr >> (64 - ctx_bits(ep))) : 0;
 }
 
-/* Returns the place of [addr], which is of another context than the first, in ep->named. */
-static size_t named_at(const struct wfi_ep *ep, fi_addr_t addr)
+/* Returns the place of [addr], which is of another context than the first, or NULL if it has none.
+ */
+static struct wfi_named_peer *named_of(const struct wfi_ep *ep, fi_addr_t addr)
 {
-    return entry_of(ep, addr) << ctx_bits(ep) | context_of(ep, addr);
+    const fi_addr_t i = entry_of(ep, addr);
+    struct wfi_named_peer *row = i < ep->named.n ? ep->named.rows[i] : NULL;
+    return row ? &row[context_of(ep, addr)] : NULL;
 }
 
-/* Make ep->named longer than [at]. Under ep->opening. */
-static bool named_reserve(struct wfi_ep *ep, size_t at)
+/* Make a row for entry [i], if there is none. Under ep->opening. */
+static bool named_reserve(struct wfi_ep *ep, size_t i)
 {
     struct wfi_named *named = &ep->named;
     size_t room = named->n ? named->n : 64;
-    struct weft_peer **peers;
-    struct wfi_opened **records;
-    while (room <= at)
+    struct wfi_named_peer **rows;
+    while (room <= i)
         room *= 2;
-    if (room == named->n)
-        return true;
-    if (!(peers = realloc(named->peers, room * sizeof(void *))))
-        return false;
-    named->peers = peers;
-    if (!(records = realloc(named->records, room * sizeof *records)))
-        return false;
-    named->records = records;
-    memset(peers + named->n, 0, (room - named->n) * sizeof(void *));
-    named->n = room;
-    return true;
+    if (room != named->n) {
+        if (!(rows = realloc(named->rows, room * sizeof *rows)))
+            return false;
+        memset(rows + named->n, 0, (room - named->n) * sizeof *rows);
+        named->rows = rows;
+        named->n = room;
+    }
+    if (!named->rows[i])
+        named->rows[i] = calloc((size_t)1 << ctx_bits(ep), sizeof *named->rows[i]);
+    return named->rows[i] != NULL;
 }
 
 /* Make the array of [ep] longer than [addr]. Under ep->opening. */
@@ -80,7 +81,7 @@ static bool reserve(struct wfi_ep *ep, fi_addr_t addr)
     struct wfi_opened **records;
     void **retired;
     if (context_of(ep, addr))
-        return named_reserve(ep, named_at(ep, addr));
+        return named_reserve(ep, entry_of(ep, addr));
     if (addr < n)
         return true;
     while (room <= addr)
@@ -134,15 +135,16 @@ static int weft_open(struct wfi_ep *ep, fi_addr_t addr, struct weft_peer **out)
  */
 static struct weft_peer **slot_of(struct wfi_ep *ep, fi_addr_t addr)
 {
+    struct wfi_named_peer *named = context_of(ep, addr) ? named_of(ep, addr) : NULL;
     if (context_of(ep, addr))
-        return named_at(ep, addr) < ep->named.n ? &ep->named.peers[named_at(ep, addr)] : NULL;
+        return named ? &named->peer : NULL;
     return addr < ep->room ? &atomic_load(&ep->peers)[addr] : NULL;
 }
 
 /* Returns where the record of [addr] is kept, which has a slot. */
 static struct wfi_opened **record_of(const struct wfi_ep *ep, fi_addr_t addr)
 {
-    return context_of(ep, addr) ? &ep->named.records[named_at(ep, addr)] : &ep->records[addr];
+    return context_of(ep, addr) ? &named_of(ep, addr)->record : &ep->records[addr];
 }
 
 static void record_add(struct wfi_opened **list, struct wfi_opened *r)
@@ -309,7 +311,8 @@ void wfi_peers_free(struct wfi_ep *ep)
         free(ep->retired[i]);
     free(ep->retired);
     free(ep->records);
-    free(ep->named.peers);
-    free(ep->named.records);
+    for (size_t i = 0; i < ep->named.n; i++)
+        free(ep->named.rows[i]);
+    free(ep->named.rows);
     free(atomic_load(&ep->peers));
 }
