@@ -246,8 +246,7 @@ static void removed_test(void **state)
     take(&b);
     iov.iov_base = out;
     m.addr = a.other;
-    /* Copies, until there is no room for more: b does not poll, and a does not test what has left.
-     */
+    /* Copies, until there is no room: b does not poll, and a does not test which have left. */
     while (sent < MOST && !fi_tsendmsg(a.ep, &m, FI_INJECT | FI_TRANSMIT_COMPLETE | FI_COMPLETION))
         sent++;
     assert_in_range(sent, 1, MOST - 1);
@@ -267,7 +266,7 @@ static void removed_test(void **state)
         assert_true(now_ms() < deadline);
     }
     assert_true(failed > 0);
-    /* What was sent arrives all the same. */
+    /* All messages arrive all the same. */
     for (unsigned i = 0; i < sent; i++) {
         post_recv(true, sizeof name);
         assert_int_equal(take_error(&b).err, FI_ETRUNC);

@@ -432,12 +432,13 @@ static void unmapped(bool is_registered, bool by_nic)
         CHECK(side.btl->btl_deregister_mem(side.btl, h) == OPAL_SUCCESS);
     (void)private_memory(ROOM, PROT_NONE, memory);
     side_meet();
-    if (!side.rank && by_nic && !is_registered)
-        until_closed();
-    if (!side.rank && !(by_nic && is_registered))
-        all_fail();
     if (!side.rank && by_nic && is_registered)
         CHECK(wait(put(&place, &byte, 0, 1)) == OPAL_SUCCESS);
+    else if (!side.rank) {
+        if (by_nic)
+            until_closed();
+        all_fail();
+    }
     side_meet();
     if (is_registered)
         CHECK(side.btl->btl_deregister_mem(side.btl, h) == OPAL_SUCCESS);
